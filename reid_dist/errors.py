@@ -1,0 +1,82 @@
+"""The exceptions of the package.
+
+Every class has a built-in second parent, so that a caller who knows only Python catches it by a name that he
+knows, and an ``exit_code``, so that the command line needs no table of its own.  A message says what was wrong,
+what was found and what to do.  All are built from one message, hence survive pickling between processes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "ClusterError",
+    "DamagedStoreError",
+    "IncompleteStoreError",
+    "InputError",
+    "PlanError",
+    "ReidDistError",
+    "RunFailedError",
+    "StoreError",
+    "StoreExistsError",
+    "StoreNotFoundError",
+    "UnknownNameError",
+]
+
+
+class ReidDistError(Exception):
+    """Any error that this package raises on purpose.
+
+    Attributes
+    ----------
+    exit_code
+        What the command ends with: 2 for wrong usage or bad input, 3 for a run that failed.
+    """
+
+    exit_code: ClassVar[int] = 3
+
+
+class InputError(ReidDistError, ValueError):
+    """Features, labels or options that cannot be evaluated."""
+
+    exit_code = 2
+
+
+class UnknownNameError(InputError, LookupError):
+    """A name that is not in its registry; the message holds the nearest known one."""
+
+
+class PlanError(ReidDistError, MemoryError):
+    """A job that cannot fit its machines; raised before any work is done."""
+
+    exit_code = 2
+
+
+class StoreError(ReidDistError, OSError):
+    """A feature store, source file or output directory that cannot be used."""
+
+    exit_code = 2
+
+
+class StoreNotFoundError(StoreError, FileNotFoundError):
+    """Nothing is there."""
+
+
+class StoreExistsError(StoreError, FileExistsError):
+    """Something is there already and would be overwritten."""
+
+
+class IncompleteStoreError(StoreError):
+    """A store whose writer never came to its commit mark."""
+
+
+class DamagedStoreError(StoreError):
+    """A store whose bytes are not those that were written; the message names array and chunk."""
+
+
+class ClusterError(ReidDistError, RuntimeError):
+    """A cluster that cannot be described, reached or staffed."""
+
+
+class RunFailedError(ReidDistError, RuntimeError):
+    """A run that started and could not be finished."""

@@ -1,0 +1,100 @@
+"""Registries of named definitions: one decorated definition in its file is all that an addition takes.
+
+Whatever enumerates (help texts, ``reid-dist list``, documentation, tests) reads the registry, and an unknown name
+is answered with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from reid_dist.errors import UnknownNameError
+
+__all__ = ["Named", "Registry", "did_you_mean"]
+
+
+class Named(Protocol):
+    """What a definition must say of itself."""
+
+    @property
+    def name(self) -> str:
+        """The name in commands, pipelines and reports."""
+
+    @property
+    def summary(self) -> str:
+        """One line for ``reid-dist list``."""
+
+    @property
+    def source(self) -> str:
+        """The paper or the program that the definition comes from."""
+
+
+T = TypeVar("T", bound=Named)
+
+
+def did_you_mean(kind: str, name: str, known: Iterable[str]) -> str:
+    """Answer an unknown name in one line.
+
+    Parameters
+    ----------
+    kind
+        What was looked up, in the singular: ``"metric"``.
+    name
+        What was asked for.
+    known
+        What there is.
+    """
+    names = sorted(known)
+    folded = {candidate.lower(): candidate for candidate in names}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    hint = f"; did you mean {folded[near[0]]!r}?" if near else ";"
+    return f"unknown {kind} {name!r}{hint} known: {', '.join(names)}"
+
+
+class Registry(Generic[T]):
+    """Definitions of one kind by name, in the order in which they were made.
+
+    Parameters
+    ----------
+    kind
+        What is registered, in the singular; it stands in error messages.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+
+    def register(self, entry: T) -> T:
+        """Add a definition and return it."""
+        if entry.name in self._entries:
+            raise ValueError(f"{self.kind} {entry.name!r} is defined twice")
+        self._entries[entry.name] = entry
+        return entry
+
+    def get(self, name: str) -> T:
+        """Look a definition up.
+
+        Raises
+        ------
+        UnknownNameError
+            If nothing has that name; the message holds the nearest known one.
+        """
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise UnknownNameError(did_you_mean(self.kind, name, self._entries)) from None
+
+    def names(self) -> list[str]:
+        """Return the names in the order of definition."""
+        return list(self._entries)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._entries.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
