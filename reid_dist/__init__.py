@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reid_dist._version import __version__
 
 if TYPE_CHECKING:
-    from reid_dist.evaluate import evaluate, nearest
+    from reid_dist.evaluation import evaluate, nearest
     from reid_dist.reports import Report
     from reid_dist.stores import FeatureSet
 
@@ -20,8 +20,8 @@ __all__ = ["FeatureSet", "Report", "__version__", "evaluate", "nearest"]
 _HOMES = {
     "FeatureSet": "reid_dist.stores",
     "Report": "reid_dist.reports",
-    "evaluate": "reid_dist.evaluate",
-    "nearest": "reid_dist.evaluate",
+    "evaluate": "reid_dist.evaluation",
+    "nearest": "reid_dist.evaluation",
 }
 
 

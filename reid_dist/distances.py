@@ -1,0 +1,268 @@
+r"""Distances: the canonical definition, and the screening that agrees with it outside a proven band.
+
+Screening
+---------
+A tile is a plain matrix product ``P = A B^T`` of prepared rows.  A value of it, less a bias per column, is a *screening
+value* that grows as the distance falls and corresponds to a canonical distance ``d`` by ``centre - slope * d`` (``d``
+squared for Euclidean).  What makes it usable is a bound ``epsilon`` on how far it can lie from that correspondence,
+whatever BLAS computed it, with any blocking, order of summation, fused or flushed to zero.
+
+With unit roundoff ``u`` (2^-24 for float32) and dimension ``d``, a computed inner product of computed rows carries at
+most ``d`` roundings of products and sums and at most two per element of either row.  By Higham (*Accuracy and Stability
+of Numerical Algorithms*, 2nd ed., lemma 3.1 and section 3.1) each term is then off by a factor in ``1 +- gamma_{d+4}``,
+``gamma_n = n u / (1 - n u)``, for every order of summation.  With Cauchy-Schwarz, and four roundings to spare for the
+second-order terms, the error is at most ``gamma_{d+8} |x| |y|``.  Bounds of the kind ``8 sqrt(d) u`` hold with high
+probability for random rows and fail for constant or few-valued ones; they are not used.
+
+*Unit rows* (cosine).  ``A`` and ``B`` hold rows scaled to length 1, so ``epsilon = gamma_{d+8}``, and the value is the
+similarity ``1 - d``.
+
+*Centred rows* (Euclidean).  Rows are moved by a common centre ``m`` (the mean of the gallery block: any will do, a near
+one makes norms and therefore bands small).  With ``h = |y - m|^2 / 2`` as bias, ``v = (x - m)(y - m) - h`` and
+``d^2 = |x - m|^2 - 2 v``.  Rounding ``h`` and ``v`` adds ``u (h + |v|)``.
+
+Canonical distances are float64 sums with errors of their own, some 2^29 times smaller; they are added as well.
+Products that fall below the range of normal numbers are covered by an absolute term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from reid_dist.errors import InputError
+from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, SQEUCLIDEAN
+from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_centre
+from reid_dist.registry import Registry
+
+__all__ = ["DISTANCES", "CentredScreen", "Distance", "Screen", "UnitScreen"]
+
+Rows = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+_ROUNDOFF = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float64): 2.0**-53}
+_TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float64): 2.0**-1022}
+
+# Beyond this, squares and their sums might leave the range of float32.
+_LARGEST_NORM = 1e18
+
+
+def _gamma(roundings: int, roundoff: float) -> float:
+    """Bound the relative error of a product of `roundings` factors ``1 + delta`` (Higham, lemma 3.1)."""
+    return roundings * roundoff / (1.0 - roundings * roundoff)
+
+
+class Screen:
+    """Screening of a block of queries against a block of gallery rows.
+
+    Parameters
+    ----------
+    query, gallery
+        Rows as stored, float32, C order, shapes (n_query, dim) and (n_gallery, dim).
+    query_norm, gallery_norm
+        Their canonical squared norms, float64.
+    dtype
+        Type of the products: float32, or float64 where its band is too crowded.
+
+    Attributes
+    ----------
+    query
+        Prepared query rows, in `dtype`.
+    centre
+        Screening value of distance 0, shape (n_query,), float64.
+    slope
+        How much it falls per unit of distance (of squared distance, for Euclidean).
+    epsilon
+        Bound on the error, canonical distances included, shape (n_query,), float64.
+    """
+
+    query: NDArray[np.float32]
+    centre: Float64
+    slope: float
+    epsilon: Float64
+
+    def __init__(
+        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        self._gallery = gallery
+        self._gallery_norm = gallery_norm
+
+    def gallery_tile(
+        self, start: int, stop: int, out: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Prepare gallery rows ``start:stop`` of the block in `out`, shape (stop - start, dim); return them and the bias."""
+        raise NotImplementedError
+
+    def edges(
+        self, query: NDArray[np.int64], distance: Float64, squared: bool
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Lower and upper edges of the bands of some distances, rounded outward to the type of the tiles.
+
+        Parameters
+        ----------
+        query
+            Position in the block of the query that each distance belongs to, shape (n,).
+        distance
+            Canonical distances, shape (n,), float64.
+        squared
+            Whether the screening value falls with the square of the distance.
+        """
+        falling = distance * distance if squared else distance
+        middle = self.centre[query] - self.slope * falling
+        # Covers the roundings of this very line, in float64.
+        half = self.epsilon[query] + 2.0**-50 * (np.abs(self.centre[query]) + np.abs(self.slope * falling))
+        lower = np.nextafter((middle - half).astype(self.dtype), self.dtype.type(-np.inf))
+        upper = np.nextafter((middle + half).astype(self.dtype), self.dtype.type(np.inf))
+        return lower, upper
+
+
+class UnitScreen(Screen):
+    """Rows scaled to length 1; a screening value is a cosine similarity.  Zero rows stay zero, at similarity 0."""
+
+    slope = 1.0
+
+    def __init__(
+        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
+    ) -> None:
+        super().__init__(query, gallery, query_norm, gallery_norm, dtype)
+        dim = query.shape[1]
+        self.query = np.empty(query.shape, self.dtype)
+        scale_rows(query, self._inverse_length(query_norm), self.query)
+        self.centre = np.ones(len(query))
+        error = _gamma(dim + 8, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
+        self.epsilon = np.full(len(query), error + (2 * dim + 4) * _TINY[self.dtype])
+
+    @staticmethod
+    def _inverse_length(squared_norm: Float64) -> Float64:
+        with np.errstate(divide="ignore"):
+            return np.where(squared_norm > 0, 1.0 / np.sqrt(squared_norm), 0.0)
+
+    def gallery_tile(
+        self, start: int, stop: int, out: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        scale_rows(self._gallery[start:stop], self._inverse_length(self._gallery_norm[start:stop]), out)
+        return out, np.zeros(stop - start, self.dtype)
+
+
+class CentredScreen(Screen):
+    """Rows moved by the mean of the gallery block; a screening value is ``(|x - m|^2 - d^2) / 2``.
+
+    Raises
+    ------
+    InputError
+        For rows so long that their squares leave the range of float32.
+    """
+
+    slope = 0.5
+    _SAMPLE: ClassVar[int] = 256
+
+    def __init__(
+        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
+    ) -> None:
+        super().__init__(query, gallery, query_norm, gallery_norm, dtype)
+        longest = float(np.sqrt(max(query_norm.max(initial=0.0), gallery_norm.max(initial=0.0))))
+        if longest > _LARGEST_NORM:
+            raise InputError(
+                f"Euclidean distances would overflow: the longest row has norm {longest:.3g}, the limit is "
+                f"{_LARGEST_NORM:.0e}; scale the features, or use cosine"
+            )
+        dim = query.shape[1]
+        # Any centre is right; a sample of the block is near enough to its mean.
+        step = max(1, len(gallery) // self._SAMPLE)
+        self._centre = gallery[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
+        self.query = np.empty(query.shape, self.dtype)
+        subtract_centre(query, self._centre, self.query)
+        length_sq = centred_squared_norms(query, self._centre)
+        self._half = centred_squared_norms(gallery, self._centre) / 2.0
+        self.centre = length_sq / 2.0
+        length = np.sqrt(length_sq)
+        half = float(self._half.max(initial=0.0))
+        reach = np.sqrt(2.0 * half)
+        roundoff = _ROUNDOFF[self.dtype]
+        product = _gamma(dim + 8, roundoff) * length * reach
+        rounded = 1.01 * roundoff * (2.0 * half + length * reach)
+        canonical = _gamma(2 * dim + 32, 2.0**-53) * (length + reach) ** 2
+        # Elements below the normal range are rounded absolutely, not relatively: at most 2^-150 each in float32.
+        rounded_elements = np.sqrt(dim) * 2.0**-24 * _TINY[self.dtype] * (length + reach)
+        self.epsilon = product + rounded + canonical + rounded_elements + (2 * dim + 8) * _TINY[self.dtype]
+
+    def gallery_tile(
+        self, start: int, stop: int, out: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        subtract_centre(self._gallery[start:stop], self._centre, out)
+        return out, self._half[start:stop].astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A distance between feature rows.
+
+    Attributes
+    ----------
+    name, summary, source
+        For people.
+    definition
+        The formula, as reports print it.
+    kind
+        The number that the kernels know it by.
+    screen
+        How tiles of it are screened.
+    squared
+        Whether its screening value falls with the square of the distance.
+    needs_length
+        Whether a zero row has no meaningful distance.
+    """
+
+    name: str
+    summary: str
+    source: str
+    definition: str
+    kind: int
+    screen: Callable[..., Screen]
+    squared: bool = False
+    needs_length: bool = False
+
+    def describe(self) -> dict[str, str]:
+        """What a report says of it."""
+        return {"name": self.name, "definition": self.definition, "source": self.source}
+
+
+DISTANCES: Registry[Distance] = Registry("distance")
+
+COSINE_DISTANCE = DISTANCES.register(
+    Distance(
+        name="cosine",
+        summary="1 - cosine similarity; exactly 0 for equal rows",
+        source="the usual choice of ReID evaluation code since Zheng et al., ICCV 2015",
+        definition="1 - xy / sqrt(xx * yy), sums in float64 in a fixed order",
+        kind=COSINE,
+        screen=UnitScreen,
+        needs_length=True,
+    )
+)
+EUCLIDEAN_DISTANCE = DISTANCES.register(
+    Distance(
+        name="euclidean",
+        summary="length of the difference, features as they are",
+        source="Euclid; torchreid's and fast-reid's `euclidean` is its square, here `sqeuclidean`",
+        definition="sqrt(sum (x - y)^2), sums in float64 in a fixed order",
+        kind=EUCLIDEAN,
+        screen=CentredScreen,
+        squared=True,
+    )
+)
+SQEUCLIDEAN_DISTANCE = DISTANCES.register(
+    Distance(
+        name="sqeuclidean",
+        summary="squared length of the difference, features as they are",
+        source="scipy.spatial.distance.sqeuclidean",
+        definition="sum (x - y)^2, sums in float64 in a fixed order",
+        kind=SQEUCLIDEAN,
+        screen=CentredScreen,
+    )
+)

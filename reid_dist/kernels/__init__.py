@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: the compiled inner loops.  `settings` owns the compiler's settings."""

@@ -1,0 +1,240 @@
+r"""The k nearest gallery rows of each query, kept while tiles of screening values go by.
+
+The idea
+--------
+Per query there is a short list of candidates, each with its screening value ``v`` (larger is nearer) and gallery row,
+and an entry level below which nothing can belong to the k nearest.  A value differs from the true similarity by at most
+``epsilon``; so once k candidates have values of at least ``v_k``, k items are truly at least as near as
+``v_k - epsilon``, and an item whose value lies below ``v_k - 2 epsilon`` is strictly farther than all of them.
+
+When a list is full it is thinned to what passes that level.  When that does not help, because hundreds of values lie
+within the band (duplicates, collapsed features), the list is *settled*: canonical distances decide, the k best by
+(distance, gallery row) stay, and the level becomes the lower edge of the k-th distance.  At the end every list is
+settled, so that what leaves here is canonical and does not depend on tiles.
+
+Rows are met in ascending order and thinning keeps that order, hence a stable sort by distance is the order by
+(distance, gallery row).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.canonical import LANES, pair_distance
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["Candidates", "collect_tile", "make_candidates", "settle"]
+
+BLOCK = 512
+PATCH = 64
+
+
+class Candidates(NamedTuple):
+    """The lists of a block of queries.
+
+    Attributes
+    ----------
+    value
+        Screening values, shape (n_query, capacity), float32.
+    row
+        Gallery rows, shape (n_query, capacity), int64, ascending within a list until it is settled for good.
+    size
+        How many of each list are in use, shape (n_query,), int64.
+    level
+        Entry levels, shape (n_query,), float32.
+    """
+
+    value: NDArray[np.float32]
+    row: NDArray[np.int64]
+    size: NDArray[np.int64]
+    level: NDArray[np.float32]
+
+
+def make_candidates(n_query: int, k: int) -> Candidates:
+    """Empty lists for the `k` nearest of `n_query` queries."""
+    capacity = 2 * k + 64
+    return Candidates(
+        np.empty((n_query, capacity), np.float32),
+        np.empty((n_query, capacity), np.int64),
+        np.zeros(n_query, np.int64),
+        np.full(n_query, -np.inf, np.float32),
+    )
+
+
+@kernel
+def _thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
+    """Drop what lies more than two bands below the k-th best value."""
+    size = lists.size[q]
+    if size <= k:
+        return
+    values = lists.value[q, :size].copy()
+    values.sort()
+    # Computed in float64 and lowered by a float32 rounding of its size, so that the level is never too high.
+    edge = np.float64(values[size - k]) - 2.0 * epsilon
+    level = np.float32(edge - abs(edge) * 2.0**-23 - 2.0**-126)
+    kept = 0
+    for c in range(size):
+        if lists.value[q, c] >= level:
+            lists.value[q, kept] = lists.value[q, c]
+            lists.row[q, kept] = lists.row[q, c]
+            kept += 1
+    lists.size[q] = kept
+    if level > lists.level[q]:
+        lists.level[q] = level
+
+
+@kernel
+def _settle_one(
+    q: int,
+    k: int,
+    kind: int,
+    query: NDArray[np.float32],
+    gallery: NDArray[np.float32],
+    query_norm: NDArray[np.float64],
+    gallery_norm: NDArray[np.float64],
+    gallery_start: int,
+    lists: Candidates,
+    lanes: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Keep the k best of a list by canonical distance, in ascending order of gallery row; return their distances."""
+    size = lists.size[q]
+    distances = np.empty(size, np.float64)
+    for c in range(size):
+        j = lists.row[q, c] - gallery_start
+        distances[c] = pair_distance(kind, query[q], gallery[j], query_norm[q], gallery_norm[j], lanes)
+    if size <= k:
+        return distances
+    order = np.argsort(distances, kind="mergesort")
+    keep = np.zeros(size, np.bool_)
+    for place in range(k):
+        keep[order[place]] = True
+    kept = 0
+    for c in range(size):
+        if keep[c]:
+            lists.value[q, kept] = lists.value[q, c]
+            lists.row[q, kept] = lists.row[q, c]
+            distances[kept] = distances[c]
+            kept += 1
+    lists.size[q] = kept
+    return distances[:kept]
+
+
+@kernel
+def collect_tile(
+    tile: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    query_start: int,
+    column_start: int,
+    own_row: NDArray[np.int64],
+    k: int,
+    epsilon: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    slope: float,
+    kind: int,
+    query: NDArray[np.float32],
+    gallery: NDArray[np.float32],
+    query_norm: NDArray[np.float64],
+    gallery_norm: NDArray[np.float64],
+    gallery_start: int,
+    lists: Candidates,
+) -> None:
+    """Add one tile to the lists of its queries.
+
+    Parameters
+    ----------
+    tile, bias, query_start, column_start
+        As in `count_tile`; float32.
+    own_row
+        Gallery row that a query never lists here (itself), or -1; shape (n_query,).
+    k
+        How many are wanted.
+    epsilon
+        Half widths of the bands, shape (n_query,), float64.
+    centre, slope
+        A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * d`` (``d`` squared first
+        when `kind` is Euclidean).
+    kind, query, gallery, query_norm, gallery_norm
+        As in `pair_distance`; `gallery` and its norms for the gallery block that begins at row `gallery_start`.
+    lists
+        Added to.
+    """
+    n_columns = tile.shape[1]
+    capacity = lists.value.shape[1]
+    buffer = np.empty(BLOCK, np.float32)
+    lanes = np.empty(LANES, np.float64)
+    for i in range(tile.shape[0]):
+        q = query_start + i
+        for start in range(0, n_columns, BLOCK):
+            stop = min(start + BLOCK, n_columns)
+            source = tile[i, start:stop]
+            shift = bias[start:stop]
+            values = buffer[: stop - start]
+            level = lists.level[q]
+            reached = np.int32(0)
+            for c in range(len(values)):
+                value = source[c] - shift[c]
+                values[c] = value
+                reached += np.int32(value >= level)
+            if reached == 0:
+                continue
+            for patch in range(0, len(values), PATCH):
+                piece = values[patch : patch + PATCH]
+                level = lists.level[q]
+                reached = np.int32(0)
+                for c in range(len(piece)):
+                    reached += np.int32(piece[c] >= level)
+                if reached == 0:
+                    continue
+                for c in range(len(piece)):
+                    row = column_start + start + patch + c
+                    if not piece[c] >= lists.level[q] or row == own_row[q]:
+                        continue
+                    if lists.size[q] == capacity:
+                        _thin(q, k, epsilon[q], lists)
+                        if lists.size[q] > capacity - 32:
+                            distances = _settle_one(
+                                q, k, kind, query, gallery, query_norm, gallery_norm, gallery_start, lists, lanes
+                            )
+                            farthest = distances.max()
+                            if kind == 2:
+                                farthest = farthest * farthest
+                            edge = centre[q] - slope * farthest - epsilon[q]
+                            settled = np.float32(edge - abs(edge) * 2.0**-23 - 2.0**-126)
+                            if settled > lists.level[q]:
+                                lists.level[q] = settled
+                        if not piece[c] >= lists.level[q]:
+                            continue
+                    lists.value[q, lists.size[q]] = piece[c]
+                    lists.row[q, lists.size[q]] = row
+                    lists.size[q] += 1
+
+
+@kernel
+def settle(
+    k: int,
+    epsilon: NDArray[np.float64],
+    kind: int,
+    query: NDArray[np.float32],
+    gallery: NDArray[np.float32],
+    query_norm: NDArray[np.float64],
+    gallery_norm: NDArray[np.float64],
+    gallery_start: int,
+    lists: Candidates,
+    index: NDArray[np.int64],
+    distance: NDArray[np.float64],
+) -> None:
+    """Write the k nearest by (canonical distance, gallery row) to `index` and `distance`, shapes (n_query, k).
+
+    Absent places keep what they held.
+    """
+    lanes = np.empty(LANES, np.float64)
+    for q in range(lists.size.shape[0]):
+        _thin(q, k, epsilon[q], lists)
+        distances = _settle_one(q, k, kind, query, gallery, query_norm, gallery_norm, gallery_start, lists, lanes)
+        order = np.argsort(distances, kind="mergesort")
+        for place in range(len(order)):
+            index[q, place] = lists.row[q, order[place]]
+            distance[q, place] = distances[order[place]]

@@ -1,0 +1,209 @@
+"""Planning: arithmetic on integers that says, before any work, what a job is made of and whether it fits.
+
+A *tile* is what one matrix product computes; a *task* takes one block of query rows against one block of gallery rows
+and runs over its tiles in memory that it reuses.  Gallery blocks are whole chunks of the store, so that no chunk is read
+by two tasks of one block of queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reid_dist.errors import InputError, PlanError
+
+__all__ = ["DEFAULT_MEMORY", "DEFAULT_TILE", "Plan", "SetShape", "TileShape", "make_plan", "readable_bytes"]
+
+# Rows of a tile.  512 x 2048 values of float32 stay in the outer cache, and the product runs at full speed.
+DEFAULT_TILE_QUERY = 512
+DEFAULT_TILE_GALLERY = 2048
+
+# Bytes per thread that a plan may fill when nobody says otherwise.
+DEFAULT_MEMORY = 2 * 2**30
+
+# A task should take this much arithmetic: some tenths of a second, against about a millisecond of scheduling.
+_TASK_FLOP = 1.0e11
+_MOST_QUERY_ROWS = 8192
+_MOST_GALLERY_ROWS = 65536
+_TASKS_PER_THREAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """Rows of query and of gallery in one tile."""
+
+    query: int
+    gallery: int
+
+    def __post_init__(self) -> None:
+        if self.query < 1 or self.gallery < 1:
+            raise InputError(f"chunk_rows must be at least 1, found {min(self.query, self.gallery)}")
+
+
+DEFAULT_TILE = TileShape(DEFAULT_TILE_QUERY, DEFAULT_TILE_GALLERY)
+
+
+@dataclass(frozen=True, slots=True)
+class SetShape:
+    """What a plan must know of a feature set: rows, features per row, bytes per stored feature, rows per stored chunk."""
+
+    n_rows: int
+    dim: int
+    itemsize: int
+    chunk_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a job is cut.
+
+    Attributes
+    ----------
+    query, gallery
+        The two sets.
+    tile
+        Rows of a tile.
+    query_block, gallery_block
+        Rows of the blocks that one task takes.
+    n_threads
+        Threads that the job is planned for.
+    task_bytes
+        Projected peak of one task, in bytes.
+    """
+
+    query: SetShape
+    gallery: SetShape
+    tile: TileShape
+    query_block: int
+    gallery_block: int
+    n_threads: int
+    task_bytes: int
+
+    @property
+    def n_query_blocks(self) -> int:
+        """Blocks of queries."""
+        return -(-self.query.n_rows // self.query_block)
+
+    @property
+    def n_gallery_blocks(self) -> int:
+        """Blocks of gallery rows."""
+        return -(-self.gallery.n_rows // self.gallery_block)
+
+    @property
+    def n_tasks(self) -> int:
+        """Block pairs, each one task of the sweep."""
+        return self.n_query_blocks * self.n_gallery_blocks
+
+    @property
+    def n_tiles(self) -> int:
+        """Matrix products."""
+        per_query = -(-min(self.query_block, self.query.n_rows) // self.tile.query)
+        per_gallery = -(-min(self.gallery_block, self.gallery.n_rows) // self.tile.gallery)
+        return self.n_tasks * per_query * per_gallery
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations of the products: two per pair and feature."""
+        return 2 * self.query.n_rows * self.gallery.n_rows * self.query.dim
+
+    @property
+    def bytes_read(self) -> int:
+        """Feature bytes that all tasks read, relevant pairs (one pass) and sweep (one pass) together."""
+        gallery = self.gallery.n_rows * self.gallery.dim * self.gallery.itemsize * self.n_query_blocks
+        query = self.query.n_rows * self.query.dim * self.query.itemsize * self.n_gallery_blocks
+        return 2 * (gallery + query)
+
+
+def readable_bytes(count: float) -> str:
+    """Bytes in a unit that reads well."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def _task_bytes(
+    query: SetShape, gallery: SetShape, tile: TileShape, query_rows: int, gallery_rows: int, per_query: float, k: int
+) -> int:
+    """Projected peak of one task: blocks as read and prepared, the tile, thresholds and counts, neighbour lists."""
+    dim = query.dim
+    # A chunk is decoded beside the block it goes to, and float16 is widened beside what was read.
+    widening = (4 if gallery.itemsize == 4 else 6) * dim
+    blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
+    tile_query, tile_gallery = min(tile.query, query_rows), min(tile.gallery, gallery_rows)
+    # Values in float32; for a crowded tile once more in float64, with both sides prepared in float64.
+    values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
+    # Thresholds with their edges, owners, counts and scratch, positives and hidden rows: some 15 numbers of 8 bytes.
+    thresholds = int(query_rows * per_query * 120) + query_rows * 64
+    neighbours = query_rows * (2 * k + 64) * 12 + query_rows * k * 32 if k else 0
+    return blocks + values + thresholds + neighbours
+
+
+def make_plan(
+    query: SetShape,
+    gallery: SetShape,
+    *,
+    n_threads: int,
+    memory_per_thread: int = DEFAULT_MEMORY,
+    chunk_rows: int | None = None,
+    relevant_per_query: float = 0.0,
+    k: int = 0,
+) -> Plan:
+    """Cut a job into tasks.
+
+    Parameters
+    ----------
+    query, gallery
+        The two sets.
+    n_threads
+        Threads of all workers together.
+    memory_per_thread
+        Bytes that one task may fill.
+    chunk_rows
+        Rows of a tile on both sides, or None for a choice that runs fast.
+    relevant_per_query
+        The largest mean number of gallery items with the query's pid, over blocks of queries.
+    k
+        Neighbours kept per query.
+
+    Raises
+    ------
+    InputError
+        If `chunk_rows` is not positive or the dimensions differ.
+    PlanError
+        If no way of cutting fits; says what would.
+    """
+    if query.dim != gallery.dim:
+        raise InputError(
+            f"query features have {query.dim} dimensions, gallery features {gallery.dim}; both must come from one model"
+        )
+    tile = DEFAULT_TILE if chunk_rows is None else TileShape(chunk_rows, chunk_rows)
+    query_block = min(query.n_rows, _MOST_QUERY_ROWS)
+    # Enough tasks to keep all threads busy to the end, but none too small to be worth scheduling.
+    wanted = _TASK_FLOP / (2.0 * query_block * query.dim)
+    balanced = gallery.n_rows * -(-query.n_rows // query_block) / (_TASKS_PER_THREAD * n_threads)
+    rows = max(1, min(int(wanted), int(balanced), _MOST_GALLERY_ROWS))
+    chunk = min(gallery.chunk_rows, gallery.n_rows)
+    if gallery.chunk_rows < gallery.n_rows:
+        gallery_block = max(1, round(rows / chunk)) * chunk
+    else:
+        step = min(tile.gallery, gallery.n_rows)
+        gallery_block = min(max(1, round(rows / step)) * step, gallery.n_rows)
+    smallest = chunk if gallery.chunk_rows < gallery.n_rows else 1
+
+    def projected(query_rows: int, gallery_rows: int) -> int:
+        return _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, k)
+
+    while projected(query_block, gallery_block) > memory_per_thread:
+        if gallery_block >= 2 * smallest:
+            gallery_block = max(smallest, gallery_block // 2 // smallest * smallest)
+        elif query_block > 1:
+            query_block = max(1, query_block // 2)
+        else:
+            raise PlanError(
+                f"one task needs {readable_bytes(projected(query_block, gallery_block))} and may take "
+                f"{readable_bytes(memory_per_thread)}: tiles of {tile.query} x {tile.gallery} rows over gallery chunks of "
+                f"{chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
+                "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
+            )
+    return Plan(query, gallery, tile, query_block, gallery_block, n_threads, projected(query_block, gallery_block))

@@ -1,0 +1,15 @@
+"""Reports: the numbers of an evaluation with their conventions, as JSON, arrays, a table and a page.
+
+>>> from reid_dist.reports import Report
+>>> report = Report.load("results/market1501")  # doctest: +SKIP
+>>> report.metrics["mAP"]  # doctest: +SKIP
+0.8321
+"""
+
+from reid_dist.reports.console import print_report, render_table
+from reid_dist.reports.digest import result_digest
+from reid_dist.reports.html import render_html
+from reid_dist.reports.report import SCHEMA, Report
+from reid_dist.reports.topk import TopK
+
+__all__ = ["SCHEMA", "Report", "TopK", "print_report", "render_html", "render_table", "result_digest"]

@@ -1,0 +1,251 @@
+"""A report as a directory of files: either whole, or visibly not there.
+
+Everything is first written, and flushed to the disk, under temporary names; only when all of it is down are the
+files renamed, ``report.json`` last.  A directory that has a ``report.json`` is therefore whole, and a disk that
+fills up half-way leaves behind what was there before.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import (
+    DamagedStoreError,
+    IncompleteStoreError,
+    InputError,
+    StoreError,
+    StoreExistsError,
+    StoreNotFoundError,
+)
+
+__all__ = ["ReportFiles", "read_files", "refuse_occupied", "write_files"]
+
+DOCUMENT = "report.json"
+PAGE = "report.html"
+PER_QUERY = "per_query.npz"
+PER_QUERY_PARQUET = "per_query.parquet"
+TOPK = "topk.npz"
+_ALL = (PER_QUERY, PER_QUERY_PARQUET, TOPK, PAGE, DOCUMENT)
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFiles:
+    """What the files of one report hold.
+
+    Attributes
+    ----------
+    document
+        The content of ``report.json``.
+    per_query
+        The arrays of ``per_query.npz``, one value per query.
+    topk
+        The arrays of ``topk.npz``, or None where there is none.
+    """
+
+    document: dict[str, Any]
+    per_query: dict[str, NDArray[Any]]
+    topk: dict[str, NDArray[Any]] | None
+
+
+def refuse_occupied(directory: str | os.PathLike[str]) -> Path:
+    """Return the directory as a path if a report may be written there without touching anything.
+
+    Raises
+    ------
+    InputError
+        If ``directory`` is a URI: a report is written to a local directory.
+    StoreExistsError
+        If it holds anything.
+    StoreError
+        If it is a file or cannot be listed.
+    """
+    path = _local(directory)
+    try:
+        occupant = next(path.iterdir(), None)
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise StoreError(f"cannot use {path} as an output directory: {_reason(error)}") from error
+    if occupant is not None:
+        raise StoreExistsError(
+            f"output directory {path} is not empty (it holds {occupant.name!r}); choose another one or ask to overwrite"
+        )
+    return path
+
+
+def write_files(
+    directory: str | os.PathLike[str],
+    *,
+    document: str,
+    page: str,
+    per_query: Arrays,
+    topk: Arrays | None,
+    overwrite: bool = False,
+) -> Path:
+    """Write the files of a report, all or nothing.
+
+    Parameters
+    ----------
+    directory
+        A local directory; made when it is missing.
+    document, page
+        The text of ``report.json`` and of ``report.html``.
+    per_query
+        One array per column, all of one length.  Written as ``per_query.npz``, and as ``per_query.parquet``
+        where pyarrow is installed.
+    topk
+        The arrays of ``topk.npz``; None writes no such file.
+    overwrite
+        Replace an older report, with every file of it.  Files of other names are never touched.
+
+    Raises
+    ------
+    InputError
+        If ``directory`` is a URI.
+    StoreExistsError
+        If the directory holds anything and ``overwrite`` is false.
+    StoreError
+        If it cannot be written.
+    """
+    path = _local(directory) if overwrite else refuse_occupied(directory)
+    writers: dict[str, Callable[[IO[bytes]], object]] = {PER_QUERY: lambda file: _write_npz(file, per_query)}
+    if importlib.util.find_spec("pyarrow") is not None:
+        writers[PER_QUERY_PARQUET] = lambda file: _write_parquet(file, per_query)
+    if topk is not None:
+        writers[TOPK] = lambda file: _write_npz(file, topk)
+    # "replace": a path that is not UTF-8 may stand in the page; it is shown there, never read back.
+    writers[PAGE] = lambda file: file.write(page.encode("utf-8", "replace"))
+    writers[DOCUMENT] = lambda file: file.write(document.encode("utf-8"))
+
+    staged: dict[str, Path] = {}
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for name, write in writers.items():
+            staged[name] = path / f".{name}.{secrets.token_hex(4)}.tmp"
+            with staged[name].open("xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+        # The old mark goes before the first file is replaced: a mixture of two reports must not look whole.
+        (path / DOCUMENT).unlink(missing_ok=True)
+        for name in _ALL:
+            if name in staged:
+                staged[name].replace(path / name)
+            else:
+                (path / name).unlink(missing_ok=True)
+        _sync_directory(path)
+    except OSError as error:
+        raise StoreError(f"cannot write the report to {path}: {_reason(error)}; choose another directory") from error
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+    return path
+
+
+def read_files(directory: str | os.PathLike[str]) -> ReportFiles:
+    """Read the files of a report.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If the directory, or every file of a report, is missing.
+    IncompleteStoreError
+        If there are files of a report and no ``report.json``: its writer never finished.
+    DamagedStoreError
+        If a file is missing or cannot be decoded.
+    StoreError
+        If a file cannot be read.
+    """
+    path = _local(directory)
+    text = _read(path, DOCUMENT)
+    if text is None:
+        if any((path / name).exists() for name in _ALL):
+            raise IncompleteStoreError(f"{path} has no {DOCUMENT}: the report was never finished; evaluate again")
+        raise StoreNotFoundError(f"no report in {path}: it has no {DOCUMENT}")
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise DamagedStoreError(f"{path / DOCUMENT} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise DamagedStoreError(f"{path / DOCUMENT} holds a {type(document).__name__}, not a report")
+    per_query = _read_npz(path, PER_QUERY)
+    topk = _read_npz(path, TOPK) if document.get("topk") is not None else None
+    return ReportFiles(document=document, per_query=per_query, topk=topk)
+
+
+def _local(directory: str | os.PathLike[str]) -> Path:
+    if "://" in os.fspath(directory):
+        raise InputError(f"a report is kept in a local directory, found the URI {os.fspath(directory)!r}")
+    return Path(directory)
+
+
+def _read(path: Path, name: str) -> bytes | None:
+    """Return the bytes of a file, None where it is missing."""
+    try:
+        return (path / name).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"cannot read {path / name}: {_reason(error)}") from error
+
+
+def _read_npz(path: Path, name: str) -> dict[str, NDArray[Any]]:
+    content = _read(path, name)
+    if content is None:
+        raise DamagedStoreError(f"{path} has a {DOCUMENT} and no {name}; evaluate again")
+    try:
+        with zipfile.ZipFile(BytesIO(content)) as archive:
+            return {
+                # The whole member is read first: its checksum is then verified before numpy parses the header.
+                member.removesuffix(".npy"): np.lib.format.read_array(BytesIO(archive.read(member)), allow_pickle=False)
+                for member in archive.namelist()
+            }
+    except (ValueError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        # RuntimeError: what zipfile says of a member that, by a flipped bit, claims to be encrypted or newer.
+        raise DamagedStoreError(f"{path / name} cannot be decoded: {error}") from error
+
+
+def _write_npz(file: IO[bytes], arrays: Arrays) -> None:
+    # Not numpy.savez_compressed: it takes the names as keyword arguments, and a column may be called "file".
+    # ZipInfo's fixed date also keeps the bytes equal from one run to the next.
+    with zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
+def _write_parquet(file: IO[bytes], arrays: Arrays) -> None:
+    # pyarrow is optional and slow to import, hence only here.
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({name: pyarrow.array(array) for name, array in arrays.items()}), file)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,286 @@
+"""The answer of an evaluation: its numbers, and everything that says what they mean."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import DamagedStoreError, InputError, StoreError
+from reid_dist.reports.digest import result_digest
+from reid_dist.reports.files import read_files, write_files
+from reid_dist.reports.html import render_html
+from reid_dist.reports.topk import TopK
+
+__all__ = ["SCHEMA", "Report"]
+
+SCHEMA: Final = 1
+"""The version of ``report.json``; a reader refuses every other one."""
+
+_COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
+_DESCRIPTIONS: Final = ("protocol", "distance", "rerank", "expand", "inputs", "ties", "environment", "timing")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Report:
+    """One evaluation.  Mappings keep their order, which is the order in which they are printed.
+
+    Attributes
+    ----------
+    metrics
+        Value by name, shares in 0 … 1; NaN where a metric has no value.
+    curves
+        1-D float64 by name.  The CMC family stands under its own name (``CMC``, ``CMC_allshots`` or
+        ``CMC_single_shot``; value ``k - 1`` is rank ``k``); ``precision_recall`` holds the mean interpolated
+        precision at recall 0.00, 0.01, … 1.00.
+    counts
+        ``n_query``, ``n_valid``, ``n_gallery``, ``n_junk`` (query-gallery pairs) and ``n_invalid_by_reason``
+        (count by reason) at least; others beside them.
+    per_query
+        (n_query,) arrays by name: float64 (NaN where the query is invalid), int64, bool or strings.  ``reason``
+        is "" for a valid query.
+    protocol, distance
+        The conventions, with every parameter.
+    rerank, expand
+        What stood before the ranking, with every parameter; None for nothing.
+    inputs
+        For ``query`` and ``gallery``: uri, shape, dtype, content digest.
+    ties
+        What orders items of equal distance.
+    environment
+        Versions, host, CPU, git commit.
+    timing
+        Seconds by stage, in the order of the stages.
+    topk
+        The nearest items of every query; None when nobody asked.
+    definitions
+        The convention in words by name of metric.
+    notes
+        What the reader of the numbers should know.
+
+    Raises
+    ------
+    InputError
+        If a count is missing, or an array has another shape or kind than stated above.
+    """
+
+    metrics: dict[str, float]
+    curves: dict[str, NDArray[np.float64]]
+    counts: dict[str, Any]
+    per_query: dict[str, NDArray[Any]]
+    protocol: dict[str, Any]
+    distance: dict[str, Any]
+    inputs: dict[str, Any]
+    rerank: dict[str, Any] | None = None
+    expand: dict[str, Any] | None = None
+    ties: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    timing: dict[str, float] = field(default_factory=dict)
+    topk: TopK | None = None
+    definitions: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        missing = [name for name in _COUNTS if name not in self.counts]
+        if missing:
+            raise InputError(f"counts of a report lack {', '.join(missing)}")
+        n_query = int(self.counts["n_query"])
+        curves = {name: _frozen(_float_curve(name, values)) for name, values in self.curves.items()}
+        per_query = {name: _frozen(_column(name, values, n_query)) for name, values in self.per_query.items()}
+        if self.topk is not None and len(self.topk.index) != n_query:
+            raise InputError(f"topk holds {len(self.topk.index)} lists for {n_query} queries")
+        object.__setattr__(self, "metrics", {name: float(value) for name, value in self.metrics.items()})
+        object.__setattr__(self, "curves", curves)
+        object.__setattr__(self, "per_query", per_query)
+
+    @cached_property
+    def result_digest(self) -> str:
+        """SHA-256 over metrics, curves and per-query values as exact bytes, 64 hexadecimal digits.
+
+        Equal answers have equal digests, wherever and however fast they were computed.  The layout is in
+        :mod:`reid_dist.reports.digest`.
+        """
+        return result_digest(self.metrics, self.curves, self.per_query)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``report.json``, made of plain Python values.
+
+        What is not a finite number is None there, as JSON knows no other; ``infinite`` lists the infinities as
+        ``[section, name, position, sign]`` (position None in ``metrics``), so that nothing is lost.
+        """
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "metrics": _plain(self.metrics),
+            "curves": _plain(self.curves),
+            "counts": _plain(self.counts),
+        }
+        document |= {name: _plain(getattr(self, name)) for name in _DESCRIPTIONS}
+        topk = self.topk
+        return document | {
+            "definitions": _plain(self.definitions),
+            "notes": _plain(self.notes),
+            "topk": None if topk is None else {"k": topk.k, "digest": topk.digest},
+            "infinite": list(_infinities(self.metrics, self.curves)),
+            "result_digest": self.result_digest,
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as indented ASCII JSON; every float reads back to the same bits."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    def to_html(self) -> str:
+        """Return the page: one file that needs neither network nor scripts."""
+        return render_html(self)
+
+    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write ``report.json``, ``report.html``, ``per_query.npz`` and what belongs to them; return the directory.
+
+        ``report.json`` comes last and whole: a directory that has one is a finished report.
+
+        Parameters
+        ----------
+        directory
+            A local directory, missing or empty.
+        overwrite
+            Also write into a directory that holds something; files of other names are left alone.
+
+        Raises
+        ------
+        StoreExistsError
+            If the directory holds anything and ``overwrite`` is false.
+        StoreError
+            If it cannot be written.
+        """
+        return write_files(
+            directory,
+            document=self.to_json(),
+            page=self.to_html(),
+            per_query=self.per_query,
+            topk=None if self.topk is None else self.topk.arrays,
+            overwrite=overwrite,
+        )
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Report:
+        """Read what :meth:`save` wrote, and verify it.
+
+        Raises
+        ------
+        StoreNotFoundError
+            If there is no report.
+        IncompleteStoreError
+            If its writer never finished.
+        DamagedStoreError
+            If a file cannot be decoded, or the numbers are not those that were written.
+        StoreError
+            If it is of another schema.
+        """
+        files = read_files(directory)
+        document = files.document
+        if document.get("schema") != SCHEMA:
+            raise StoreError(
+                f"report in {directory} has schema {document.get('schema')!r}, this version reads {SCHEMA}"
+            )
+        try:
+            report = cls(
+                metrics=_metrics_of(document),
+                curves=_curves_of(document),
+                counts=document["counts"],
+                per_query=files.per_query,
+                topk=None if files.topk is None else TopK(**files.topk),
+                definitions=document["definitions"],
+                notes=document["notes"],
+                **{name: document[name] for name in _DESCRIPTIONS if name != "timing"},
+                timing={stage: _number(value) for stage, value in document["timing"].items()},
+            )
+            written = document["result_digest"], document["topk"] and document["topk"]["digest"]
+        except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedStoreError(f"report in {directory} is not as it was written: {error!r}") from error
+        found = report.result_digest, report.topk and report.topk.digest
+        for what, expected, actual in zip(("result", "topk"), written, found, strict=True):
+            if expected != actual:
+                raise DamagedStoreError(
+                    f"report in {directory} was changed after it was written: its {what} digest is {actual}, "
+                    f"recorded is {expected}; evaluate again"
+                )
+        return report
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _float_curve(name: str, values: object) -> NDArray[np.float64]:
+    curve = np.asarray(values)
+    if curve.ndim != 1 or curve.dtype.kind not in "iuf":
+        raise InputError(f"curve {name!r} must be a 1-D array of numbers, found {curve.dtype} {curve.shape}")
+    return curve.astype(np.float64, copy=False)
+
+
+def _column(name: str, values: object, n_query: int) -> NDArray[Any]:
+    """Return a per-query array in the one dtype of its kind, so that equal values have equal bytes."""
+    array = np.asarray(values)
+    dtypes: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}
+    # A string array of no width at all cannot be written by numpy.
+    dtypes["U"] = array.dtype if array.dtype.itemsize else np.dtype("<U1")
+    if array.shape != (n_query,) or array.dtype.kind not in dtypes:
+        raise InputError(
+            f"per-query {name!r} must hold one number or string for each of {n_query} queries, "
+            f"found {array.dtype} {array.shape}"
+        )
+    return array.astype(dtypes[array.dtype.kind], copy=False)
+
+
+def _plain(value: object) -> Any:
+    """Return a value as JSON knows it; what is not a finite number becomes None."""
+    match value:
+        case None | bool() | str():
+            return value
+        case np.ndarray() | np.generic():
+            return _plain(value.tolist())
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case Mapping():
+            return {str(name): _plain(item) for name, item in value.items()}
+        case Sequence():
+            return [_plain(item) for item in value]
+        case _:
+            return str(value)
+
+
+def _infinities(metrics: Mapping[str, float], curves: Mapping[str, NDArray[np.float64]]) -> list[list[Any]]:
+    found: list[list[Any]] = [
+        ["metrics", name, None, int(math.copysign(1, value))] for name, value in metrics.items() if math.isinf(value)
+    ]
+    for name, curve in curves.items():
+        found += [["curves", name, int(at), int(np.sign(curve[at]))] for at in np.flatnonzero(np.isinf(curve))]
+    return found
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _metrics_of(document: Mapping[str, Any]) -> dict[str, float]:
+    metrics = {name: _number(value) for name, value in document["metrics"].items()}
+    return metrics | {name: sign * math.inf for section, name, _, sign in document["infinite"] if section == "metrics"}
+
+
+def _curves_of(document: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    curves = {name: np.array(values, dtype=np.float64) for name, values in document["curves"].items()}
+    for section, name, at, sign in document["infinite"]:
+        if section == "curves":
+            curves[name][at] = sign * math.inf
+    return curves

@@ -1,0 +1,78 @@
+"""The nearest gallery items of every query, as a report carries them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import InputError
+from reid_dist.reports.digest import arrays_digest
+
+__all__ = ["TopK"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TopK:
+    """The ``k`` nearest gallery items of each query, nearest first, junk included and flagged.
+
+    Attributes
+    ----------
+    index
+        (n_query, k) int64, gallery rows; -1 where the gallery has fewer than ``k`` items.
+    distance
+        (n_query, k) float64, in the unit of the report's distance; +inf where ``index`` is -1.
+    junk
+        (n_query, k) bool, whether the protocol hides the item from this query; None where nobody judged.
+    relevant
+        (n_query, k) bool, whether the item is a right answer; None where nobody judged.
+
+    Raises
+    ------
+    InputError
+        If the arrays are not 2-D of one shape, or of the wrong kind.
+    """
+
+    index: NDArray[np.int64]
+    distance: NDArray[np.float64]
+    junk: NDArray[np.bool_] | None = None
+    relevant: NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        kinds: dict[str, tuple[str, type[np.generic]]] = {
+            "index": ("iu", np.int64),
+            "distance": ("f", np.float64),
+            "junk": ("b", np.bool_),
+            "relevant": ("b", np.bool_),
+        }
+        for name, (kind, dtype) in kinds.items():
+            given = getattr(self, name)
+            if given is None:
+                continue
+            array = np.asarray(given)
+            if array.dtype.kind not in kind or array.ndim != 2 or array.shape != np.shape(self.index):
+                raise InputError(
+                    f"topk.{name} must be a 2-D array of kind {np.dtype(dtype).name} and of the shape of topk.index "
+                    f"{np.shape(self.index)}, found {array.dtype} {array.shape}"
+                )
+            frozen = array.astype(dtype, copy=False).view()
+            frozen.flags.writeable = False
+            object.__setattr__(self, name, frozen)
+
+    @property
+    def k(self) -> int:
+        """The length of each list."""
+        return int(self.index.shape[1])
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays that are there, by name."""
+        named = {"index": self.index, "distance": self.distance, "junk": self.junk, "relevant": self.relevant}
+        return {name: array for name, array in named.items() if array is not None}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the arrays, 64 hexadecimal digits; see :mod:`reid_dist.reports.digest`."""
+        return arrays_digest({"topk": self.arrays})

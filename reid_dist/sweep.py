@@ -1,0 +1,57 @@
+"""The sweep over tiles: one product, fed to every reduction, in memory that is reused from tile to tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reid_dist.distances import Distance
+from reid_dist.plan import TileShape
+from reid_dist.reductions import FeatureBlock, Reduction, Tile
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    query: FeatureBlock,
+    gallery: FeatureBlock,
+    distance: Distance,
+    tile: TileShape,
+    reductions: Sequence[Reduction[Any]],
+) -> list[Any]:
+    """Reduce all tiles of a block pair.
+
+    Parameters
+    ----------
+    query, gallery
+        The two blocks.
+    distance
+        What the tiles screen.
+    tile
+        Rows of a tile, of query and of gallery.
+    reductions
+        What is computed from the tiles.
+
+    Returns
+    -------
+    The partial result of each reduction.
+    """
+    screen = distance.screen(query.features, gallery.features, query.norm, gallery.norm)
+    accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
+    n_query, dim = query.features.shape
+    n_gallery = len(gallery.features)
+    query_rows, gallery_rows = min(tile.query, n_query), min(tile.gallery, n_gallery)
+    prepared = np.empty((gallery_rows, dim), np.float32)
+    scratch = np.empty(query_rows * gallery_rows, np.float32)
+    for column in range(0, n_gallery, gallery_rows):
+        stop = min(column + gallery_rows, n_gallery)
+        matrix, bias = screen.gallery_tile(column, stop, prepared[: stop - column])
+        for row in range(0, n_query, query_rows):
+            block = screen.query[row : row + query_rows]
+            values = scratch[: len(block) * len(matrix)].reshape(len(block), len(matrix))
+            np.dot(block, matrix.T, out=values)
+            for accumulator in accumulators:
+                accumulator.absorb(Tile(values, bias, row, column))
+    return [accumulator.result() for accumulator in accumulators]

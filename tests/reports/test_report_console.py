@@ -1,0 +1,106 @@
+"""The table on the console, as a log file of 80 columns has it."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from reid_dist.reports import Report, print_report, render_table
+
+
+def printed(report: Report) -> str:
+    stream = io.StringIO()
+    print_report(report, stream)
+    return stream.getvalue()
+
+
+def test_eighty_columns_without_codes(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither of these may leak into a file: they speak of a terminal.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    text = printed(report)
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+def test_every_number_stands_beside_its_convention(report: Report) -> None:
+    lines = printed(report).splitlines()
+    (average,) = (line for line in lines if line.split()[:1] == ["mAP"])
+    assert f"{100 * report.metrics['mAP']:.2f} %" in average
+    assert "rectangle rule, all positives in the denominator" in average
+    for name in report.metrics:
+        (line,) = (line for line in lines if line.split()[:1] == [name])
+        assert len(line.split()) > 4, f"{name} has no words"
+
+
+def test_the_counts_and_conventions_are_told(report: Report) -> None:
+    text = " ".join(printed(report).split())
+    for words in (
+        "1,950 valid of 2,000",
+        "invalid: no relevant item in the gallery",
+        "invalid query: left out of every mean",
+        "15,913 rows, 2,793 junk for every query",
+        "78,123 junk",
+        "market1501: another camera must see the person again",
+        "cosine: 1 - <x, y>",
+        "k_reciprocal(k1=20, k2=6, lambda_value=0.3, variant=zhong)",
+        "distance, then gallery row",
+        report.result_digest[:16],
+        "counts 11.3 s",
+        "exactly the same distance",
+    ):
+        assert words in text
+
+
+def test_words_of_the_evaluation_come_first(make_report: Callable[..., Report]) -> None:
+    report = make_report(n_query=5, n_invalid=0, metrics={"mAP": 0.5, "odd": 0.5}, definitions={"mAP": "as we say"})
+    assert "as we say" in printed(report)
+    assert "rectangle rule" not in printed(report)
+    assert "odd" in printed(report)
+
+
+def test_brackets_are_no_markup(make_report: Callable[..., Report]) -> None:
+    report = make_report(
+        n_query=5,
+        n_invalid=0,
+        metrics={"[bold]x[/bold]": 0.5},
+        notes=["[red]careful[/red]", "[/]"],
+        distance={"name": "[link=x]d[/link]"},
+    )
+    text = printed(report)
+    for words in ("[bold]x[/bold]", "[red]careful[/red]", "[/]", "[link=x]d[/link]"):
+        assert words in text
+
+
+def test_no_value_is_said(make_report: Callable[..., Report]) -> None:
+    report = make_report(n_query=5, n_invalid=0, metrics={"mAP": math.nan, "EER_threshold": 0.3125})
+    lines = printed(report).splitlines()
+    assert any("mAP" in line and "undefined" in line for line in lines)
+    assert any("EER_threshold" in line and "0.3125" in line and "%" not in line for line in lines)
+
+
+def test_a_stream_of_few_characters_is_no_error(make_report: Callable[..., Report]) -> None:
+    report = make_report(n_query=5, n_invalid=0, notes=["good \N{UNION} ok"])
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    print_report(report, stream)
+    stream.flush()
+    text = raw.getvalue().decode("ascii")
+    assert "good ? ok" in text
+    assert "----" in text
+
+
+def test_standard_output_by_default(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(report)
+    assert capsys.readouterr().out == printed(report)
+
+
+def test_a_terminal_has_colours(report: Report) -> None:
+    stream = io.StringIO()
+    Console(file=stream, force_terminal=True, color_system="standard", width=100).print(render_table(report))
+    assert "\x1b[" in stream.getvalue()

@@ -1,0 +1,263 @@
+"""A report directory is whole or is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist.errors import (
+    DamagedStoreError,
+    IncompleteStoreError,
+    InputError,
+    StoreError,
+    StoreExistsError,
+    StoreNotFoundError,
+)
+from reid_dist.reports import Report, files
+
+FILES = {"report.json", "report.html", "per_query.npz", "per_query.parquet", "topk.npz"}
+
+
+@pytest.fixture
+def small_report(make_report: Callable[..., Report]) -> Report:
+    return make_report(n_query=40, n_invalid=3, k=4)
+
+
+@pytest.fixture
+def saved(small_report: Report, tmp_path: Path) -> Path:
+    return small_report.save(tmp_path / "out")
+
+
+def listing(path: Path) -> set[str]:
+    return {entry.name for entry in path.iterdir()}
+
+
+def test_save_then_load_gives_everything_back(report: Report, tmp_path: Path) -> None:
+    directory = report.save(tmp_path / "deep" / "out")
+    assert listing(directory) == FILES
+    loaded = Report.load(directory)
+    assert loaded.to_json() == report.to_json()
+    assert loaded.to_html() == report.to_html()
+    assert list(loaded.per_query) == list(report.per_query)
+    for name, column in report.per_query.items():
+        np.testing.assert_array_equal(loaded.per_query[name], column)
+        assert loaded.per_query[name].dtype == column.dtype
+    assert loaded.topk is not None
+    assert report.topk is not None
+    for name, array in report.topk.arrays.items():
+        np.testing.assert_array_equal(loaded.topk.arrays[name], array)
+    assert math.isnan(loaded.per_query["AP"][report.per_query["reason"] != ""][0])
+
+
+def test_arrays_open_without_pickle(saved: Path, small_report: Report) -> None:
+    with np.load(saved / "per_query.npz", allow_pickle=False) as archive:
+        assert set(archive.files) >= {"AP", "AP_trapezoid", "INP", "first_rank", "n_relevant", "reason"}
+        np.testing.assert_array_equal(archive["AP"], small_report.per_query["AP"])
+    with np.load(saved / "topk.npz", allow_pickle=False) as archive:
+        assert archive["index"].shape == (40, 4)
+        assert archive["junk"].dtype == np.bool_
+
+
+def test_parquet_holds_the_same_columns(saved: Path, small_report: Report) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is optional")
+    table = parquet.read_table(saved / "per_query.parquet")
+    assert table.column_names == list(small_report.per_query)
+    np.testing.assert_array_equal(table["AP"].to_numpy(), small_report.per_query["AP"])
+    assert table["reason"].to_pylist() == small_report.per_query["reason"].tolist()
+
+
+def test_no_parquet_where_pyarrow_is_missing(
+    small_report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert listing(small_report.save(tmp_path / "out")) == FILES - {"per_query.parquet"}
+
+
+def test_the_same_report_gives_the_same_bytes(small_report: Report, tmp_path: Path) -> None:
+    one, other = (small_report.save(tmp_path / name) for name in ("one", "other"))
+    for name in FILES - {"per_query.parquet"}:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_a_column_may_have_any_name(make_report: Callable[..., Report], tmp_path: Path) -> None:
+    plain = make_report(n_query=3, n_invalid=0, k=None)
+    columns = {"file": np.arange(3), "allow_pickle": np.arange(3), "TAR@FAR=0.1": np.zeros(3), "": np.ones(3)}
+    named = make_report(n_query=3, n_invalid=0, k=None, per_query={**plain.per_query, **columns})
+    assert set(Report.load(named.save(tmp_path / "out")).per_query) == {*plain.per_query, *columns}
+
+
+def test_modes_follow_the_umask(saved: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    assert {(saved / name).stat().st_mode & 0o777 for name in FILES} == {0o666 & ~mask}
+
+
+def test_an_occupied_directory_is_refused_and_left_alone(small_report: Report, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StoreExistsError, match=r"not empty.*notes\.txt"):
+        small_report.save(tmp_path)
+    assert listing(tmp_path) == {"notes.txt"}
+
+
+def test_overwrite_replaces_the_whole_report_and_nothing_else(saved: Path, make_report: Callable[..., Report]) -> None:
+    (saved / "workspace").mkdir()
+    other = make_report(n_query=20, n_invalid=0, k=None)
+    other.save(saved, overwrite=True)
+    assert listing(saved) == FILES - {"topk.npz"} | {"workspace"}
+    assert Report.load(saved).result_digest == other.result_digest
+
+
+def test_a_full_disk_leaves_the_old_report(
+    saved: Path, small_report: Report, make_report: Callable[..., Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match=r"cannot write .*No space left on device") as caught:
+        make_report(n_query=20, n_invalid=0).save(saved, overwrite=True)
+    assert "\n" not in str(caught.value)
+    assert listing(saved) == FILES
+    assert Report.load(saved).result_digest == small_report.result_digest
+
+
+@pytest.mark.parametrize("survivors", range(5))
+def test_a_writer_killed_between_two_files_leaves_nothing_that_looks_whole(
+    saved: Path, make_report: Callable[..., Report], monkeypatch: pytest.MonkeyPatch, survivors: int
+) -> None:
+    replaced: list[Path] = []
+    original = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if len(replaced) == survivors:
+            raise KeyboardInterrupt
+        replaced.append(target)
+        return original(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        make_report(n_query=20, n_invalid=0).save(saved, overwrite=True)
+    assert len(replaced) == survivors
+    assert not (saved / "report.json").exists()
+    with pytest.raises(IncompleteStoreError, match="never finished"):
+        Report.load(saved)
+
+
+def test_the_document_comes_last(small_report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    original = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        order.append(Path(target).name)
+        return original(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    small_report.save(tmp_path / "out")
+    assert set(order) == FILES
+    assert order[-1] == "report.json"
+
+
+def test_a_file_in_the_place_of_the_directory(small_report: Report, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StoreError) as caught:
+            small_report.save(target)
+        assert str(target) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_uri_is_refused(small_report: Report) -> None:
+    with pytest.raises(InputError, match="local directory"):
+        small_report.save("s3://bucket/out")
+
+
+def test_nothing_to_load(tmp_path: Path) -> None:
+    for directory in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(StoreNotFoundError, match="no report"):
+            Report.load(directory)
+
+
+def test_a_changed_metric_is_found(saved: Path) -> None:
+    document = json.loads((saved / "report.json").read_text())
+    document["metrics"]["mAP"] = math.nextafter(document["metrics"]["mAP"], 1)
+    (saved / "report.json").write_text(json.dumps(document))
+    with pytest.raises(DamagedStoreError, match="result digest"):
+        Report.load(saved)
+
+
+def test_a_changed_column_is_found(saved: Path, small_report: Report) -> None:
+    columns = {name: array.copy() for name, array in small_report.per_query.items()}
+    columns["n_relevant"][7] += 1
+    np.savez(saved / "per_query.npz", **columns)
+    with pytest.raises(DamagedStoreError, match="result digest"):
+        Report.load(saved)
+
+
+def test_a_changed_neighbour_is_found(saved: Path, small_report: Report) -> None:
+    assert small_report.topk is not None
+    arrays = {name: array.copy() for name, array in small_report.topk.arrays.items()}
+    arrays["index"][0, 0] += 1
+    np.savez(saved / "topk.npz", **arrays)
+    with pytest.raises(DamagedStoreError, match="topk digest"):
+        Report.load(saved)
+
+
+@pytest.mark.parametrize("name", ["per_query.npz", "topk.npz"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "flipped", "empty"])
+def test_a_damaged_archive_is_found(saved: Path, name: str, damage: str) -> None:
+    path = saved / name
+    content = bytearray(path.read_bytes())
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    else:
+        with zipfile.ZipFile(path) as archive:
+            member = archive.infolist()[0]
+        content[member.header_offset + 200] ^= 0xFF
+        path.write_bytes(content)
+    with pytest.raises(DamagedStoreError, match=name):
+        Report.load(saved)
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_never_changes_a_number(saved: Path, small_report: Report, bit: int) -> None:
+    """Either it fell on bytes that say nothing (the date of a member), or the archive is refused."""
+    path = saved / "per_query.npz"
+    content = path.read_bytes()
+    refused = 0
+    for at in range(bit, len(content), 23):
+        path.write_bytes(content[:at] + bytes([content[at] ^ (1 << bit)]) + content[at + 1 :])
+        try:
+            assert Report.load(saved).result_digest == small_report.result_digest
+        except DamagedStoreError:
+            refused += 1
+    assert refused > len(content) / 23 / 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "metrics": 3}', "\udcff"])
+def test_a_document_that_is_none_is_found(saved: Path, text: str) -> None:
+    (saved / "report.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(StoreError):
+        Report.load(saved)
+
+
+def test_another_schema_is_refused(saved: Path) -> None:
+    document = json.loads((saved / "report.json").read_text())
+    (saved / "report.json").write_text(json.dumps(document | {"schema": 99}))
+    with pytest.raises(StoreError, match=r"schema 99, this version reads 1"):
+        Report.load(saved)
+
+
+def test_refuse_occupied_accepts_what_save_accepts(tmp_path: Path) -> None:
+    assert files.refuse_occupied(tmp_path) == tmp_path
+    assert files.refuse_occupied(str(tmp_path / "missing")) == tmp_path / "missing"

@@ -1,0 +1,284 @@
+"""The page: well-formed, offline, escaped, stable, and whole for every odd report."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reid_dist.reports import Report, render_html
+from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
+
+VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
+SHAPES = {"line", "rect", "circle", "polyline", "polygon"}
+
+
+class Page(HTMLParser):
+    """Checks the nesting while it reads, and keeps what tests ask for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == [], f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs), f"an attribute of <{tag}> stands twice"
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SHAPES, f"<{tag}/> does not close itself in HTML"
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def coordinates(svg: str) -> list[float]:
+    """Every number that places something in a chart."""
+    parts = re.findall(r'\b(?:x|y|x1|x2|y1|y2|cx|cy|width|height|points)="([^"]*)"', svg)
+    return [float(number) for part in parts for number in re.split(r"[ ,]", part)]
+
+
+def assert_drawn_inside(svg: str) -> None:
+    page = Page(svg)
+    numbers = coordinates(svg)
+    assert numbers
+    assert all(math.isfinite(number) and 0 <= number <= 440 for number in numbers)
+    (frame,) = page.named("svg")
+    assert frame["role"] == "img"
+    assert frame["aria-label"]
+
+
+def test_the_page_is_well_formed_and_accessible(report: Report) -> None:
+    page = Page(report.to_html())
+    assert page.named("html") == [{"lang": "en"}]
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids)) > 5
+    references = {attributes["aria-labelledby"] for _, attributes in page.tags if "aria-labelledby" in attributes}
+    assert references <= set(ids)
+    assert all(attributes.get("scope") in {"row", "col"} for attributes in page.named("th"))
+    plots = page.named("svg")
+    assert len(plots) == 4
+    assert all(plot["role"] == "img" and plot["aria-label"] for plot in plots)
+    assert len(page.named("figure")) == len(page.named("figcaption")) == 4
+    headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
+    assert headings[0] == 1
+    assert headings.count(1) == 1
+    assert max(np.diff(headings)) <= 1
+
+
+def test_the_page_fetches_nothing(report: Report) -> None:
+    text = report.to_html()
+    page = Page(text)
+    assert not page.named("script")
+    assert not page.named("link")
+    assert not page.named("img")
+    for _, attributes in page.tags:
+        assert not {"src", "href", "xlink:href", "srcset", "data", "action"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "//" not in text
+    (policy,) = (a["content"] for a in page.named("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def test_everything_of_the_report_is_on_the_page(report: Report) -> None:
+    text = Page(report.to_html()).text
+    for name, value in report.metrics.items():
+        assert name in text
+        assert f"{100 * value:.2f} %" in text
+    for described in (report.protocol, report.distance, report.rerank, *report.inputs.values()):
+        assert described is not None
+        for value in described.values():
+            assert (", ".join(map(str, value)) if isinstance(value, list) else str(value)) in text
+    for words in ("2.4.6", "node-17", "11.3 s", "12 pairs", "distance, then gallery row", report.result_digest):
+        assert words in text
+    for reason, count in report.counts["n_invalid_by_reason"].items():
+        assert reason in text
+        assert f"{count} ({100 * count / 2000:.1f} %)" in text
+        assert ", ".join(map(str, np.flatnonzero(report.per_query["reason"] == reason)[:100])) in text
+
+
+def test_the_hardest_queries_are_the_hardest(make_report: Callable[..., Report]) -> None:
+    nan = math.nan
+    report = make_report(
+        n_query=6,
+        n_invalid=0,
+        k=None,
+        per_query={
+            "AP": np.array([0.5, 0.25, nan, 0.25, 0.25, 1.0]),
+            "INP": np.array([0.1, 0.2, nan, 0.1, 0.2, 1.0]),
+            "first_rank": np.array([1.0, 4000, nan, 4, 5, 1]),
+        },
+    )
+    table = report.to_html().split('id="hardest"')[1].split("</table>")[0]
+    assert re.findall(r'scope="row" class="number">(\d+)<', table) == ["3", "1", "4", "0", "5"]
+    assert "4,000" in table
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["metrics", "reason", "protocol", "distance", "inputs", "notes", "environment", "timing", "curves", "counts"],
+)
+def test_no_text_becomes_markup(make_report: Callable[..., Report], place: str) -> None:
+    evil = "\"'><script>alert(1)</script><img src=x onerror=y>&amp;{{ 7*7 }}"
+    plain = make_report(n_query=5, n_invalid=0)
+    counts = {**plain.counts, "n_valid": 4, "n_invalid_by_reason": {evil: 1}}
+    reasons = np.array([evil, "", "", "", ""])
+    changes: dict[str, dict[str, Any]] = {
+        "metrics": {"metrics": {evil: 0.5}, "definitions": {evil: evil}},
+        "reason": {"counts": counts, "per_query": {**plain.per_query, "reason": reasons}},
+        "protocol": {"protocol": {"name": evil, "invalid_query": evil, evil: {evil: [evil]}}},
+        "distance": {"distance": {"name": evil}},
+        "inputs": {"inputs": {evil: {"uri": evil, "shape": [1, 2]}}},
+        "notes": {"notes": [evil]},
+        "environment": {"environment": {evil: evil}},
+        "timing": {"timing": {evil: 1.0}},
+        "curves": {"curves": {f"CMC{evil}": np.array([0.5, 1.0])}},
+        "counts": {"counts": {**plain.counts, evil: evil}},
+    }
+    page = Page(make_report(n_query=5, n_invalid=0, **changes[place]).to_html())
+    assert not page.named("script")
+    assert not page.named("img")
+    assert not any("onerror" in attributes for _, attributes in page.tags)
+    shown = page.text.casefold() + " ".join(str(plot["aria-label"]) for plot in page.named("svg")).casefold()
+    assert "<script>alert(1)</script>" in shown
+    assert "{{ 7*7 }}" in shown
+
+
+def test_the_same_report_gives_the_same_page(make_report: Callable[..., Report]) -> None:
+    assert render_html(make_report(n_query=50, n_invalid=3)) == render_html(make_report(n_query=50, n_invalid=3))
+
+
+def test_a_large_report_has_a_small_page(make_report: Callable[..., Report]) -> None:
+    n_query = 100_000
+    rng = np.random.default_rng(3)
+    average = rng.random(n_query)
+    reason = np.where(rng.random(n_query) < 0.5, "nobody", "")
+    average[reason != ""] = np.nan
+    n_invalid = int(np.sum(reason != ""))
+    report = make_report(
+        n_query=10,
+        n_invalid=0,
+        k=None,
+        counts={
+            "n_query": n_query,
+            "n_valid": n_query - n_invalid,
+            "n_gallery": 10**9,
+            "n_junk": 10**12,
+            "n_invalid_by_reason": {"nobody": n_invalid},
+        },
+        per_query={"AP": average, "INP": average, "reason": reason},
+        curves={"CMC": np.linspace(0, 1, 50_000), "precision_recall": np.linspace(1, 0, 101)},
+    )
+    text = report.to_html()
+    assert len(text) < 60_000
+    assert f"and {n_invalid - 100:,} more" in Page(text).text
+    assert "1,000,000,000,000" in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_query": 1, "n_invalid": 0, "max_rank": 1},
+        {"n_query": 2, "n_invalid": 1, "max_rank": 2},
+        {"n_query": 5, "n_invalid": 0, "topk": None, "expand": {"name": "aqe", "k": 5}, "rerank": None},
+        {"n_query": 5, "n_invalid": 0, "curves": {}},
+        {"n_query": 5, "n_invalid": 0, "curves": {"CMC": np.zeros(0), "other": np.ones(3)}},
+        {"n_query": 5, "n_invalid": 0, "per_query": {}},
+        {"n_query": 5, "n_invalid": 0, "per_query": {"AP_trapezoid": np.ones(5)}},
+        {"n_query": 5, "n_invalid": 0, "metrics": {}},
+        {"n_query": 5, "n_invalid": 0, "metrics": {"TAR@FAR=0.001": 0.5, "EER": 0.1, "new": 2.0}},
+        {"n_query": 5, "n_invalid": 0, "protocol": {}, "distance": {}, "inputs": {}, "ties": {}, "timing": {}},
+        {"n_query": 5, "n_invalid": 0, "environment": {}, "timing": {"open": 0.0}, "notes": []},
+    ],
+)
+def test_odd_reports_have_whole_pages(make_report: Callable[..., Report], changes: dict[str, Any]) -> None:
+    text = make_report(**changes).to_html()
+    Page(text)
+    assert "nan" not in text.lower()
+    for svg in re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL):
+        assert_drawn_inside(svg)
+
+
+def test_no_valid_query_at_all(make_report: Callable[..., Report]) -> None:
+    nothing = np.full(4, np.nan)
+    report = make_report(
+        n_query=4,
+        n_invalid=0,
+        metrics={"mAP": math.nan, "CMC@1": math.nan, "mINP": math.nan},
+        curves={"CMC": np.full(50, np.nan), "precision_recall": np.full(101, np.nan)},
+        per_query={"AP": nothing, "INP": nothing, "reason": np.full(4, "lost")},
+        counts={"n_query": 4, "n_valid": 0, "n_gallery": 9, "n_junk": 0, "n_invalid_by_reason": {"lost": 4}},
+    )
+    page = Page(report.to_html())
+    assert "undefined" in page.text
+    assert page.text.count("no query is valid") == 4
+    assert "Hardest queries" not in page.text
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 10, 11, 24, 25, 50, 99, 1000, 100_000])
+@pytest.mark.parametrize("low", [0.0, 0.3, 0.55, 0.999, 1.0])
+def test_every_cmc_is_drawn_inside_its_frame(last: int, low: float) -> None:
+    curve = np.linspace(low, 1.0, last)
+    svg = str(cmc_plot("CMC", curve))
+    assert_drawn_inside(svg)
+    assert cmc_axis_start(curve) <= low
+    assert len(svg) < 12_000
+    labels = re.findall(r'<text x="([\d.]+)" y="263" text-anchor="middle">', svg)
+    places = [float(label) for label in labels]
+    assert all(right - left > 15 for left, right in itertools.pairwise(places)), "labels overlap"
+
+
+def test_the_curve_is_drawn_where_its_values_are() -> None:
+    svg = str(cmc_plot("CMC", np.array([0.0, 0.5, 1.0])))
+    (points,) = re.findall(r'<polyline[^>]*points="([^"]*)"', svg)
+    (x1, y1), (x2, y2), (x3, y3) = (map(float, point.split(",")) for point in points.split())
+    assert x2 - x1 == x3 - x2 > 0
+    assert y1 - y2 == y2 - y3 > 0  # up is a smaller y
+    assert "100.00 % at rank 3" in svg
+
+
+def test_precision_recall_is_drawn_from_end_to_end() -> None:
+    svg = str(precision_recall_plot(np.linspace(1, 0, 101)))
+    assert_drawn_inside(svg)
+    (points,) = re.findall(r'<polyline[^>]*points="([^"]*)"', svg)
+    assert len(points.split()) == 101
+    assert "precision 50.00 % at recall 50 %" in svg
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0], [0.0], [0.5] * 7, [0.0, 1.0], [math.nan, 0.25], list(np.linspace(0, 1, 1001))]
+)
+def test_histograms_count_every_valid_query_once(values: list[float]) -> None:
+    svg = str(histogram("AP", np.array(values), series="a"))
+    assert_drawn_inside(svg)
+    valid = [value for value in values if not math.isnan(value)]
+    shown = [int(count.replace(",", "")) for count in re.findall(r": ([\d,]+) queries", svg)]
+    assert sum(shown) == len(valid)
+    assert f"mean {100 * float(np.mean(valid)):.2f} %" in svg
