@@ -42,6 +42,7 @@ from reid_dist.registry import Registry
 __all__ = ["DISTANCES", "CentredScreen", "Distance", "Screen", "UnitScreen"]
 
 Rows = NDArray[np.float32]
+Values = NDArray[np.floating]
 Float64 = NDArray[np.float64]
 
 _ROUNDOFF = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float64): 2.0**-53}
@@ -80,7 +81,7 @@ class Screen:
         Bound on the error, canonical distances included, shape (n_query,), float64.
     """
 
-    query: NDArray[np.float32]
+    query: Values
     centre: Float64
     slope: float
     epsilon: Float64
@@ -92,15 +93,11 @@ class Screen:
         self._gallery = gallery
         self._gallery_norm = gallery_norm
 
-    def gallery_tile(
-        self, start: int, stop: int, out: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Prepare gallery rows ``start:stop`` of the block in `out`, shape (stop - start, dim); return them and the bias."""
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return them and the bias."""
         raise NotImplementedError
 
-    def edges(
-        self, query: NDArray[np.int64], distance: Float64, squared: bool
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Lower and upper edges of the bands of some distances, rounded outward to the type of the tiles.
 
         Parameters
@@ -116,8 +113,8 @@ class Screen:
         middle = self.centre[query] - self.slope * falling
         # Covers the roundings of this very line, in float64.
         half = self.epsilon[query] + 2.0**-50 * (np.abs(self.centre[query]) + np.abs(self.slope * falling))
-        lower = np.nextafter((middle - half).astype(self.dtype), self.dtype.type(-np.inf))
-        upper = np.nextafter((middle + half).astype(self.dtype), self.dtype.type(np.inf))
+        lower = np.nextafter((middle - half).astype(self.dtype), np.array(-np.inf, self.dtype))
+        upper = np.nextafter((middle + half).astype(self.dtype), np.array(np.inf, self.dtype))
         return lower, upper
 
 
@@ -142,9 +139,8 @@ class UnitScreen(Screen):
         with np.errstate(divide="ignore"):
             return np.where(squared_norm > 0, 1.0 / np.sqrt(squared_norm), 0.0)
 
-    def gallery_tile(
-        self, start: int, stop: int, out: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Scale gallery rows; there is no bias."""
         scale_rows(self._gallery[start:stop], self._inverse_length(self._gallery_norm[start:stop]), out)
         return out, np.zeros(stop - start, self.dtype)
 
@@ -191,9 +187,8 @@ class CentredScreen(Screen):
         rounded_elements = np.sqrt(dim) * 2.0**-24 * _TINY[self.dtype] * (length + reach)
         self.epsilon = product + rounded + canonical + rounded_elements + (2 * dim + 8) * _TINY[self.dtype]
 
-    def gallery_tile(
-        self, start: int, stop: int, out: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Centre gallery rows; the bias is half their squared norms."""
         subtract_centre(self._gallery[start:stop], self._centre, out)
         return out, self._half[start:stop].astype(self.dtype)
 
@@ -228,7 +223,7 @@ class Distance:
     needs_length: bool = False
 
     def describe(self) -> dict[str, str]:
-        """What a report says of it."""
+        """Return what a report says of it."""
         return {"name": self.name, "definition": self.definition, "source": self.source}
 
 

@@ -40,6 +40,7 @@ from reid_dist.reductions import (
     KeepNearest,
     Reduction,
     make_targets,
+    pair_rows,
     rank,
     relevant_distances,
 )
@@ -216,8 +217,7 @@ def _final_task(
     if neighbours is not None and job.own_first:
         block = _read(job.query, rows)
         place = np.arange(len(rows))
-        features, norm = block.features, block.norm
-        own = pair_distances(job.distance.kind, features, features, norm, norm, place, place)
+        own = pair_distances(pair_rows(job.distance, block, block), place, place)
         neighbours = KeepNearest(job.topk, True, job.distance).finish(neighbours, rows, own)
     return Result(ranked, neighbours)
 
@@ -229,7 +229,7 @@ def _final_task(
 class _Graph:
     """A Dask graph under construction: tasks by key, the keys that progress counts, and the final ones in order."""
 
-    tasks: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    tasks: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
     stages: dict[str, list[str]] = field(default_factory=dict)
     finals: list[str] = field(default_factory=list)
 

@@ -1,8 +1,8 @@
 """Planning: arithmetic on integers that says, before any work, what a job is made of and whether it fits.
 
 A *tile* is what one matrix product computes; a *task* takes one block of query rows against one block of gallery rows
-and runs over its tiles in memory that it reuses.  Gallery blocks are whole chunks of the store, so that no chunk is read
-by two tasks of one block of queries.
+and runs over its tiles in memory that it reuses.  Gallery blocks are whole chunks of the store, so that no chunk is
+read by two tasks of one block of queries.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEFAULT_TILE = TileShape(DEFAULT_TILE_QUERY, DEFAULT_TILE_GALLERY)
 
 @dataclass(frozen=True, slots=True)
 class SetShape:
-    """What a plan must know of a feature set: rows, features per row, bytes per stored feature, rows per stored chunk."""
+    """What a plan must know of a feature set: rows, features per row, bytes per feature, rows per stored chunk."""
 
     n_rows: int
     dim: int
@@ -202,8 +202,8 @@ def make_plan(
         else:
             raise PlanError(
                 f"one task needs {readable_bytes(projected(query_block, gallery_block))} and may take "
-                f"{readable_bytes(memory_per_thread)}: tiles of {tile.query} x {tile.gallery} rows over gallery chunks of "
-                f"{chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
+                f"{readable_bytes(memory_per_thread)}: tiles of {tile.query} x {tile.gallery} rows over gallery chunks "
+                f"of {chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
     return Plan(query, gallery, tile, query_block, gallery_block, n_threads, projected(query_block, gallery_block))

@@ -80,7 +80,7 @@ class Protocol:
         return "; ".join([*parts, f"pid {JUNK_PID}"])
 
     def describe(self) -> dict[str, str]:
-        """What a report says of it."""
+        """Return what a report says of it."""
         return {
             "name": self.name,
             "summary": self.summary,

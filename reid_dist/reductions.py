@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
-from reid_dist.kernels.canonical import pair_distances
-from reid_dist.kernels.counting import Bands, PairRows, RankCounts, count_tile
+from reid_dist.kernels.canonical import PairRows, pair_distances
+from reid_dist.kernels.counting import Bands, RankCounts, count_tile
 from reid_dist.kernels.segments import segment_running_sums
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 from reid_dist.model import Judgement, Neighbours, RankedQueries, RowRange, Targets
@@ -29,6 +29,7 @@ __all__ = [
     "Reduction",
     "Tile",
     "make_targets",
+    "pair_rows",
     "rank",
     "relevant_distances",
 ]
@@ -74,22 +75,23 @@ class Tile:
         Position of the first column in the gallery block.
     """
 
-    values: NDArray[np.float32]
-    bias: NDArray[np.float32]
+    values: NDArray[np.floating]
+    bias: NDArray[np.floating]
     query_start: int
     column_start: int
 
 
 P = TypeVar("P")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Accumulator(Protocol[P]):
+class Accumulator(Protocol[R_co]):
     """Takes the tiles of one block pair."""
 
     def absorb(self, tile: Tile) -> None:
         """Take one tile; tiles of one query come in ascending order of columns."""
 
-    def result(self) -> P:
+    def result(self) -> R_co:
         """Partial result of the block pair."""
 
 
@@ -101,6 +103,11 @@ class Reduction(Protocol[P]):
 
     def combine(self, partials: Sequence[P]) -> P:
         """Merge partials of different gallery blocks; associative and commutative."""
+
+
+def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> PairRows:
+    """Both blocks as the kernels take them."""
+    return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm)
 
 
 def relevant_distances(
@@ -115,15 +122,7 @@ def relevant_distances(
     rows = judgement.relevant_row
     place = np.flatnonzero((rows >= gallery.rows.start) & (rows < gallery.rows.stop))
     owner = np.searchsorted(judgement.relevant_indptr, place, "right") - 1
-    distances = pair_distances(
-        distance.kind,
-        query.features,
-        gallery.features,
-        query.norm,
-        gallery.norm,
-        owner,
-        rows[place] - gallery.rows.start,
-    )
+    distances = pair_distances(pair_rows(distance, query, gallery), owner, rows[place] - gallery.rows.start)
     return place, distances
 
 
@@ -264,7 +263,8 @@ class _Counting:
         norm = self._query.norm[queries.start : queries.stop]
         rows = self._pair_rows(features, norm, columns)
         screen = self._reduction.distance.screen(features, rows.gallery, norm, rows.gallery_norm, np.float64)
-        matrix, bias = screen.gallery_tile(0, n_column, np.empty(rows.gallery.shape))
+        wide: NDArray[np.floating] = np.empty(rows.gallery.shape, np.float64)
+        matrix, bias = screen.gallery_tile(0, n_column, wide)
         hidden = np.where(self._hidden[columns], np.inf, bias)
         # `before` is indexed by positive over the whole block, `near` and `tied` from the first threshold of the tile.
         for array, cut in zip(self._scratch, cuts, strict=True):
@@ -275,7 +275,7 @@ class _Counting:
         count_tile(screen.query @ matrix.T, hidden, 0, first_row, bands, rows, counts, tile.values.size)
 
     def result(self) -> RankCounts:
-        """Counts of the block pair."""
+        """Return the counts of the block pair."""
         return self._counts
 
 
@@ -358,6 +358,7 @@ class _Nearest:
         self._query = query
         self._gallery = gallery
         self._screen = screen
+        self._rows = pair_rows(reduction.distance, query, gallery)
         self._k = min(reduction.k, len(gallery.rows))
         self._lists = make_candidates(len(query.rows), self._k)
         rows = query.rows
@@ -375,19 +376,15 @@ class _Nearest:
             self._screen.epsilon,
             self._screen.centre,
             self._screen.slope,
-            *self._rows(),
+            self._rows,
             self._gallery.rows.start,
             self._lists,
         )
-
-    def _rows(self) -> tuple[Any, ...]:
-        query, gallery = self._query, self._gallery
-        return self._reduction.distance.kind, query.features, gallery.features, query.norm, gallery.norm
 
     def result(self) -> Neighbours:
         """Settle all lists by canonical distance."""
         shape = (len(self._query.rows), self._reduction.k)
         index = np.full(shape, -1, np.int64)
         distance = np.full(shape, np.inf)
-        settle(self._k, self._screen.epsilon, *self._rows(), self._gallery.rows.start, self._lists, index, distance)
+        settle(self._k, self._screen.epsilon, self._rows, self._gallery.rows.start, self._lists, index, distance)
         return Neighbours(index, distance)

@@ -12,19 +12,49 @@ square root of the rounded square of a float64 is that float64.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["COSINE", "EUCLIDEAN", "LANES", "SQEUCLIDEAN", "pair_distance", "pair_distances", "squared_norms"]
+__all__ = [
+    "COSINE",
+    "EUCLIDEAN",
+    "LANES",
+    "SQEUCLIDEAN",
+    "PairRows",
+    "pair_distance",
+    "pair_distances",
+    "squared_norms",
+]
 
 LANES = 32
 
 COSINE = 0
 SQEUCLIDEAN = 1
 EUCLIDEAN = 2
+
+
+class PairRows(NamedTuple):
+    """Rows that canonical distances are computed from, on both sides.
+
+    Attributes
+    ----------
+    kind
+        ``COSINE``, ``SQEUCLIDEAN`` or ``EUCLIDEAN``.
+    query, gallery
+        Features, shapes (n_query, dim) and (n_gallery, dim), float32, C order.
+    query_norm, gallery_norm
+        Canonical squared norms, float64.
+    """
+
+    kind: int
+    query: NDArray[np.float32]
+    gallery: NDArray[np.float32]
+    query_norm: NDArray[np.float64]
+    gallery_norm: NDArray[np.float64]
 
 
 @kernel
@@ -34,7 +64,7 @@ def _fold(lanes: NDArray[np.float64]) -> float:
         width //= 2
         for lane in range(width):
             lanes[lane] += lanes[lane + width]
-    return lanes[0]
+    return float(lanes[0])
 
 
 @kernel
@@ -104,26 +134,16 @@ def pair_distance(
 
 @kernel
 def pair_distances(
-    kind: int,
-    query: NDArray[np.float32],
-    gallery: NDArray[np.float32],
-    query_norms: NDArray[np.float64],
-    gallery_norms: NDArray[np.float64],
-    query_index: NDArray[np.int64],
-    gallery_index: NDArray[np.int64],
+    rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Canonical distances of listed pairs.
 
     Parameters
     ----------
-    kind
-        As in `pair_distance`.
-    query, gallery
-        Rows, shapes (n_query, dim) and (n_gallery, dim), float32, C order.
-    query_norms, gallery_norms
-        Canonical squared norms, shapes (n_query,) and (n_gallery,).
+    rows
+        Both sides.
     query_index, gallery_index
-        The pairs, shape (n_pairs,), as positions in `query` and `gallery`.
+        The pairs, shape (n_pairs,), as positions in them.
 
     Returns
     -------
@@ -134,7 +154,9 @@ def pair_distances(
     for pair in range(query_index.shape[0]):
         i = query_index[pair]
         j = gallery_index[pair]
-        distances[pair] = pair_distance(kind, query[i], gallery[j], query_norms[i], gallery_norms[j], lanes)
+        distances[pair] = pair_distance(
+            rows.kind, rows.query[i], rows.gallery[j], rows.query_norm[i], rows.gallery_norm[j], lanes
+        )
     return distances
 
 

@@ -41,10 +41,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import LANES, pair_distance
+from reid_dist.kernels.canonical import LANES, PairRows, pair_distance
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["BLOCK", "FEW_THRESHOLDS", "Bands", "PairRows", "RankCounts", "count_tile"]
+__all__ = ["BLOCK", "FEW_THRESHOLDS", "Bands", "RankCounts", "count_tile"]
 
 BLOCK = 512
 PATCH = 64
@@ -75,33 +75,13 @@ class Bands(NamedTuple):
     """
 
     indptr: NDArray[np.int64]
-    lower: NDArray[np.float32]
-    upper: NDArray[np.float32]
+    lower: NDArray[np.floating]
+    upper: NDArray[np.floating]
     distance: NDArray[np.float64]
     positive_start: NDArray[np.int64]
     positive_row: NDArray[np.int64]
     hidden_indptr: NDArray[np.int64]
     hidden_row: NDArray[np.int64]
-
-
-class PairRows(NamedTuple):
-    """The rows that canonical distances are computed from: all queries of the block, gallery rows of the tile.
-
-    Attributes
-    ----------
-    kind
-        The distance, as `pair_distance` numbers them.
-    query, gallery
-        Features, shapes (n_query, dim) and (columns, dim), float32, C order.
-    query_norm, gallery_norm
-        Canonical squared norms, float64.
-    """
-
-    kind: int
-    query: NDArray[np.float32]
-    gallery: NDArray[np.float32]
-    query_norm: NDArray[np.float64]
-    gallery_norm: NDArray[np.float64]
 
 
 class RankCounts(NamedTuple):
@@ -166,7 +146,7 @@ def _remember(
 
 @kernel
 def _count_few(
-    values: NDArray[np.float32],
+    values: NDArray[np.floating],
     q: int,
     first: int,
     last: int,
@@ -210,7 +190,7 @@ def _count_few(
 
 
 @kernel
-def _bin(value: np.float32, base: np.float32, scale: np.float32) -> np.uint32:
+def _bin(value: np.floating, base: np.floating, scale: np.floating) -> np.uint32:
     """Bin of a value: 0 below `base`, 1 to BINS + 1 from there on.  Never falls when the value rises.
 
     Clipped before it is converted: the integer value of a float that does not fit is undefined.
@@ -225,14 +205,14 @@ def _bin(value: np.float32, base: np.float32, scale: np.float32) -> np.uint32:
 
 @kernel
 def _make_table(
-    bands: Bands, first: int, last: int, base: np.float32, scale: np.float32, table: NDArray[np.uint32]
+    bands: Bands, first: int, last: int, base: np.floating, scale: np.floating, table: NDArray[np.uint32]
 ) -> None:
     """Write for every bin one more than the first threshold (from `first`) that a value in it passes, or TOUCHED."""
     table[0] = last - first + 1
     filled = 1
     for u in range(last - 1, first - 1, -1):
-        enters = np.int64(_bin(bands.lower[u], base, scale))
-        leaves = np.int64(_bin(bands.upper[u], base, scale))
+        enters = int(_bin(bands.lower[u], base, scale))
+        leaves = int(_bin(bands.upper[u], base, scale))
         if filled < enters:
             table[filled:enters] = u + 1 - first + 1
             filled = enters
@@ -244,14 +224,14 @@ def _make_table(
 
 @kernel
 def _count_many(
-    values: NDArray[np.float32],
+    values: NDArray[np.floating],
     q: int,
     first: int,
     last: int,
     start: int,
     column_start: int,
-    base: np.float32,
-    scale: np.float32,
+    base: np.floating,
+    scale: np.floating,
     table: NDArray[np.uint32],
     places: NDArray[np.uint32],
     pending: NDArray[np.int64],
@@ -275,11 +255,11 @@ def _count_many(
     counters0, counters1, counters2, counters3 = passed_at[0], passed_at[1], passed_at[2], passed_at[3]
     n_pending = np.uint64(0)
     for four in range(fours):
-        k = np.uint64(four) * np.uint64(4)
-        place0 = np.uint64(table[np.uint64(here[k])])
-        place1 = np.uint64(table[np.uint64(here[k + np.uint64(1)])])
-        place2 = np.uint64(table[np.uint64(here[k + np.uint64(2)])])
-        place3 = np.uint64(table[np.uint64(here[k + np.uint64(3)])])
+        at = np.uint64(four) * np.uint64(4)
+        place0 = np.uint64(table[np.uint64(here[at])])
+        place1 = np.uint64(table[np.uint64(here[at + np.uint64(1)])])
+        place2 = np.uint64(table[np.uint64(here[at + np.uint64(2)])])
+        place3 = np.uint64(table[np.uint64(here[at + np.uint64(3)])])
         counters0[place0] += np.int32(1)
         counters1[place1] += np.int32(1)
         counters2[place2] += np.int32(1)
@@ -316,8 +296,8 @@ def _count_many(
 
 @kernel
 def count_tile(
-    tile: NDArray[np.float32],
-    bias: NDArray[np.float32],
+    tile: NDArray[np.floating],
+    bias: NDArray[np.floating],
     query_start: int,
     column_start: int,
     bands: Bands,

@@ -15,7 +15,7 @@ __all__ = ["centred_squared_norms", "scale_rows", "subtract_centre"]
 
 
 @kernel
-def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], out: NDArray[np.floating]) -> None:
     """Write ``rows * scale`` to `out`, computed in float64 and rounded to the type of `out`.
 
     In float64 the scale of a row of subnormal numbers does not overflow, which it would in float32.
@@ -29,7 +29,7 @@ def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], out: NDArr
 
 
 @kernel
-def subtract_centre(rows: NDArray[np.float32], centre: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+def subtract_centre(rows: NDArray[np.float32], centre: NDArray[np.float32], out: NDArray[np.floating]) -> None:
     """Write ``rows - centre`` to `out`, computed in float64 and rounded to the type of `out`."""
     for i in range(rows.shape[0]):
         source = rows[i]

@@ -20,4 +20,4 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def kernel(function: F) -> F:
     """Compile a function of arrays and numbers at its first call; the declared types are kept for readers and mypy."""
-    return cast(F, njit(nogil=True, cache=True, fastmath=False, error_model="numpy")(function))
+    return cast("F", njit(nogil=True, cache=True, fastmath=False, error_model="numpy")(function))

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import LANES, pair_distance
+from reid_dist.kernels.canonical import EUCLIDEAN, LANES, PairRows, pair_distance
 from reid_dist.kernels.settings import kernel
 
 __all__ = ["Candidates", "collect_tile", "make_candidates", "settle"]
@@ -90,11 +90,7 @@ def _thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
 def _settle_one(
     q: int,
     k: int,
-    kind: int,
-    query: NDArray[np.float32],
-    gallery: NDArray[np.float32],
-    query_norm: NDArray[np.float64],
-    gallery_norm: NDArray[np.float64],
+    rows: PairRows,
     gallery_start: int,
     lists: Candidates,
     lanes: NDArray[np.float64],
@@ -104,7 +100,9 @@ def _settle_one(
     distances = np.empty(size, np.float64)
     for c in range(size):
         j = lists.row[q, c] - gallery_start
-        distances[c] = pair_distance(kind, query[q], gallery[j], query_norm[q], gallery_norm[j], lanes)
+        distances[c] = pair_distance(
+            rows.kind, rows.query[q], rows.gallery[j], rows.query_norm[q], rows.gallery_norm[j], lanes
+        )
     if size <= k:
         return distances
     order = np.argsort(distances, kind="mergesort")
@@ -133,11 +131,7 @@ def collect_tile(
     epsilon: NDArray[np.float64],
     centre: NDArray[np.float64],
     slope: float,
-    kind: int,
-    query: NDArray[np.float32],
-    gallery: NDArray[np.float32],
-    query_norm: NDArray[np.float64],
-    gallery_norm: NDArray[np.float64],
+    rows: PairRows,
     gallery_start: int,
     lists: Candidates,
 ) -> None:
@@ -155,9 +149,9 @@ def collect_tile(
         Half widths of the bands, shape (n_query,), float64.
     centre, slope
         A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * d`` (``d`` squared first
-        when `kind` is Euclidean).
-    kind, query, gallery, query_norm, gallery_norm
-        As in `pair_distance`; `gallery` and its norms for the gallery block that begins at row `gallery_start`.
+        when it is Euclidean).
+    rows, gallery_start
+        The block of queries, and the gallery block, which begins at that gallery row.
     lists
         Added to.
     """
@@ -195,11 +189,9 @@ def collect_tile(
                     if lists.size[q] == capacity:
                         _thin(q, k, epsilon[q], lists)
                         if lists.size[q] > capacity - 32:
-                            distances = _settle_one(
-                                q, k, kind, query, gallery, query_norm, gallery_norm, gallery_start, lists, lanes
-                            )
+                            distances = _settle_one(q, k, rows, gallery_start, lists, lanes)
                             farthest = distances.max()
-                            if kind == 2:
+                            if rows.kind == EUCLIDEAN:
                                 farthest = farthest * farthest
                             edge = centre[q] - slope * farthest - epsilon[q]
                             settled = np.float32(edge - abs(edge) * 2.0**-23 - 2.0**-126)
@@ -216,11 +208,7 @@ def collect_tile(
 def settle(
     k: int,
     epsilon: NDArray[np.float64],
-    kind: int,
-    query: NDArray[np.float32],
-    gallery: NDArray[np.float32],
-    query_norm: NDArray[np.float64],
-    gallery_norm: NDArray[np.float64],
+    rows: PairRows,
     gallery_start: int,
     lists: Candidates,
     index: NDArray[np.int64],
@@ -233,7 +221,7 @@ def settle(
     lanes = np.empty(LANES, np.float64)
     for q in range(lists.size.shape[0]):
         _thin(q, k, epsilon[q], lists)
-        distances = _settle_one(q, k, kind, query, gallery, query_norm, gallery_norm, gallery_start, lists, lanes)
+        distances = _settle_one(q, k, rows, gallery_start, lists, lanes)
         order = np.argsort(distances, kind="mergesort")
         for place in range(len(order)):
             index[q, place] = lists.row[q, order[place]]

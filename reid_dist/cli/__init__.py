@@ -1,0 +1,97 @@
+"""The command ``reid-dist``.
+
+Only `click` is imported until a command runs: ``--help`` must answer at once, and Dask, Zarr and Numba take a second.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from reid_dist._version import __version__
+from reid_dist.errors import ReidDistError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "demo": "Make a small data set, evaluate it and write the reports.",
+    "ingest": "Read a feature file and write feature stores.",
+    "check": "Read every chunk of stores and report what is wrong.",
+    "evaluate": "Evaluate a query store against a gallery store.",
+    "run": "Run a job from a pipeline file.",
+    "plan": "Show what a job is made of and whether it fits.",
+    "report": "Write the page of finished runs again.",
+    "list": "List metrics, protocols, distances or formats.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when the command is asked for; the list of commands needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"reid_dist.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in _COMMANDS:
+            near = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="reid-dist")
+def _group() -> None:
+    """Exact, streaming, distributed evaluation of person and vehicle re-identification.
+
+    \b
+    Start here:
+      reid-dist demo
+      reid-dist ingest pytorch_result.mat --output data/market
+      reid-dist evaluate data/market/query.zarr data/market/gallery.zarr --output results/market
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and leave with its exit code: 0 done, 2 wrong usage or bad input, 3 the run failed.
+
+    Parameters
+    ----------
+    arguments
+        Words after ``reid-dist``; None for those of the process.
+    """
+    try:
+        outcome: Any = _group.main(args=arguments, prog_name="reid-dist", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.Abort:
+        click.echo("Aborted.", err=True)
+        sys.exit(130)
+    except ReidDistError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output is gone; the interpreter must not complain while it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(outcome if isinstance(outcome, int) else 0)

@@ -1,0 +1,60 @@
+"""``reid-dist demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reid_dist.cli.options import choose_cluster, cluster_options
+
+__all__ = ["command"]
+
+_DEFAULT = "reid-dist-demo"
+
+
+@click.command("demo")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help=f"Directory for the data and the reports. Default: ./{_DEFAULT}, or the first free ./{_DEFAULT}-N.",
+)
+@cluster_options
+def command(output: Path | None, cluster_file: Path | None, workers: int | None) -> None:
+    """Make a small data set in the shape of Market-1501, evaluate it on a local Dask cluster, write the reports.
+
+    \b
+    Example:
+      reid-dist demo --output /tmp/demo
+    """
+    from reid_dist.cli.line import deliver, evaluate_job
+    from reid_dist.jobs import PipelineJob
+    from reid_dist.reports.files import refuse_occupied
+    from reid_dist.stores import FeatureSet
+    from reid_dist.synthetic import MARKET1501, make_sets
+
+    target = _first_free() if output is None else output
+    refuse_occupied(target)
+    cluster = choose_cluster(cluster_file, workers)
+    click.echo(
+        f"making {MARKET1501.n_query} queries and {MARKET1501.n_gallery} gallery rows of {MARKET1501.dim} features in "
+        f"{target / 'data'}",
+        err=True,
+    )
+    stores = []
+    for name, made in zip(("query", "gallery"), make_sets(MARKET1501), strict=True):
+        path = str(target / "data" / f"{name}.zarr")
+        FeatureSet.from_arrays(made.features, made.pids, made.camids).save(path)
+        stores.append(path)
+    job = PipelineJob(query=stores[0], gallery=stores[1], topk=10)
+    report = evaluate_job(job, cluster, output=target, resume=True)
+    deliver(report, as_json=False, output=target)
+
+
+def _first_free() -> Path:
+    """Return the default directory, or a numbered one when that is taken."""
+    path, number = Path(_DEFAULT), 2
+    while path.exists():
+        path, number = Path(f"{_DEFAULT}-{number}"), number + 1
+    return path

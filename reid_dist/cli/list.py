@@ -1,0 +1,50 @@
+"""``reid-dist list``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+__all__ = ["command"]
+
+_KINDS = ("metrics", "protocols", "distances", "formats")
+
+
+@click.command("list")
+@click.argument("kind", type=click.Choice(_KINDS))
+def command(kind: str) -> None:
+    """List what there is, one line each with its source.
+
+    \b
+    Example:
+      reid-dist list protocols
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is", ratio=3)
+    table.add_column("source", ratio=2)
+    for entry in _registry(kind):
+        table.add_row(entry.name, entry.summary, entry.source)
+    Console(highlight=False).print(table)
+
+
+def _registry(kind: str) -> Any:
+    if kind == "metrics":
+        from reid_dist.metrics import METRICS
+
+        return METRICS
+    if kind == "protocols":
+        from reid_dist.protocols import PROTOCOLS
+
+        return PROTOCOLS
+    if kind == "distances":
+        from reid_dist.distances import DISTANCES
+
+        return DISTANCES
+    from reid_dist.stores.importers import FORMATS
+
+    return FORMATS

@@ -1,0 +1,52 @@
+"""``reid-dist plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("plan")
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field; repeatable.")
+@click.option("--threads", type=click.IntRange(min=1), help="Of all workers. Default: the cores here.")
+@click.option("--memory-per-thread", "memory_gib", type=click.FloatRange(min=0, min_open=True), help="In GiB.")
+def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, memory_gib: float | None) -> None:
+    """Show tiles, tasks, bytes and arithmetic of the job of a PIPELINE file; reads labels, no features.
+
+    \b
+    Example:
+      reid-dist plan pipelines/market1501.yaml --threads 64
+    """
+    from reid_dist.environment import usable_cores
+    from reid_dist.evaluation import plan_job
+    from reid_dist.jobs import read_job
+    from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
+    from reid_dist.stores import FeatureSet
+
+    job = read_job(pipeline, overrides)
+    query, gallery = FeatureSet.open(job.query), FeatureSet.open(job.gallery)
+    n_threads = threads or usable_cores()
+    memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
+    plan = plan_job(
+        query,
+        gallery,
+        n_threads=n_threads,
+        memory_per_thread=memory,
+        chunk_rows=job.chunk_rows,
+        topk=job.topk or 0,
+    )
+    rows = {
+        "query": f"{plan.query.n_rows} x {plan.query.dim}",
+        "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",
+        "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",
+        "tasks": f"{plan.n_tasks} of {plan.query_block} x {plan.gallery_block} rows, on {n_threads} threads",
+        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
+        "read": readable_bytes(plan.bytes_read),
+        "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
+    }
+    for name, text in rows.items():
+        click.echo(f"{name:<11}{text}")

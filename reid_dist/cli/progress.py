@@ -1,0 +1,108 @@
+"""Progress on standard error: a bar per stage on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from reid_dist.graph import Progress
+
+__all__ = ["bars", "rows_progress", "stages"]
+
+# Without a terminal, a line per stage at most this often, in seconds.
+_LINE_EVERY = 10.0
+
+_TITLES = {"pairs": "distances of relevant pairs", "sweep": "sweep over the gallery"}
+
+
+@contextlib.contextmanager
+def bars() -> Iterator[Bars]:
+    """Progress bars that vanish when they are done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as shown:
+        yield shown
+
+
+class _Bars(Progress):
+    """One bar per stage."""
+
+    def __init__(self, shown: Bars) -> None:
+        self._shown = shown
+        self._tasks: dict[str, TaskID] = {}
+
+    def start(self, totals: dict[str, int]) -> None:
+        self._tasks = {
+            stage: self._shown.add_task(_TITLES.get(stage, stage), total=total) for stage, total in totals.items()
+        }
+
+    def advance(self, stage: str) -> None:
+        self._shown.advance(self._tasks[stage])
+
+
+class _Lines(Progress):
+    """Plain lines, for logs."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, int] = {}
+        self._done: dict[str, int] = {}
+        self._began = self._printed = time.monotonic()
+
+    def start(self, totals: dict[str, int]) -> None:
+        self._totals = totals
+        self._began = self._printed = time.monotonic()
+
+    def advance(self, stage: str) -> None:
+        done = self._done[stage] = self._done.get(stage, 0) + 1
+        now = time.monotonic()
+        if now - self._printed < _LINE_EVERY and done < self._totals[stage]:
+            return
+        self._printed = now
+        title = _TITLES.get(stage, stage)
+        print(f"{title}: {done}/{self._totals[stage]} tasks, {now - self._began:.1f} s", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def stages() -> Iterator[Progress]:
+    """Progress of the stages of an evaluation."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    with bars() as shown:
+        yield _Bars(shown)
+
+
+@contextlib.contextmanager
+def rows_progress() -> Iterator[Callable[[int, int, str], None]]:
+    """Progress of reading rows: called with rows done, rows in all, and what is read."""
+    if sys.stderr.isatty():
+        with bars() as shown:
+            tasks: dict[str, TaskID] = {}
+
+            def show(done: int, total: int, what: str) -> None:
+                if what not in tasks:
+                    tasks[what] = shown.add_task(what, total=total)
+                shown.update(tasks[what], completed=done)
+
+            yield show
+        return
+    printed: dict[str, float] = {}
+
+    def line(done: int, total: int, what: str) -> None:
+        now = time.monotonic()
+        if done == total or now - printed.setdefault(what, now) >= _LINE_EVERY:
+            printed[what] = now
+            print(f"{what}: {done}/{total} rows", file=sys.stderr, flush=True)
+
+    yield line

@@ -1,0 +1,42 @@
+"""``reid-dist run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reid_dist.cli.options import choose_cluster, cluster_options, output_options
+
+__all__ = ["command"]
+
+
+@click.command("run")
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field; repeatable.")
+@cluster_options
+@output_options
+def command(
+    pipeline: Path,
+    overrides: tuple[str, ...],
+    cluster_file: Path | None,
+    workers: int | None,
+    output: Path | None,
+    workspace: str | None,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Run the job of a PIPELINE file.
+
+    \b
+    Examples:
+      reid-dist run pipelines/market1501.yaml --output results/market
+      reid-dist run pipelines/market1501.yaml --cluster cluster_configs/threads.yaml --set max_rank=20
+    """
+    from reid_dist.cli.line import deliver, evaluate_job
+    from reid_dist.jobs import read_job
+
+    job = read_job(pipeline, overrides)
+    cluster = choose_cluster(cluster_file, workers)
+    report = evaluate_job(job, cluster, output=output, workspace=workspace, resume=resume)
+    deliver(report, as_json=as_json, output=output)

@@ -1,0 +1,36 @@
+"""Say what is wrong with a declarative file: every problem, where it stands, and the nearest right word."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+
+__all__ = ["explain"]
+
+
+def explain(what: str, error: ValidationError, known: Iterable[str]) -> str:
+    """Put all problems that pydantic found into one line.
+
+    Parameters
+    ----------
+    what
+        The file.
+    error
+        What validation raised.
+    known
+        Field names, for the nearest right one.
+    """
+    names = list(known)
+    problems = []
+    for problem in error.errors(include_url=False):
+        path = ".".join(str(part) for part in problem["loc"]) or "the file"
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(str(problem["loc"][-1]), names, n=1, cutoff=0.5)
+            problems.append(f"{path}: unknown key" + (f", did you mean {near[0]!r}?" if near else ""))
+        elif problem["type"] == "missing":
+            problems.append(f"{path}: missing")
+        else:
+            problems.append(f"{path}: {problem['msg'].lower()}, found {problem['input']!r}")
+    return f"{what} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: " + "; ".join(problems)
