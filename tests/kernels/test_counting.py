@@ -1,0 +1,144 @@
+"""The counting kernel against a count by definition, in every way it can go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reid_dist.distances import DISTANCES
+from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.counting import FEW_THRESHOLDS, Bands, RankCounts, count_tile
+
+
+def canonical(kind: int, query: np.ndarray, gallery: np.ndarray) -> np.ndarray:
+    rows = PairRows(kind, query, gallery, squared_norms(query), squared_norms(gallery))
+    i, j = np.divmod(np.arange(len(query) * len(gallery)), len(gallery))
+    return pair_distances(rows, i, j).reshape(len(query), len(gallery))
+
+
+class Case:
+    """A block of queries against a tile, with some gallery rows relevant and some hidden."""
+
+    def __init__(self, seed: int, n_query: int, n_gallery: int, dim: int, n_positive: int, values: int) -> None:
+        rng = np.random.default_rng(seed)
+        # Few-valued features tie in masses; many-valued ones hardly ever.
+        self.query = rng.integers(1, values + 1, (n_query, dim)).astype(np.float32)
+        self.gallery = rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32)
+        hidden = [np.sort(rng.choice(n_gallery, min(n_gallery, n_positive + 3), replace=False)) for _ in self.query]
+        self.hidden = hidden
+        self.positives = [np.sort(rng.choice(rows, min(len(rows), n_positive), replace=False)) for rows in hidden]
+        self.junk = rng.random(n_gallery) < 0.1
+
+    def bands(self, name: str, dtype: type) -> tuple[Bands, np.ndarray, np.ndarray, np.ndarray]:
+        distance = DISTANCES.get(name)
+        exact = canonical(distance.kind, self.query, self.gallery)
+        norms = squared_norms(self.query), squared_norms(self.gallery)
+        screen = distance.screen(self.query, self.gallery, *norms, dtype)
+        indptr, thresholds, starts, rows, owner = [0], [], [0], [], []
+        for q, positives in enumerate(self.positives):
+            by_distance: dict[float, list[int]] = {}
+            for row in positives.tolist():
+                by_distance.setdefault(exact[q, row], []).append(row)
+            for value in sorted(by_distance):
+                thresholds.append(value)
+                rows += sorted(by_distance[value])
+                starts.append(len(rows))
+                owner.append(q)
+            indptr.append(len(thresholds))
+        lower, upper = screen.edges(np.array(owner, int), np.array(thresholds), distance.squared)
+        matrix, bias = screen.gallery_tile(0, len(self.gallery), np.empty(self.gallery.shape, dtype))
+        hidden_indptr = np.cumsum([0, *map(len, self.hidden)])
+        bands = Bands(
+            np.array(indptr),
+            lower,
+            upper,
+            np.array(thresholds),
+            np.array(starts),
+            np.array(rows, np.int64),
+            hidden_indptr,
+            np.concatenate(self.hidden),
+        )
+        bias = np.where(self.junk, np.inf, bias).astype(dtype)
+        return bands, screen.query @ matrix.T, bias, exact
+
+    def by_definition(self, bands: Bands, exact: np.ndarray) -> tuple[list[int], list[int], list[int]]:
+        near, tied, preceding = [], [], []
+        for q in range(len(self.query)):
+            kept = np.ones(len(self.gallery), bool)
+            kept[self.hidden[q]] = False
+            kept[self.junk] = False
+            for u in range(bands.indptr[q], bands.indptr[q + 1]):
+                at = bands.distance[u]
+                near.append(int((exact[q, kept] < at).sum()))
+                tied.append(int((exact[q, kept] == at).sum()))
+                for row in bands.positive_row[bands.positive_start[u] : bands.positive_start[u + 1]]:
+                    preceding.append(int((kept & (exact[q] == at) & (np.arange(len(kept)) < row)).sum()))
+        return near, tied, preceding
+
+
+def count(
+    case: Case, name: str, dtype: type, limit: int = 10**9
+) -> tuple[int, tuple[list[int], ...], tuple[list[int], ...]]:
+    bands, tile, bias, exact = case.bands(name, dtype)
+    counts = RankCounts(
+        np.zeros(len(bands.distance), np.int64),
+        np.zeros(len(bands.distance), np.int64),
+        np.zeros(len(bands.positive_row), np.int64),
+    )
+    kind = DISTANCES.get(name).kind
+    rows = PairRows(kind, case.query, case.gallery, squared_norms(case.query), squared_norms(case.gallery))
+    decided = count_tile(tile, bias, 0, 0, bands, rows, counts, limit)
+    preceding = []
+    for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
+        preceding += np.cumsum(counts.before[start:stop]).tolist()
+    return decided, (counts.near.tolist(), counts.tied.tolist(), preceding), case.by_definition(bands, exact)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_gallery=st.integers(1, 1300),
+    dim=st.integers(1, 40),
+    n_positive=st.sampled_from([0, 1, FEW_THRESHOLDS, FEW_THRESHOLDS + 1, 40, 300]),
+    values=st.sampled_from([1, 2, 1000]),
+    name=st.sampled_from(DISTANCES.names()),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+@settings(max_examples=120, deadline=None)
+def test_counts_are_those_of_the_definition(
+    seed: int, n_gallery: int, dim: int, n_positive: int, values: int, name: str, dtype: type
+) -> None:
+    case = Case(seed, 3, n_gallery, dim, n_positive, values)
+    decided, found, expected = count(case, name, dtype)
+    assert decided >= 0
+    assert found == expected
+
+
+@pytest.mark.parametrize("n_positive", [3, 60])
+def test_a_crowded_band_gives_up(n_positive: int) -> None:
+    case = Case(5, 4, 900, 8, n_positive, 1)
+    assert count(case, "cosine", np.float32, limit=100)[0] == -1
+
+
+def test_the_table_meets_values_on_every_edge() -> None:
+    """Values exactly at the edges and one step beyond them, where a wrong bin would show."""
+    query = np.ones((1, 1), np.float32)
+    positives = np.linspace(0.1, 0.9, 40)
+    lower = (positives[::-1] - 1e-3).astype(np.float32)
+    upper = (positives[::-1] + 1e-3).astype(np.float32)
+    edges = np.concatenate([lower, upper])
+    values = np.concatenate([edges, np.nextafter(edges, np.float32(-1)), np.nextafter(edges, np.float32(2))])
+    # Canonically every column is nearer than every threshold: a value inside a band then counts as near.
+    gallery = np.ones((len(values), 1), np.float32)
+    n = len(lower)
+    bands = Bands(
+        np.array([0, n]), lower, upper, np.arange(1.0, n + 1), np.arange(n + 1), np.full(n, 10**6), np.zeros(2, int),
+        np.empty(0, np.int64),
+    )  # fmt: skip
+    counts = RankCounts(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    rows = PairRows(1, query, gallery, squared_norms(query), squared_norms(gallery))
+    decided = count_tile(values[None], np.zeros(len(values), np.float32), 0, 0, bands, rows, counts, 10**9)
+    assert counts.near.tolist() == [(values >= low).sum() for low in lower]
+    inside = ((values[:, None] >= lower) & (values[:, None] <= upper)).any(axis=1)
+    assert decided == inside.sum()

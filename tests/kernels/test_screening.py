@@ -1,0 +1,77 @@
+"""The bound that everything rests on: no screening value lies farther from its canonical distance than epsilon."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reid_dist.distances import DISTANCES
+from reid_dist.errors import InputError
+from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+
+
+def features(kind: str, rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+    normal = rng.standard_normal((n, dim))
+    made = {
+        "normal": normal,
+        "constant": np.full((n, dim), 0.1),
+        "few values": rng.choice([0.1, 0.3], (n, dim)),
+        "collapsed": np.ones((n, dim)) + 1e-4 * normal,
+        "far from the origin": normal + 1e3,
+        "tiny": normal * 1e-30,
+        "subnormal": normal * 1e-42,
+        "huge": normal * 1e15,
+        "mixed lengths": normal * 10.0 ** rng.integers(-18, 15, (n, 1)),
+    }
+    return made[kind].astype(np.float32)
+
+
+KINDS = (
+    "normal", "constant", "few values", "collapsed", "far from the origin", "tiny", "subnormal", "huge", "mixed lengths",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DISTANCES.names())
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 2**32 - 1), dim=st.sampled_from([1, 3, 64, 513, 2048]))
+@settings(max_examples=6, deadline=None)
+def test_screening_stays_within_its_bound(name: str, kind: str, seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    query, gallery = features(kind, rng, 9, dim), features(kind, rng, 70, dim)
+    distance = DISTANCES.get(name)
+    norms = squared_norms(query), squared_norms(gallery)
+    i, j = np.divmod(np.arange(9 * 70), 70)
+    exact = pair_distances(PairRows(distance.kind, query, gallery, *norms), i, j).reshape(9, 70)
+    falling = exact**2 if distance.squared else exact
+    for dtype in (np.float32, np.float64):
+        screen = distance.screen(query, gallery, *norms, dtype)
+        matrix, bias = screen.gallery_tile(0, 70, np.empty(gallery.shape, dtype))
+        values = (screen.query @ matrix.T - bias).astype(np.float64)
+        expected = screen.centre[:, None] - screen.slope * falling
+        slack = 2.0**-50 * (np.abs(screen.centre[:, None]) + np.abs(screen.slope * falling))
+        assert (np.abs(values - expected) <= screen.epsilon[:, None] + slack).all()
+        lower, upper = screen.edges(i, exact.ravel(), distance.squared)
+        assert (lower <= values.ravel()).all()
+        assert (values.ravel() <= upper).all()
+        assert (lower < upper).all()
+
+
+@pytest.mark.parametrize("name", ["euclidean", "sqeuclidean"])
+def test_overflow_is_refused_by_name(name: str) -> None:
+    rows = np.full((2, 4), 1e19, np.float32)
+    norms = squared_norms(rows), squared_norms(rows)
+    with pytest.raises(InputError, match="Euclidean distances would overflow: the longest row has norm 2e\\+19"):
+        DISTANCES.get(name).screen(rows, rows, *norms)
+
+
+def test_the_band_is_narrow_where_it_can_be() -> None:
+    """A bound that is always true by being huge would be no use: at 512 dimensions it is some 3e-5."""
+    rng = np.random.default_rng(0)
+    query, gallery = features("normal", rng, 3, 512), features("normal", rng, 30, 512)
+    norms = squared_norms(query), squared_norms(gallery)
+    assert DISTANCES.get("cosine").screen(query, gallery, *norms).epsilon.max() < 3.2e-5
+    assert DISTANCES.get("cosine").screen(query, gallery, *norms, np.float64).epsilon.max() < 1e-12
+    far = DISTANCES.get("euclidean").screen(query + 1000, gallery + 1000, *norms)
+    assert far.epsilon.max() < 0.06
