@@ -22,13 +22,15 @@ def command(kind: str) -> None:
     """
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, show_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("what it is", ratio=3)
     table.add_column("source", ratio=2)
     for entry in _registry(kind):
-        table.add_row(entry.name, entry.summary, entry.source)
+        # As plain text: definitions hold square brackets, which are no markup here.
+        table.add_row(Text(entry.name), Text(entry.summary), Text(entry.source))
     Console(highlight=False).print(table)
 
 

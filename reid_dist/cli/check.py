@@ -1,0 +1,39 @@
+"""``reid-dist check``."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+_DAMAGED = 2
+
+
+@click.command("check")
+@click.argument("stores", nargs=-1, required=True, metavar="STORE…")
+def command(stores: tuple[str, ...]) -> int:
+    """Read every chunk of every STORE: checksums, missing chunks, NaN, infinite, zero and duplicate rows, labels.
+
+    Exit code 2 when a store is damaged.
+
+    \b
+    Example:
+      reid-dist check data/market/query.zarr data/market/gallery.zarr
+    """
+    from reid_dist.cli.progress import rows_progress
+    from reid_dist.errors import StoreError
+    from reid_dist.stores.checking import check_store
+
+    damaged = 0
+    for uri in stores:
+        try:
+            with rows_progress() as progress:
+                checked = check_store(uri, progress)
+        except StoreError as error:
+            # The other stores are still checked.
+            click.echo(f"Error: {error}", err=True)
+            damaged += 1
+            continue
+        click.echo("\n".join(checked.lines()))
+        damaged += checked.damaged
+    return _DAMAGED if damaged else 0

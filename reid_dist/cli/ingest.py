@@ -1,0 +1,96 @@
+"""``reid-dist ingest``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["command"]
+
+_ARRAYS = ("features", "pids", "camids", "item-ids", "image-paths")
+
+
+def _array_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for the name of every array that a source can hold."""
+    for side in ("gallery-", "query-", ""):
+        for array in reversed(_ARRAYS):
+            words = f"{side.rstrip('-')} {array}".strip().replace("-", " ")
+            option = click.option(f"--{side}{array}", metavar="NAME", help=f"Array that holds the {words}.")
+            function = option(function)
+    return function
+
+
+@click.command("ingest")
+@click.argument("source")
+@click.option(
+    "--output", required=True, metavar="PATH", help="Where to write the store, or query.zarr and gallery.zarr."
+)
+@click.option("--format", "format_name", metavar="NAME", help="Format, where the suffix does not tell it.")
+@click.option("--pids-file", type=click.Path(path_type=Path), help="Identities: .npy, or text with one a line.")
+@click.option("--camids-file", type=click.Path(path_type=Path), help="Cameras, likewise.")
+@click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features.")
+@click.option(
+    "--shard-rows", type=click.IntRange(min=1), help="Rows of a shard, for object stores. Default: no shards."
+)
+@click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
+@click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
+@click.option(
+    "--allow-zero", is_flag=True, help="Keep zero vectors; under cosine they are at distance 1 from everything."
+)
+@click.option("--overwrite", is_flag=True, help="Replace a store that is there.")
+@_array_options
+def command(
+    source: str,
+    output: str,
+    format_name: str | None,
+    pids_file: Path | None,
+    camids_file: Path | None,
+    chunk_rows: int | None,
+    shard_rows: int | None,
+    dtype: str | None,
+    drop_pids: tuple[int, ...],
+    allow_zero: bool,
+    overwrite: bool,
+    **names: str | None,
+) -> None:
+    """Read SOURCE (.npz .npy .mat .parquet .safetensors .pth or Zarr) in bounded memory and write feature stores.
+
+    A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, one with a single set becomes
+    one store at PATH. Arrays are found by their customary names; options name others.
+
+    \b
+    Examples:
+      reid-dist ingest pytorch_result.mat --output data/market
+      reid-dist ingest gallery.npy --pids-file pids.txt --camids-file cams.txt --output data/gallery.zarr
+      reid-dist ingest features.npz --features emb --pids vid --output data/veri.zarr --drop-pid -1
+    """
+    from reid_dist.cli.progress import rows_progress
+    from reid_dist.stores.importers import ingest
+
+    with rows_progress() as progress:
+        stores = ingest(
+            source,
+            output,
+            {name: value for name, value in names.items() if value is not None},
+            format_name=format_name,
+            pids_file=pids_file,
+            camids_file=camids_file,
+            chunk_rows=chunk_rows,
+            shard_rows=shard_rows,
+            dtype=dtype,
+            drop_pids=drop_pids,
+            allow_zero=allow_zero,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    for store in stores:
+        cameras = "no cameras" if store.camids is None else f"{len(set(store.camids.tolist()))} cameras"
+        click.echo(
+            f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {len(set(store.pids.tolist()))} identities, "
+            f"{cameras}, content {store.content_digest[:16]}"
+        )
+        for note in store.notes:
+            click.echo(f"  note: {note}")
