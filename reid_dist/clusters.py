@@ -7,8 +7,10 @@ from the kinds listed here.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,7 +24,15 @@ from reid_dist.validation import explain
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["ClusterConfig", "ExistingCluster", "LocalCluster", "Threads", "connect", "read_cluster"]
+__all__ = [
+    "ClusterConfig",
+    "ExistingCluster",
+    "LocalCluster",
+    "Threads",
+    "connect",
+    "prepare_local_workers",
+    "read_cluster",
+]
 
 # One worker process per this many threads: kernels and BLAS release the GIL, reading and merging hold it now and then.
 _THREADS_PER_PROCESS = 8
@@ -37,7 +47,12 @@ _SETTINGS: dict[str, Any] = {
     # Tasks reuse their own memory and keep nothing: writing results to disk would only hide a plan that is wrong.
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
+    # Local workers are forked from a server that has imported everything already; see `prepare_local_workers`.
+    "distributed.worker.multiprocessing-method": "forkserver",
 }
+
+_PRELOADED = ["distributed", "distributed.nanny", "distributed.worker", "reid_dist.graph"]
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class _Described(BaseModel):
@@ -104,6 +119,25 @@ def read_cluster(path: str | os.PathLike[str]) -> Threads | LocalCluster | Exist
         raise InputError(explain(f"cluster file {os.fspath(path)}", error, known)) from None
 
 
+def prepare_local_workers() -> None:
+    """Start the process that local workers will be forked from, and do not wait for it.
+
+    It imports Dask, Zarr and Numba, which takes about a second, while this process does the same on another core; each
+    worker then starts in milliseconds and shares those pages.  It has no threads, so forking it is safe, and it ends
+    with this process.  A second call does nothing.
+    """
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    # BLAS reads these when it is loaded; a pool of its own in the server would be a thread.
+    os.environ.update({name: value for name, value in _ONE_THREAD.items() if before[name] is None})
+    try:
+        multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+
+
 @contextlib.contextmanager
 def connect(config: Threads | LocalCluster | ExistingCluster) -> Iterator[Client | None]:
     """Start or reach a cluster, and leave it as it was found.
@@ -120,7 +154,12 @@ def connect(config: Threads | LocalCluster | ExistingCluster) -> Iterator[Client
     if isinstance(config, Threads):
         yield None
         return
+    if isinstance(config, LocalCluster):
+        prepare_local_workers()
     import dask
+
+    # Before settings are made: its import adds the defaults, which must not go when the settings do.
+    import distributed  # noqa: F401
 
     with dask.config.set({**_SETTINGS, **config.dask}), contextlib.ExitStack() as stack:
         if isinstance(config, LocalCluster):

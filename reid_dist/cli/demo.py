@@ -28,6 +28,7 @@ def command(output: Path | None, cluster_file: Path | None, workers: int | None)
     Example:
       reid-dist demo --output /tmp/demo
     """
+    cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.line import deliver, evaluate_job
     from reid_dist.jobs import PipelineJob
     from reid_dist.reports.files import refuse_occupied
@@ -36,7 +37,6 @@ def command(output: Path | None, cluster_file: Path | None, workers: int | None)
 
     target = _first_free() if output is None else output
     refuse_occupied(target)
-    cluster = choose_cluster(cluster_file, workers)
     click.echo(
         f"making {MARKET1501.n_query} queries and {MARKET1501.n_gallery} gallery rows of {MARKET1501.dim} features in "
         f"{target / 'data'}",

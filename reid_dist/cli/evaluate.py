@@ -54,6 +54,7 @@ def command(
       reid-dist evaluate pytorch_result.mat pytorch_result.mat --metric mAP --metric CMC@20
       reid-dist evaluate set.zarr set.zarr --protocol same_set --distance euclidean
     """
+    cluster = choose_cluster(cluster_file, workers)
     from pydantic import ValidationError
 
     from reid_dist.cli.line import deliver, evaluate_job
@@ -74,6 +75,5 @@ def command(
         )
     except ValidationError as error:
         raise InputError(explain("the command", error, PipelineJob.model_fields)) from None
-    cluster = choose_cluster(cluster_file, workers)
     report = evaluate_job(job, cluster, output=output, workspace=workspace, resume=resume)
     deliver(report, as_json=as_json, output=output)

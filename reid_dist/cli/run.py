@@ -33,10 +33,10 @@ def command(
       reid-dist run pipelines/market1501.yaml --output results/market
       reid-dist run pipelines/market1501.yaml --cluster cluster_configs/threads.yaml --set max_rank=20
     """
+    cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.line import deliver, evaluate_job
     from reid_dist.jobs import read_job
 
     job = read_job(pipeline, overrides)
-    cluster = choose_cluster(cluster_file, workers)
     report = evaluate_job(job, cluster, output=output, workspace=workspace, resume=resume)
     deliver(report, as_json=as_json, output=output)

@@ -1,0 +1,17 @@
+"""Feature stores: the handle through which features are read, the Zarr layout, and the readers of other formats."""
+
+from reid_dist.stores.checking import CheckReport, check_store
+from reid_dist.stores.featureset import FeatureSet
+from reid_dist.stores.importers import FORMATS, ArrayNames, ingest, open_features
+from reid_dist.stores.writer import FeatureWriter
+
+__all__ = [
+    "FORMATS",
+    "ArrayNames",
+    "CheckReport",
+    "FeatureSet",
+    "FeatureWriter",
+    "check_store",
+    "ingest",
+    "open_features",
+]

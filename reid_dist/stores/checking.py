@@ -1,0 +1,267 @@
+"""Check a store: read every chunk of every array, and say all that is wrong and all that is odd.
+
+Damage is what must not be evaluated: bytes that are not those that were written, or that were never committed.
+Oddities are counted and named, and are for people to judge: rows of zeros, exact duplicates, junk and distractors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from reid_dist.errors import DamagedStoreError, IncompleteStoreError
+from reid_dist.stores.digests import ContentHasher, bytes_of
+from reid_dist.stores.labels import COLUMN_PREFIX, Labels
+from reid_dist.stores.locations import canonical_uri, local_path
+from reid_dist.stores.rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
+from reid_dist.stores.stored import Damage, StoredRows, open_stored
+
+__all__ = ["CheckReport", "check_store"]
+
+
+@dataclass(frozen=True)
+class LabelFacts:
+    """What the labels of a store are like.
+
+    Attributes
+    ----------
+    n_pids, n_camids
+        Distinct identities (junk, pid -1, is none) and cameras; `n_camids` is None without cameras.
+    pid_range, camid_range
+        Smallest and largest.
+    junk, distractors
+        Rows with pid -1 and with pid 0.
+    duplicate_item_ids
+        Rows whose item id an earlier row has.
+    columns
+        Distinct values of each further column.
+    """
+
+    n_pids: int
+    pid_range: tuple[int, int]
+    n_camids: int | None
+    camid_range: tuple[int, int] | None
+    junk: Offenders
+    distractors: Offenders
+    duplicate_item_ids: Offenders
+    columns: dict[str, int]
+
+    def lines(self) -> list[str]:
+        """Return what to print."""
+        cameras = "no cameras"
+        if self.n_camids is not None and self.camid_range is not None:
+            cameras = f"{self.n_camids} cameras ({self.camid_range[0]} to {self.camid_range[1]})"
+        told = [
+            f"identities: {self.n_pids} ({self.pid_range[0]} to {self.pid_range[1]}), {cameras}",
+            f"junk (pid -1): {self.junk}; distractors (pid 0): {self.distractors}",
+        ]
+        if self.duplicate_item_ids:
+            told.append(f"item ids that an earlier row has: {self.duplicate_item_ids}")
+        told += [f"column {name}: {count} distinct values" for name, count in self.columns.items()]
+        return told
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a check found.
+
+    Attributes
+    ----------
+    uri
+        The store.
+    shape, dtype, n_chunks, content_digest
+        As its manifest says; None if there is no readable one.
+    damage
+        All that is damaged, in the order of the store.
+    faults
+        Rows with NaN, with infinities, and of zeros; counted over the chunks that could be read.
+    allow_zero
+        Whether the store says that rows of zeros are meant.
+    duplicates
+        Rows that are byte for byte an earlier row.
+    first_duplicates
+        For the first of them: the row, and the earlier one.
+    labels
+        Facts of the labels; None if pids cannot be read.
+    """
+
+    uri: str
+    shape: tuple[int, int] | None = None
+    dtype: str | None = None
+    n_chunks: int | None = None
+    content_digest: str | None = None
+    damage: tuple[Damage, ...] = ()
+    faults: RowFaults = field(default_factory=RowFaults)
+    allow_zero: bool = False
+    duplicates: Offenders = field(default_factory=Offenders)
+    first_duplicates: tuple[tuple[int, int], ...] = ()
+    labels: LabelFacts | None = None
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the store must not be evaluated."""
+        return bool(self.damage or self.faults.nan or self.faults.infinite)
+
+    def lines(self) -> list[str]:
+        """Return what to print: the verdict first, then damage, then oddities."""
+        told = [f"{self.uri}: {'damaged' if self.damaged else 'whole'}"]
+        told += [f"  damaged: {damage}" for damage in self.damage]
+        if self.shape is None:
+            return told
+        told.append(
+            f"  {self.shape[0]} x {self.shape[1]} {self.dtype} in {self.n_chunks} chunks, content {self.content_digest}"
+        )
+        for what, rows in (("NaN", self.faults.nan), ("infinity", self.faults.infinite)):
+            if rows:
+                told.append(f"  {what}: {rows}")
+        meant = ", meant" if self.allow_zero and self.faults.zero else ""
+        told.append(f"  zeros: {self.faults.zero}{meant}")
+        pairs = ", ".join(f"{row} = {earlier}" for row, earlier in self.first_duplicates)
+        told.append(f"  duplicates of an earlier row: {self.duplicates.count}" + (f" ({pairs})" if pairs else ""))
+        if self.labels is not None:
+            told += [f"  {line}" for line in self.labels.lines()]
+        return told
+
+
+def check_store(
+    location: str | os.PathLike[str], progress: Callable[[int, int, str], None] | None = None
+) -> CheckReport:
+    """Read every chunk of a store and report all damage, not only the first.
+
+    Parameters
+    ----------
+    location
+        The store.
+    progress
+        Called after every chunk with rows done, rows in all, and the store.
+
+    Returns
+    -------
+    CheckReport
+        Memory is bounded by one chunk, the labels and 16 bytes per row.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If nothing is there.
+    StoreError
+        If it is no store of ours, or of a newer format.
+    """
+    uri = canonical_uri(location)
+    try:
+        rows = open_stored(uri)
+    except IncompleteStoreError:
+        present = sum(1 for _ in _files_of(uri, "features/c"))
+        what = f"no commit mark: the ingest was stopped, or is at work; {present} files of features are there"
+        return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", what),))
+    except DamagedStoreError as error:
+        return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", str(error)),))
+    return _check_rows(rows, progress)
+
+
+def _files_of(uri: str, below: str) -> Iterator[str]:
+    for _, _, files in os.walk(local_path(uri) / below):
+        yield from (name for name in files if not name.endswith(".partial"))
+
+
+def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | None) -> CheckReport:
+    manifest = rows.manifest
+    damage: list[Damage] = []
+    faults, content = RowFaults(), ContentHasher()
+    hashes = np.zeros((manifest.n_rows, 2), dtype=np.uint64)
+    readable = np.zeros(manifest.n_rows, dtype=np.bool_)
+    for chunk in range(manifest.n_chunks):
+        held = manifest.rows_of_chunk(chunk)
+        found = rows.examine_chunk(chunk)
+        if isinstance(found, Damage):
+            damage.append(found)
+        else:
+            faults += find_faults(found, held.start)
+            content.update(found)
+            hashes[held.start : held.stop] = _hash_rows(found)
+            readable[held.start : held.stop] = True
+        if progress is not None:
+            progress(held.stop, manifest.n_rows, rows.uri)
+    labels: Labels = {}
+    for name in rows.label_names:
+        values = rows.examine_label(name)
+        if isinstance(values, Damage):
+            damage.append(values)
+        else:
+            labels[name] = values
+            if not name.endswith("_names") and len(values) != manifest.n_rows:
+                damage.append(Damage(name, None, name, f"{len(values)} entries for {manifest.n_rows} rows"))
+    if not damage:
+        digests = {name: entry.digest for name, entry in manifest.labels.items()}
+        digest = content.finish(manifest.dim, manifest.numpy_dtype, digests)
+        if digest != manifest.content_digest:
+            damage.append(Damage("manifest", None, "zarr.json", f"its content digest is not the rows' {digest}"))
+    duplicates, pairs = _find_duplicates(hashes, np.flatnonzero(readable))
+    return CheckReport(
+        uri=rows.uri,
+        shape=rows.shape,
+        dtype=manifest.dtype,
+        n_chunks=manifest.n_chunks,
+        content_digest=manifest.content_digest,
+        damage=tuple(damage),
+        faults=faults,
+        allow_zero=manifest.allow_zero,
+        duplicates=duplicates,
+        first_duplicates=pairs,
+        labels=_facts_of(labels) if "pids" in labels else None,
+    )
+
+
+def _hash_rows(rows: FeatureArray) -> NDArray[np.uint64]:
+    """Return (rows, 2) halves of 128-bit hashes: equal for equal rows, and different ones do not meet by chance."""
+    data = bytes_of(np.ascontiguousarray(rows))
+    width = len(data) // len(rows)
+    digests = b"".join(blake3(data[start : start + width]).digest(length=16) for start in range(0, len(data), width))
+    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+
+
+def _find_duplicates(
+    hashes: NDArray[np.uint64], rows: NDArray[np.intp]
+) -> tuple[Offenders, tuple[tuple[int, int], ...]]:
+    # Sorted by hash and then by row, the first of each run is the earliest row.
+    order = rows[np.lexsort((rows, hashes[rows, 1], hashes[rows, 0]))]
+    ordered = hashes[order]
+    repeats = np.zeros(len(order), dtype=np.bool_)
+    repeats[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
+    earliest = order[np.maximum.accumulate(np.where(repeats, 0, np.arange(len(order))))] if len(order) else order
+    later = np.argsort(order[repeats])
+    duplicated, originals = order[repeats][later], earliest[repeats][later]
+    pairs = zip(duplicated[:FIRST_OFFENDERS].tolist(), originals[:FIRST_OFFENDERS].tolist(), strict=True)
+    return Offenders.of(duplicated), tuple(pairs)
+
+
+def _facts_of(labels: Labels) -> LabelFacts:
+    pids, camids = labels["pids"], labels.get("camids")
+    return LabelFacts(
+        n_pids=int(np.unique(pids[pids != -1]).size),
+        pid_range=(int(pids.min()), int(pids.max())),
+        n_camids=None if camids is None else int(np.unique(camids).size),
+        camid_range=None if camids is None else (int(camids.min()), int(camids.max())),
+        junk=Offenders.of(np.flatnonzero(pids == -1)),
+        distractors=Offenders.of(np.flatnonzero(pids == 0)),
+        duplicate_item_ids=_repeated(labels.get("item_ids")),
+        columns={
+            name.removeprefix(COLUMN_PREFIX): int(np.unique(values).size)
+            for name, values in labels.items()
+            if name.startswith(COLUMN_PREFIX)
+        },
+    )
+
+
+def _repeated(values: NDArray[Any] | None) -> Offenders:
+    if values is None:
+        return Offenders()
+    repeats = np.ones(len(values), dtype=np.bool_)
+    repeats[np.unique(values, return_index=True)[1]] = False
+    return Offenders.of(np.flatnonzero(repeats))

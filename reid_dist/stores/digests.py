@@ -1,0 +1,155 @@
+"""Digests: one for each stored chunk, one for each label array, and one for the content as a whole.
+
+The content digest says which rows and labels a set holds and nothing of how they are kept: it is the same in memory
+and in a store, whatever the chunks, the shards or the sizes of the blocks in which the rows came.  To that end rows are
+hashed in blocks of a fixed number of rows (the last one may be shorter), and the digest of the set is the digest of a
+header and of the block digests::
+
+    content = blake3( JSON{kind, shape, dtype, block_rows, labels: {name: digest}} ‖ block digest 0 ‖ block digest 1 … )
+
+Blocks, unlike one long hash, can be hashed by several threads at once (blake3 releases the GIL), and a block is looked
+at for NaN, infinities and zero rows while it is still in cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from reid_dist.stores.rows import FeatureArray, RowFaults, find_faults
+
+__all__ = ["BLOCK_ROWS", "ContentHasher", "bytes_of", "digest_label", "digest_rows", "scan"]
+
+BLOCK_ROWS = 1024
+"""Rows per hashed block.  Part of the format: another number gives other content digests."""
+
+_TASK_BYTES = 16 << 20
+
+
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """View a C-contiguous array as bytes, without a copy."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def digest_rows(rows: FeatureArray) -> str:
+    """Return the BLAKE3 digest, in hex, of (rows, dim) C-contiguous floats as they are stored."""
+    return blake3(bytes_of(rows)).hexdigest()
+
+
+def digest_label(array: NDArray[Any]) -> str:
+    """Return the BLAKE3 digest, in hex, of an (n,) int64 or ``<U`` array; integers and text never share one."""
+    hasher = blake3()
+    if array.dtype.kind == "U":
+        texts = [text.encode() for text in array.tolist()]
+        lengths = np.fromiter(map(len, texts), dtype="<i8", count=len(texts))
+        hasher.update(f"utf8:{len(texts)}:".encode())
+        hasher.update(lengths.tobytes())
+        hasher.update(b"".join(texts))
+    else:
+        hasher.update(f"int64:{array.size}:".encode())
+        hasher.update(bytes_of(np.ascontiguousarray(array, dtype="<i8")))
+    return hasher.hexdigest()
+
+
+class ContentHasher:
+    """Hash rows that come in blocks of any sizes into one content digest."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = []
+        self._open = blake3()
+        self._open_rows = 0
+        self.n_rows = 0
+
+    def update(self, rows: FeatureArray) -> None:
+        """Take the next rows, (rows, dim) C-contiguous, in the dtype in which they are kept."""
+        start = 0
+        while start < len(rows):
+            take = min(BLOCK_ROWS - self._open_rows, len(rows) - start)
+            self._open.update(bytes_of(rows[start : start + take]))
+            self._open_rows += take
+            start += take
+            if self._open_rows == BLOCK_ROWS:
+                self._close_block()
+        self.n_rows += len(rows)
+
+    def _close_block(self) -> None:
+        self._blocks.append(self._open.digest())
+        self._open, self._open_rows = blake3(), 0
+
+    def extend(self, block_digests: list[bytes], n_rows: int) -> None:
+        """Take digests of whole blocks that were hashed elsewhere; only the last one may be of a shorter block."""
+        self._blocks.extend(block_digests)
+        self.n_rows += n_rows
+
+    def finish(self, dim: int, dtype: np.dtype[Any], label_digests: Mapping[str, str]) -> str:
+        """Return the content digest in hex.
+
+        Parameters
+        ----------
+        dim
+            Values per row.
+        dtype
+            The dtype in which features are kept.
+        label_digests
+            `digest_label` of each label array by name.
+        """
+        if self._open_rows:
+            self._close_block()
+        header = {
+            "kind": "reid_dist content 1",
+            "shape": [self.n_rows, dim],
+            "dtype": dtype.name,
+            "block_rows": BLOCK_ROWS,
+            "labels": dict(label_digests),
+        }
+        hasher = blake3(json.dumps(header, sort_keys=True, separators=(",", ":")).encode())
+        hasher.update(b"".join(self._blocks))
+        return hasher.hexdigest()
+
+
+def scan(features: FeatureArray) -> tuple[ContentHasher, RowFaults]:
+    """Hash a whole array and look for faulty rows in one pass, on all cores.
+
+    Parameters
+    ----------
+    features
+        (n, dim) C-contiguous, in the dtype in which they are kept; may be memory-mapped.
+
+    Returns
+    -------
+    ContentHasher, RowFaults
+        Ready to be finished; rows that are not finite, and zero rows.
+    """
+    row_bytes = max(1, features.shape[1] * features.dtype.itemsize)
+    step = BLOCK_ROWS * max(1, _TASK_BYTES // (BLOCK_ROWS * row_bytes))
+
+    def scan_rows(start: int) -> tuple[list[bytes], RowFaults]:
+        digests, faults = [], RowFaults()
+        for first in range(start, min(start + step, len(features)), BLOCK_ROWS):
+            block = features[first : min(first + BLOCK_ROWS, start + step)]
+            digests.append(blake3(bytes_of(block)).digest())
+            faults += find_faults(block, first)
+        return digests, faults
+
+    starts = range(0, len(features), step)
+    hasher, faults = ContentHasher(), RowFaults()
+    cores = len(os.sched_getaffinity(0))
+    if len(starts) == 1 or cores == 1:
+        parts = map(scan_rows, starts)
+        for digests, found in parts:
+            hasher.extend(digests, 0)
+            faults += found
+    else:
+        with ThreadPoolExecutor(min(cores, len(starts)), thread_name_prefix="scan") as pool:
+            for digests, found in pool.map(scan_rows, starts):
+                hasher.extend(digests, 0)
+                faults += found
+    hasher.extend([], len(features))
+    return hasher, faults

@@ -1,0 +1,349 @@
+"""The one handle through which the package reads features and labels."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.stores.labels import COLUMN_PREFIX, Labels, make_labels
+from reid_dist.stores.locations import canonical_uri
+from reid_dist.stores.memory import as_feature_array, hold
+from reid_dist.stores.rows import FeatureArray, Offenders
+from reid_dist.stores.stored import open_stored
+from reid_dist.stores.writer import FeatureWriter
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["FeatureSet", "Progress"]
+
+Progress = Callable[[int, int, str], None]
+"""Called with rows done, rows in all, and what is being worked on."""
+
+_COPY_BYTES = 16 << 20
+
+
+class Rows(Protocol):
+    """What a feature set reads from: memory or a store."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def is_stored(self) -> bool: ...
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def chunk_rows(self) -> int: ...
+    @property
+    def content_digest(self) -> str: ...
+    @property
+    def allow_zero(self) -> bool: ...
+    @property
+    def zero_rows(self) -> Offenders: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def label_names(self) -> tuple[str, ...]: ...
+    def label(self, name: str) -> NDArray[Any] | None: ...
+    def read_raw(self, start: int, stop: int) -> FeatureArray: ...
+
+
+class FeatureSet:
+    """Features and labels of n items: a lazy, immutable handle on a store or on arrays.
+
+    Make one with `FeatureSet.open` or `FeatureSet.from_arrays`.  A stored set pickles to its URI and content digest and
+    is reopened once per process; a set in memory pickles by value.  Several threads may read at once.
+
+    Attributes
+    ----------
+    uri : str
+        Absolute path of the store; ``"memory"`` for arrays.
+    is_stored : bool
+        Whether it is a store.
+    n_rows, dim : int
+        Shape of the features.
+    dtype : numpy.dtype
+        Float32 or float16: how features are kept.  `read` always gives float32.
+    chunk_rows : int
+        Rows that are cheapest to read together, starting at its multiples.
+    content_digest : str
+        Hex digest of rows and labels; independent of chunks and shards, and equal for equal arrays and stores.
+    allow_zero : bool
+        Whether rows of zeros are meant.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.uri = rows.uri
+        self.is_stored = rows.is_stored
+        self.n_rows, self.dim = rows.shape
+        self.dtype = rows.dtype
+        self.chunk_rows = rows.chunk_rows
+        self.content_digest = rows.content_digest
+        self.allow_zero = rows.allow_zero
+
+    @classmethod
+    def open(cls, uri: str | os.PathLike[str]) -> Self:
+        """Open a complete store; nothing but its manifest is read.
+
+        Parameters
+        ----------
+        uri
+            Path or ``file://`` URI.
+
+        Raises
+        ------
+        StoreNotFoundError
+            If nothing is there.
+        IncompleteStoreError
+            If its writer never finished.
+        StoreError
+            If it is not a store of ours, or of a newer format.
+        DamagedStoreError
+            If its manifest is damaged.
+        """
+        return cls(open_stored(canonical_uri(uri)))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: ArrayLike,
+        pids: ArrayLike,
+        camids: ArrayLike | None = None,
+        item_ids: ArrayLike | None = None,
+        *,
+        allow_zero: bool = False,
+        columns: Mapping[str, ArrayLike] | None = None,
+        image_paths: ArrayLike | None = None,
+    ) -> Self:
+        """Make a set of arrays, checked and digested now; float32 and float16 are not copied.
+
+        Parameters
+        ----------
+        features
+            (n, dim) float32 or float16; other floats and whole numbers become float32.  Also memory maps, torch
+            tensors and dask arrays.
+        pids
+            (n,) identities, whole numbers or text; see `reid_dist.stores.labels` for how text is numbered.  -1 is junk.
+        camids
+            (n,) cameras, likewise.
+        item_ids
+            (n,) whole numbers or text that name the items.
+        allow_zero
+            Say that rows of zeros are meant.  They are always counted, and cosine refuses them without this.
+        columns
+            Further (n,) whole-number labels by name.
+        image_paths
+            (n,) text.
+
+        Raises
+        ------
+        InputError
+            If features or labels cannot be used; the message names the first offending rows.
+        """
+        array = as_feature_array(features)
+        labels = make_labels(len(array), pids, camids, item_ids, columns, image_paths)
+        return cls.from_labels(array, labels, allow_zero=allow_zero)
+
+    @classmethod
+    def from_labels(cls, features: ArrayLike, labels: Labels, *, allow_zero: bool = False) -> Self:
+        """Make a set of features and labels that `reid_dist.stores.labels.make_labels` has validated."""
+        return cls(hold(features, labels, allow_zero=allow_zero))
+
+    @property
+    def pids(self) -> NDArray[np.int64]:
+        """(n,) identities."""
+        pids = self._rows.label("pids")
+        if pids is None:
+            raise DamagedStoreError(f"{self.uri} has no pids in its manifest; ingest the source again")
+        return pids
+
+    @property
+    def camids(self) -> NDArray[np.int64] | None:
+        """(n,) cameras, if known."""
+        return self._rows.label("camids")
+
+    @property
+    def item_ids(self) -> NDArray[np.int64] | NDArray[np.str_] | None:
+        """(n,) names of the items, whole numbers or text, if given."""
+        return self._rows.label("item_ids")
+
+    @property
+    def image_paths(self) -> NDArray[np.str_] | None:
+        """(n,) paths of the images, if given."""
+        return self._rows.label("image_paths")
+
+    @property
+    def pid_names(self) -> tuple[str, ...] | None:
+        """The texts that pids 1 … P stand for (entry p - 1), or None if pids are numbers themselves."""
+        names = self._rows.label("pid_names")
+        return None if names is None else tuple(names.tolist())
+
+    @property
+    def camid_names(self) -> tuple[str, ...] | None:
+        """The texts that camids 1 … C stand for (entry c - 1), or None if camids are numbers themselves."""
+        names = self._rows.label("camid_names")
+        return None if names is None else tuple(names.tolist())
+
+    @property
+    def columns(self) -> dict[str, NDArray[np.int64]]:
+        """Further (n,) whole-number labels by name."""
+        return {
+            name.removeprefix(COLUMN_PREFIX): cast("NDArray[np.int64]", self._rows.label(name))
+            for name in self._rows.label_names
+            if name.startswith(COLUMN_PREFIX)
+        }
+
+    @property
+    def labels(self) -> Labels:
+        """All label arrays by the names that `reid_dist.stores.labels` gives them."""
+        found = {name: self._rows.label(name) for name in self._rows.label_names}
+        return {name: values for name, values in found.items() if values is not None}
+
+    @property
+    def n_zero_rows(self) -> int:
+        """Number of rows of zeros."""
+        return self._rows.zero_rows.count
+
+    @property
+    def first_zero_rows(self) -> tuple[int, ...]:
+        """The first rows of zeros, ascending."""
+        return self._rows.zero_rows.first
+
+    @property
+    def notes(self) -> list[str]:
+        """What happened to the values on the way here, one line each."""
+        return list(self._rows.notes)
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows as float32.
+
+        Parameters
+        ----------
+        start, stop
+            Range of rows, ``0 <= start <= stop <= n_rows``.
+
+        Returns
+        -------
+        numpy.ndarray
+            (stop - start, dim) float32, C-contiguous; a view where features lie in memory as float32.
+
+        Raises
+        ------
+        InputError
+            If the range is not within the set.
+        DamagedStoreError
+            If a chunk is missing or not what was written.
+        """
+        return self.read_raw(start, stop).astype(np.float32, copy=False)
+
+    def read_raw(self, start: int, stop: int) -> FeatureArray:
+        """Return rows in the dtype in which they are kept; otherwise as `read`."""
+        if not 0 <= start <= stop <= self.n_rows:
+            raise InputError(f"rows {start}:{stop} are not within the {self.n_rows} rows of {self.uri}")
+        if start == stop:
+            return np.empty((0, self.dim), dtype=self.dtype)
+        return self._rows.read_raw(start, stop)
+
+    def save(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        chunk_rows: int | None = None,
+        shard_rows: int | None = None,
+        dtype: DTypeLike | None = None,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> FeatureSet:
+        """Write the set to a store, in bounded memory, and return the stored set.
+
+        Parameters
+        ----------
+        uri
+            Where to.
+        chunk_rows
+            Rows per chunk; about 16 MiB of features when None.
+        shard_rows
+            Rows per file, if a file is to hold several chunks.
+        dtype
+            ``"float32"`` or ``"float16"``; as it is when None, and then the content digest stays the same.
+        overwrite
+            Replace a complete store that is there.
+        progress
+            Called after every block.
+
+        Raises
+        ------
+        StoreExistsError
+            If a complete store, or something else, is there.
+        InputError
+            If values overflow in float16.
+        """
+        with FeatureWriter(
+            uri,
+            dim=self.dim,
+            n_rows=self.n_rows,
+            dtype=self.dtype if dtype is None else dtype,
+            chunk_rows=chunk_rows,
+            shard_rows=shard_rows,
+            allow_zero=self.allow_zero,
+            overwrite=overwrite,
+            notes=self.notes,
+            source={"uri": self.uri, "content_digest": self.content_digest},
+        ) as writer:
+            step = self.chunk_rows if self.is_stored else max(1, _COPY_BYTES // (self.dim * self.dtype.itemsize))
+            for start in range(0, self.n_rows, step):
+                stop = min(start + step, self.n_rows)
+                writer.append(self.read_raw(start, stop))
+                if progress is not None:
+                    progress(stop, self.n_rows, writer.uri)
+            writer.set_labels(self.labels)
+        return FeatureSet.open(writer.uri)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a report says of an input: uri, shape, dtype, content digest."""
+        return {
+            "uri": self.uri,
+            "shape": [self.n_rows, self.dim],
+            "dtype": self.dtype.name,
+            "content_digest": self.content_digest,
+        }
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __repr__(self) -> str:
+        shape = f"{self.n_rows} x {self.dim} {self.dtype.name}"
+        return f"<FeatureSet {shape} at {self.uri}, content {self.content_digest[:12]}>"
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        """Let Dask name results after the content."""
+        return (type(self).__qualname__, self.content_digest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.is_stored:
+            return _reopen, (self.uri, self.content_digest)
+        return FeatureSet, (self._rows,)
+
+
+@functools.lru_cache(maxsize=64)
+def _reopen(uri: str, content_digest: str) -> FeatureSet:
+    """Open a pickled set, once per process: a task that carries a set costs no more than a task that carries a path.
+
+    A store that changes afterwards is still noticed, because every chunk is verified when it is read.
+    """
+    found = FeatureSet.open(uri)
+    if found.content_digest != content_digest:
+        raise DamagedStoreError(
+            f"{uri} was changed while in use: its content digest is {found.content_digest} and was {content_digest}; "
+            "run again"
+        )
+    return found

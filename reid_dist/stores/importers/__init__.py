@@ -1,0 +1,23 @@
+"""Readers of file formats, one file each, and what is made of them; importing this package fills the registry."""
+
+from reid_dist.stores.importers import matlab, numpy_files, parquet, safetensors_files, torch_files, zarr_groups
+from reid_dist.stores.importers.ingest import ingest, open_features
+from reid_dist.stores.importers.names import ArrayNames
+from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, open_source
+
+__all__ = [
+    "FORMATS",
+    "ArrayNames",
+    "Format",
+    "RowArray",
+    "Source",
+    "ingest",
+    "matlab",
+    "numpy_files",
+    "open_features",
+    "open_source",
+    "parquet",
+    "safetensors_files",
+    "torch_files",
+    "zarr_groups",
+]

@@ -1,0 +1,182 @@
+"""Which array of a source is what: the names that people use, and options that override them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from reid_dist.errors import InputError
+from reid_dist.registry import did_you_mean
+from reid_dist.stores.importers.source import Source
+from reid_dist.stores.labels import COLUMN_PREFIX
+
+__all__ = ["ArrayNames", "Part", "Role", "find_parts"]
+
+Role: TypeAlias = Literal["query", "gallery"]
+
+_WORDS: dict[str, tuple[str, ...]] = {
+    "features": ("f", "feature", "features", "feat", "feats", "embedding", "embeddings", "x"),
+    "pids": (
+        *("pid", "pids", "label", "labels", "id", "ids", "y"),
+        *("person_id", "person_ids", "vehicle_id", "vehicle_ids", "identity", "identities"),
+    ),
+    "camids": ("camid", "camids", "cam", "cams", "camera", "cameras", "camera_id", "camera_ids", "cam_id", "cam_ids"),
+    "item_ids": ("item_id", "item_ids"),
+    "image_paths": ("image_path", "image_paths", "path", "paths", "img_path", "img_paths", "file", "files"),
+    "columns/clothes": ("clothes", "clothes_id", "clothes_ids", "cloth", "cloth_id", "cloth_ids"),
+    "columns/location": ("location", "locations", "location_id", "location_ids"),
+    "columns/tracklet": ("tracklet", "tracklets", "tracklet_id", "tracklet_ids", "track_id", "track_ids"),
+}
+_PREFIXES: dict[Role | None, tuple[str, ...]] = {
+    None: ("",),
+    "query": ("query_", "q_", "q"),
+    "gallery": ("gallery_", "g_", "g"),
+}
+
+
+@dataclass(frozen=True)
+class ArrayNames:
+    """Names of arrays in a source, where they are not among the customary ones.
+
+    Attributes
+    ----------
+    features, pids, camids, item_ids, image_paths
+        Of a source that holds one set.
+    query_features, query_pids, query_camids, query_item_ids, query_image_paths
+        Of the query side of a source that holds both.
+    gallery_features, gallery_pids, gallery_camids, gallery_item_ids, gallery_image_paths
+        Of its gallery side.
+    """
+
+    features: str | None = None
+    pids: str | None = None
+    camids: str | None = None
+    item_ids: str | None = None
+    image_paths: str | None = None
+    query_features: str | None = None
+    query_pids: str | None = None
+    query_camids: str | None = None
+    query_item_ids: str | None = None
+    query_image_paths: str | None = None
+    gallery_features: str | None = None
+    gallery_pids: str | None = None
+    gallery_camids: str | None = None
+    gallery_item_ids: str | None = None
+    gallery_image_paths: str | None = None
+
+    @classmethod
+    def of(cls, names: ArrayNames | Mapping[str, str | None] | None) -> ArrayNames:
+        """Make it of a mapping from option to array name.
+
+        Raises
+        ------
+        InputError
+            If there is no such option.
+        """
+        if isinstance(names, ArrayNames):
+            return names
+        known = {entry.name for entry in dataclasses.fields(cls)}
+        for option in names or {}:
+            if option not in known:
+                raise InputError(did_you_mean("array option", option, known))
+        return cls(**dict(names or {}))
+
+    def given(self, role: Role | None) -> dict[str, str]:
+        """Return the names that were given for one side, by what they are."""
+        prefix = f"{role}_" if role else ""
+        found: dict[str, Any] = {what: getattr(self, prefix + what) for what in ("features", *_OPTIONAL)}
+        return {what: name for what, name in found.items() if name is not None}
+
+
+_OPTIONAL = ("pids", "camids", "item_ids", "image_paths")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One set of a source.
+
+    Attributes
+    ----------
+    role
+        Query or gallery; None if the source holds one set.
+    features
+        Name of the array of features.
+    labels
+        Names of the arrays of labels, by what they are: ``pids``, ``camids``, …, ``columns/clothes``, ….
+    """
+
+    role: Role | None
+    features: str
+    labels: Mapping[str, str]
+
+
+def find_parts(source: Source, names: ArrayNames) -> tuple[Part, ...]:
+    """Find the sets of a source: one, or a query and a gallery.
+
+    Parameters
+    ----------
+    source
+        The opened source.
+    names
+        Options that override the customary names.
+
+    Raises
+    ------
+    InputError
+        If names are not found, or are ambiguous; the message lists what the source holds.
+    """
+    both: tuple[Role, ...] = ("query", "gallery")
+    sides = [part for role in both if (part := _find_part(source, names, role)) is not None]
+    single = _find_part(source, names, None)
+    if len(sides) == 2 and not names.given(None):
+        return tuple(sides)
+    if single is not None:
+        return (single,)
+    if len(sides) == 1:
+        have: Role | None = sides[0].role
+        other = both[1] if have == both[0] else both[0]
+        raise InputError(f"found {have} features but no {other} features; name them with {other}_features; "
+                         f"{source.contents()}")  # fmt: skip
+    raise InputError(
+        "found no features; name them with features, or with query_features and gallery_features; " + source.contents()
+    )
+
+
+def _find_part(source: Source, names: ArrayNames, role: Role | None) -> Part | None:
+    given = names.given(role)
+    found: dict[str, str] = {}
+    for what, words in _WORDS.items():
+        if what in given:
+            found[what] = _look_up(source, given[what])
+        elif (name := _customary(source, what, words, role)) is not None:
+            found[what] = name
+    if "features" not in found:
+        return None
+    # A store of ours has its further columns under their own names, whatever they are.
+    stored = f"{role}_{COLUMN_PREFIX}" if role else COLUMN_PREFIX
+    found |= {COLUMN_PREFIX + name.removeprefix(stored): name for name in source.arrays if name.startswith(stored)}
+    return Part(role, found.pop("features"), found)
+
+
+def _look_up(source: Source, name: str) -> str:
+    if name in source.arrays:
+        return name
+    if name in source.refused:
+        raise InputError(f"{name!r} cannot be read: it is {source.refused[name]}")
+    raise InputError(f"{did_you_mean('array', name, source.arrays)}; {source.contents()}")
+
+
+def _customary(source: Source, what: str, words: Iterable[str], role: Role | None) -> str | None:
+    wanted = {prefix + word for prefix in _PREFIXES[role] for word in words}
+    fitting = [name for name in source.arrays if name.lower() in wanted]
+    if len(fitting) > 1:
+        option = f"{role}_{what}" if role else what
+        if what.startswith(COLUMN_PREFIX):
+            raise InputError(f"{' and '.join(fitting)} could both be {what}; leave one out of the source")
+        raise InputError(f"{' and '.join(fitting)} could both be {option}; say which with {option}")
+    if not fitting and any(name.lower() in wanted for name in source.refused):
+        name = next(name for name in source.refused if name.lower() in wanted)
+        raise InputError(f"{name!r} cannot be read: it is {source.refused[name]}")
+    return fitting[0] if fitting else None

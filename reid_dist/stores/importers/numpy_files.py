@@ -1,0 +1,181 @@
+"""``.npy`` and ``.npz``; never a pickle."""
+
+from __future__ import annotations
+
+import math
+import threading
+import zipfile
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from reid_dist.errors import InputError, StoreError
+from reid_dist.stores.importers.raw import RawRows, fortran_strides
+from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source
+from reid_dist.stores.importers.zip_members import drain, locate
+
+__all__ = ["NPY", "NPZ"]
+
+_SKIPPED_BYTES = 1 << 20
+
+
+class NpyHeader(NamedTuple):
+    """The header of an ``.npy`` stream.
+
+    Attributes
+    ----------
+    shape, dtype
+        Of the array.
+    strides
+        In items, or None for C order.
+    n_bytes
+        Length of the header; the values follow.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...] | None
+    n_bytes: int
+
+
+def read_npy_header(stream: IO[bytes]) -> NpyHeader:
+    """Read the header of an ``.npy`` stream.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    version = npy_format.read_magic(stream)
+    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"version {version} of the .npy format holds no plain arrays")
+    shape, fortran, dtype = readers[version](stream)
+    return NpyHeader(shape, dtype, fortran_strides(shape) if fortran else None, stream.tell())
+
+
+def _open_npy(path: Path) -> Source:
+    with path.open("rb") as file:
+        header = read_npy_header(file)
+    if header.dtype.hasobject:
+        raise InputError(f"{path} is an object array, which would have to be unpickled and is never read")
+    n_bytes = path.stat().st_size - header.n_bytes
+    array = RawRows(path, header.n_bytes, n_bytes, header.shape, header.dtype, header.strides)
+    return Source(str(path), {"features": array})
+
+
+class StoredMember(RawRows):
+    """An uncompressed array of an ``.npz``; its CRC-32 is compared on first use."""
+
+    def __init__(self, path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
+        part = locate(path, member)
+        super().__init__(
+            path,
+            part.offset + header.n_bytes,
+            part.n_bytes - header.n_bytes,
+            header.shape,
+            header.dtype,
+            header.strides,
+        )
+        self._member = member.filename
+        self._checked = False
+
+    def _check(self) -> None:
+        if not self._checked:
+            drain(self._path, self._member)
+            self._checked = True
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        self._check()
+        return super()._read(start, stop)
+
+    def whole(self) -> NDArray[Any]:
+        """Return a memory map."""
+        self._check()
+        return super().whole()
+
+
+class DeflatedMember(RowArray):
+    """A compressed array of an ``.npz``, read as a stream; going back starts it again."""
+
+    def __init__(self, path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
+        super().__init__(header.shape, header.dtype)
+        self._path, self._member, self._header = path, member.filename, header
+        self._stream: IO[bytes] | None = None
+        self._position = 0
+        self._lock = threading.Lock()
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        if self._header.strides is not None and len(self.shape) > 1:
+            # Fortran order: the first row ends where the array ends, so there is nothing to stream.
+            with zipfile.ZipFile(self._path) as archive, archive.open(self._member) as stream:
+                return npy_format.read_array(stream, allow_pickle=False)[start:stop]
+        row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        with self._lock:
+            stream = self._stream_at(start * row_bytes)
+            data = self._take(stream, (stop - start) * row_bytes)
+            # Reading past the last row makes zipfile compare the CRC-32.
+            if stop == self.shape[0]:
+                if stream.read(1):
+                    raise StoreError(f"{self._path} is damaged: {self._member} is longer than its shape {self.shape}")
+                self.close()
+        return np.frombuffer(data, dtype=self.dtype).reshape(-1, *self.shape[1:])
+
+    def _stream_at(self, position: int) -> IO[bytes]:
+        if self._stream is None or self._position > position:
+            self.close()
+            with zipfile.ZipFile(self._path) as archive:
+                self._stream = archive.open(self._member)
+            self._stream.read(self._header.n_bytes)
+            self._position = 0
+        while self._position < position:
+            self._take(self._stream, min(_SKIPPED_BYTES, position - self._position))
+        return self._stream
+
+    def close(self) -> None:
+        """Close the stream."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _take(self, stream: IO[bytes], n_bytes: int) -> bytearray:
+        data = bytearray()
+        while len(data) < n_bytes:
+            more = stream.read(n_bytes - len(data))
+            if not more:
+                raise StoreError(f"{self._path} is cut short: {self._member} ends after {self._position} bytes")
+            data += more
+            self._position += len(more)
+        return data
+
+
+def _open_npz(path: Path) -> Source:
+    arrays: dict[str, RowArray] = {}
+    refused: dict[str, str] = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name == member.filename:
+                continue
+            with archive.open(member) as stream:
+                header = read_npy_header(stream)
+            if header.dtype.hasobject:
+                refused[name] = "an object array, which would have to be unpickled and is never read"
+            elif not header.shape:
+                refused[name] = "a single value"
+            elif member.compress_type == zipfile.ZIP_STORED:
+                arrays[name] = StoredMember(path, member, header)
+            else:
+                arrays[name] = DeflatedMember(path, member, header)
+    return Source(str(path), arrays, refused)
+
+
+NPY = FORMATS.register(
+    Format("npy", "one numpy array; identities come from --pids-file", "numpy.lib.format", (".npy",), _open_npy)
+)
+NPZ = FORMATS.register(
+    Format("npz", "named numpy arrays, compressed or not; read as a stream", "numpy.savez", (".npz",), _open_npz)
+)

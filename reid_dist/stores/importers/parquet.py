@@ -1,0 +1,183 @@
+"""``.parquet``: features as one list column, or as numbered columns f0, f1, …; labels as columns beside them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import InputError
+from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, require
+
+__all__ = ["PARQUET"]
+
+_NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]*)(?P<number>0|[1-9][0-9]*)")
+_FEWEST_NUMBERED = 2
+_BATCH_ROWS = 1024
+
+
+class ParquetColumns(RowArray):
+    """Columns of a file, read in batches in ascending order; going back starts at the row group that is needed.
+
+    Parameters
+    ----------
+    path
+        The file.
+    columns
+        One column of lists or of single values, or several of single values, which stand side by side.
+    shape, dtype
+        Of the array that they make.
+    """
+
+    def __init__(self, path: Path, columns: list[str], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        super().__init__(shape, dtype)
+        self._path, self._columns = path, columns
+        self._file: Any = None
+        self._batches: Iterator[NDArray[Any]] | None = None
+        self._held: NDArray[Any] = np.empty((0, *shape[1:]), dtype=dtype)
+        self._position = 0  # Row number of the first row in _held.
+        self._lock = threading.Lock()
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        with self._lock:
+            batches = self._batches
+            if batches is None or start < self._position:
+                batches = self._restart(start)
+            parts = []
+            row = start
+            while row < stop:
+                end = self._position + len(self._held)
+                if row >= end:
+                    self._position, self._held = end, next(batches)
+                    continue
+                taken = self._held[row - self._position : stop - self._position]
+                parts.append(taken)
+                row += len(taken)
+            return np.concatenate(parts) if parts else self._held[:0]
+
+    def _restart(self, start: int) -> Iterator[NDArray[Any]]:
+        self.close()
+        file = require("pyarrow.parquet", "parquet").ParquetFile(self._path, memory_map=False, pre_buffer=False)
+        self._file = file
+        first, group = 0, 0
+        while group < file.num_row_groups and first + file.metadata.row_group(group).num_rows <= start:
+            first += file.metadata.row_group(group).num_rows
+            group += 1
+        batches = file.iter_batches(
+            batch_size=_BATCH_ROWS,
+            columns=self._columns,
+            row_groups=list(range(group, file.num_row_groups)),
+            use_threads=False,
+        )
+        self._batches = map(self._as_array, batches)
+        self._position, self._held = first, self._held[:0]
+        return self._batches
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = self._batches = None
+
+    def _as_array(self, batch: Any) -> NDArray[Any]:
+        columns = [batch.column(name) for name in self._columns]
+        for name, column in zip(self._columns, columns, strict=True):
+            if column.null_count:
+                raise InputError(
+                    f"column {name!r} of {self._path} holds missing values; fill them in or leave them out"
+                )
+        if len(self.shape) == 1:
+            return _flat(columns[0], self.dtype)
+        if len(columns) > 1:
+            return np.stack([_flat(column, self.dtype) for column in columns], axis=1)
+        values = columns[0].flatten()
+        if values.null_count or len(values) != len(columns[0]) * self.shape[1]:
+            raise InputError(
+                f"column {self._columns[0]!r} of {self._path} must hold {self.shape[1]} numbers in every row"
+            )
+        return _flat(values, self.dtype).reshape(-1, self.shape[1])
+
+
+def _flat(column: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype.kind == "U":
+        return np.array(column.to_pylist(), dtype=np.str_)
+    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)
+
+
+def _open_parquet(path: Path) -> Source:
+    arrow = require("pyarrow", "parquet")
+    with require("pyarrow.parquet", "parquet").ParquetFile(path) as file:
+        schema, n_rows = file.schema_arrow, file.metadata.num_rows
+        arrays: dict[str, RowArray] = {}
+        refused: dict[str, str] = {}
+        for column in schema:
+            kind = column.type
+            if arrow.types.is_dictionary(kind):
+                kind = kind.value_type
+            if arrow.types.is_integer(kind) or arrow.types.is_floating(kind):
+                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(kind.to_pandas_dtype()))
+            elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
+                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(np.str_))
+            elif _is_list(arrow, kind):
+                shape = (n_rows, _list_length(file, column.name, kind))
+                dtype = np.dtype(kind.value_type.to_pandas_dtype())
+                arrays[column.name] = ParquetColumns(path, [column.name], shape, dtype)
+            else:
+                refused[column.name] = f"a column of {kind}"
+    _gather_numbered(path, arrays, n_rows)
+    return Source(str(path), arrays, refused)
+
+
+def _is_list(arrow: Any, kind: Any) -> bool:
+    tests = (arrow.types.is_fixed_size_list, arrow.types.is_list, arrow.types.is_large_list)
+    if not any(test(kind) for test in tests):
+        return False
+    return bool(arrow.types.is_floating(kind.value_type) or arrow.types.is_integer(kind.value_type))
+
+
+def _list_length(file: Any, name: str, kind: Any) -> int:
+    """Return the length of the lists: told by the type, or by the first row, which all others must match."""
+    if hasattr(kind, "list_size"):
+        return int(kind.list_size)
+    for batch in file.iter_batches(batch_size=1, columns=[name], use_threads=False):
+        return len(batch.column(name).flatten())
+    return 0
+
+
+def _gather_numbered(path: Path, arrays: dict[str, RowArray], n_rows: int) -> None:
+    """Join columns f0, f1, … or x1, x2, … into one array of features, unless there is one already."""
+    stems: dict[str, dict[int, str]] = {}
+    for name, array in arrays.items():
+        found = _NUMBERED.fullmatch(name)
+        if found and len(array.shape) == 1 and array.dtype.kind in "fiu":
+            stems.setdefault(found["stem"], {})[int(found["number"])] = name
+    whole = {
+        stem: numbers
+        for stem, numbers in stems.items()
+        if len(numbers) >= _FEWEST_NUMBERED and max(numbers) - min(numbers) + 1 == len(numbers) and min(numbers) < 2
+    }
+    if "features" in arrays or not whole:
+        return
+    if len(whole) > 1:
+        raise InputError(f"{path} has several families of numbered columns: {', '.join(sorted(whole))}; keep one")
+    columns = [name for _, name in sorted(next(iter(whole.values())).items())]
+    dtype = np.result_type(*(arrays[name].dtype for name in columns))
+    arrays["features"] = ParquetColumns(path, columns, (n_rows, len(columns)), dtype)
+    for name in columns:
+        del arrays[name]
+
+
+PARQUET = FORMATS.register(
+    Format(
+        "parquet",
+        "a list column `features`, or numbered columns f0, f1, …, and label columns",
+        "Apache Parquet",
+        (".parquet", ".pq"),
+        _open_parquet,
+    )
+)

@@ -1,0 +1,84 @@
+"""Zarr: stores of this package, folders of them, and any other group or array of features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from reid_dist.errors import StoreError
+from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
+from reid_dist.stores.locations import State, state_of
+from reid_dist.stores.stored import StoredRows, open_stored
+
+__all__ = ["ZARR"]
+
+
+class StoredFeatures(RowArray):
+    """Features of a store of this package, verified as they are read."""
+
+    def __init__(self, rows: StoredRows) -> None:
+        super().__init__(rows.shape, rows.dtype)
+        self._rows = rows
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        return self._rows.read_raw(start, stop) if stop > start else np.empty((0, self.shape[1]), self.dtype)
+
+
+class ZarrRows(RowArray):
+    """An array of somebody else's group."""
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        super().__init__(array.shape, np.dtype(array.dtype))
+        self._array = array
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(self._array[start:stop])
+
+
+def _open_zarr(path: Path) -> Source:
+    if state_of(str(path)) in (State.COMPLETE, State.WRITING):
+        return _source_of_stores(path, {"": open_stored(str(path))})
+    sides = {f"{role}_": path / f"{role}.zarr" for role in ("query", "gallery")}
+    if all(state_of(str(side)) in (State.COMPLETE, State.WRITING) for side in sides.values()):
+        return _source_of_stores(path, {prefix: open_stored(str(side)) for prefix, side in sides.items()})
+    return _source_of_others(path)
+
+
+def _source_of_stores(path: Path, stores: dict[str, StoredRows]) -> Source:
+    arrays: dict[str, RowArray] = {}
+    vocabularies: dict[str, NDArray[Any]] = {}
+    notes: dict[str, None] = {}
+    for prefix, rows in stores.items():
+        arrays[f"{prefix}features"] = StoredFeatures(rows)
+        notes |= dict.fromkeys(rows.notes)
+        for name in rows.label_names:
+            values = rows.label(name)
+            if values is None:
+                continue
+            if not name.endswith("_names"):
+                arrays[prefix + name] = HeldRows(values)
+            elif not np.array_equal(vocabularies.setdefault(name, values), values):
+                raise StoreError(f"{path}: query and gallery number different {name}; ingest their source again")
+    return Source(str(path), arrays, vocabularies=vocabularies, notes=tuple(notes))
+
+
+def _source_of_others(path: Path) -> Source:
+    node = zarr.open(str(path), mode="r")
+    found = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
+    arrays: dict[str, RowArray] = {}
+    refused: dict[str, str] = {}
+    for name, array in found.items():
+        if array.dtype.kind not in "fiubU" or not array.shape:
+            refused[name] = f"{array.dtype} of shape {array.shape}"
+        else:
+            arrays[name] = ZarrRows(array)
+    return Source(str(path), arrays, refused)
+
+
+ZARR = FORMATS.register(
+    Format("zarr", "a store, a folder of stores, or any group with features", "Zarr v2 and v3", (".zarr",), _open_zarr)
+)

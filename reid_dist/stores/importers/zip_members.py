@@ -1,0 +1,68 @@
+"""Members of a zip archive as parts of a file, checked against their CRC-32 once."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+from reid_dist.errors import StoreError
+
+__all__ = ["Part", "drain", "locate"]
+
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+_CHECKED_BYTES = 1 << 20
+
+
+class Part(NamedTuple):
+    """Where the bytes of an uncompressed member lie.
+
+    Attributes
+    ----------
+    offset, n_bytes
+        In the archive.
+    """
+
+    offset: int
+    n_bytes: int
+
+
+def locate(path: Path, member: zipfile.ZipInfo) -> Part:
+    """Return where an uncompressed member lies.
+
+    Parameters
+    ----------
+    path
+        The archive.
+    member
+        A member that is stored without compression or encryption.
+
+    Raises
+    ------
+    StoreError
+        If its local header is not where the directory says.
+    """
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        header = file.read(_LOCAL_HEADER.size)
+    if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
+        raise StoreError(f"{path} is damaged: member {member.filename} is not where the archive says")
+    *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+    return Part(member.header_offset + _LOCAL_HEADER.size + name_length + extra_length, member.file_size)
+
+
+def drain(path: Path, name: str) -> None:
+    """Read a member to its end, which compares its CRC-32.
+
+    Raises
+    ------
+    StoreError
+        If the bytes are not those that were stored.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(name) as member:
+            while member.read(_CHECKED_BYTES):
+                pass
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise StoreError(f"{path} is damaged: member {name}: {error}") from error

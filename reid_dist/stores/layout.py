@@ -1,0 +1,157 @@
+"""How a set lies in a Zarr v3 group.
+
+::
+
+    STORE/zarr.json            the group; its attribute "reid_dist" is the manifest, written last
+    STORE/features             (n, dim) float32 or float16, chunks of (chunk_rows, dim), NaN where nothing was written
+    STORE/pids  camids         int64 (n,)
+    STORE/columns/NAME         int64 (n,)
+    STORE/item_ids             int64 (n,), or text
+    STORE/image_paths  pid_names  camid_names    text
+
+Text is a group of two arrays, ``offsets`` int64 (n + 1,) and ``utf8`` uint8, because Zarr's own text dtypes are not
+yet stable.  Nothing is compressed, as embeddings hardly shrink and read several times slower; every chunk ends in a
+CRC-32C, without which Zarr returns flipped bytes in silence.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from reid_dist.errors import InputError
+
+__all__ = [
+    "balanced_chunk_rows",
+    "create_features",
+    "default_chunk_rows",
+    "read_label",
+    "shard_rows_for",
+    "write_label",
+]
+
+CHUNK_BYTES = 16 << 20
+"""Aim for a chunk of features: long enough to amortise a request, short enough to keep many in memory."""
+
+_LABEL_CHUNK = 1 << 20
+
+
+def default_chunk_rows(dim: int, itemsize: int) -> int:
+    """Return the rows of a chunk of about 16 MiB.
+
+    Parameters
+    ----------
+    dim
+        Values per row.
+    itemsize
+        Bytes per value.
+    """
+    return max(1, CHUNK_BYTES // (dim * itemsize))
+
+
+def balanced_chunk_rows(n_rows: int, largest: int) -> int:
+    """Return the rows of equally long chunks that are no longer than `largest`.
+
+    Zarr pads the last chunk to full length in storage: equal chunks keep that below one row per chunk.
+    """
+    n_chunks = -(-n_rows // largest)
+    return -(-n_rows // n_chunks)
+
+
+def shard_rows_for(chunk_rows: int, wanted: int) -> int:
+    """Return the rows of a shard: whole chunks, as many as fit into the wanted number of rows, at least one.
+
+    Raises
+    ------
+    InputError
+        If the wanted number of rows is not positive.
+    """
+    if wanted < 1:
+        raise InputError(f"shard_rows must be a positive number of rows, not {wanted}")
+    return max(1, wanted // chunk_rows) * chunk_rows
+
+
+def create_features(
+    group: zarr.Group, shape: tuple[int, int], dtype: np.dtype[Any], chunk_rows: int, shard_rows: int | None
+) -> zarr.Array[Any]:
+    """Create the array of features.
+
+    Parameters
+    ----------
+    group
+        The store's group.
+    shape
+        (n, dim).
+    dtype
+        Little-endian float32 or float16.
+    chunk_rows, shard_rows
+        Rows per chunk, and per shard or None.
+    """
+    return group.create_array(
+        "features",
+        shape=shape,
+        dtype=dtype,
+        chunks=(chunk_rows, shape[1]),
+        shards=None if shard_rows is None else (shard_rows, shape[1]),
+        serializer=BytesCodec(endian="little"),
+        compressors=[Crc32cCodec()],
+        fill_value=float("nan"),
+        config={"write_empty_chunks": True},
+    )
+
+
+def _write_flat(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        dtype=values.dtype,
+        chunks=(max(1, min(_LABEL_CHUNK, len(values))),),
+        serializer=BytesCodec(endian="little"),
+        compressors=[Crc32cCodec()],
+        fill_value=0,
+        config={"write_empty_chunks": True},
+    )
+    if len(values):
+        array[:] = values
+
+
+def write_label(group: zarr.Group, name: str, values: NDArray[Any]) -> str:
+    """Write a label array, int64 or ``<U``, and return its kind."""
+    if values.dtype.kind != "U":
+        _write_flat(group, name, values.astype("<i8", copy=False))
+        return "int64"
+    texts = [text.encode() for text in values.tolist()]
+    offsets = np.zeros(len(texts) + 1, dtype="<i8")
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    text_group = group.create_group(name)
+    _write_flat(text_group, "offsets", offsets)
+    _write_flat(text_group, "utf8", np.frombuffer(b"".join(texts), dtype=np.uint8))
+    return "utf8"
+
+
+def read_label(group: zarr.Group, name: str, kind: str) -> NDArray[Any]:
+    """Read a label array as int64 or ``<U``; the caller compares its digest.
+
+    Raises
+    ------
+    KeyError, ValueError, OSError
+        Whatever Zarr and Unicode make of damaged bytes.
+    """
+    if kind != "utf8":
+        return np.asarray(_array(group, name)[:]).astype(np.int64, copy=False)
+    offsets = np.asarray(_array(group, f"{name}/offsets")[:]).tolist()
+    utf8 = np.asarray(_array(group, f"{name}/utf8")[:]).tobytes()
+    texts = [utf8[start:stop].decode() for start, stop in pairwise(offsets)]
+    return np.array(texts, dtype=np.str_)
+
+
+def _array(group: zarr.Group, name: str) -> zarr.Array[Any]:
+    node = group[name]
+    if not isinstance(node, zarr.Array):
+        raise KeyError(name)
+    return node

@@ -1,0 +1,268 @@
+"""Rows and labels of a store, read and verified.
+
+Zarr decodes whole chunks whatever part of them is asked for, so every read here is of whole chunks and every chunk is
+compared with its digest in the manifest: no row leaves this module that is not the row that was written, not even when
+somebody writes another store to the same place between two reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from reid_dist.errors import (
+    DamagedStoreError,
+    IncompleteStoreError,
+    ReidDistError,
+    StoreError,
+    StoreNotFoundError,
+)
+from reid_dist.stores.digests import digest_label, digest_rows
+from reid_dist.stores.layout import read_label
+from reid_dist.stores.locations import State, local_path, read_mark, state_of, zarr_store
+from reid_dist.stores.manifest import Manifest
+from reid_dist.stores.rows import FeatureArray
+
+__all__ = ["Damage", "StoredRows", "open_stored"]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One damaged part of a store.
+
+    Attributes
+    ----------
+    array
+        ``"features"``, or the name of a label array.
+    chunk
+        Index of the chunk; None for a label array, which is verified as a whole.
+    file
+        The file that holds it, relative to the store.
+    what
+        What is wrong with it.
+    """
+
+    array: str
+    chunk: int | None
+    file: str
+    what: str
+
+    def __str__(self) -> str:
+        chunk = "" if self.chunk is None else f" chunk {self.chunk}"
+        return f"{self.array}{chunk} ({self.file}): {self.what}"
+
+
+class StoredRows:
+    """The reading side of one complete store; several threads may read at once.
+
+    Parameters
+    ----------
+    uri
+        Canonical URI of the store.
+    manifest
+        Its manifest.
+    """
+
+    is_stored = True
+
+    def __init__(self, uri: str, manifest: Manifest) -> None:
+        self.uri = uri
+        self.manifest = manifest
+        self.shape = (manifest.n_rows, manifest.dim)
+        self.dtype = manifest.numpy_dtype.newbyteorder("=")
+        self.chunk_rows = manifest.chunk_rows
+        self.content_digest = manifest.content_digest
+        self.allow_zero = manifest.allow_zero
+        self.zero_rows = manifest.zero_rows
+        self.notes = manifest.notes
+        self._group = zarr.open_group(zarr_store(uri, read_only=True), mode="r", zarr_format=3, use_consolidated=False)
+        self._features = self._open_features()
+        self._labels: dict[str, NDArray[Any]] = {}
+        self._lock = threading.Lock()
+
+    def _open_features(self) -> zarr.Array[Any]:
+        try:
+            node = self._group["features"]
+        except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
+            raise self._damaged(
+                Damage("features", None, "features/zarr.json", f"metadata unreadable: {error}")
+            ) from error
+        expected = (self.shape, self.manifest.numpy_dtype, (self.chunk_rows, self.shape[1]))
+        if not isinstance(node, zarr.Array) or (node.shape, node.dtype, node.chunks) != expected:
+            raise self._damaged(Damage("features", None, "features/zarr.json", "metadata differs from the manifest"))
+        return node
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the label arrays."""
+        return tuple(self.manifest.labels)
+
+    def label(self, name: str) -> NDArray[Any] | None:
+        """Return a label array, read and verified on first use; None if the store has none of that name.
+
+        Raises
+        ------
+        DamagedStoreError
+            If it is not what was written.
+        """
+        with self._lock:
+            if name not in self._labels and name in self.manifest.labels:
+                found = self.examine_label(name)
+                if isinstance(found, Damage):
+                    raise self._damaged(found)
+                found.flags.writeable = False
+                self._labels[name] = found
+            return self._labels.get(name)
+
+    def read_raw(self, start: int, stop: int) -> FeatureArray:
+        """Return rows in the dtype in which they are stored.
+
+        Parameters
+        ----------
+        start, stop
+            Range of rows, within the store and not empty.
+
+        Returns
+        -------
+        numpy.ndarray
+            (stop - start, dim) C-contiguous.
+
+        Raises
+        ------
+        DamagedStoreError
+            Naming the first chunk that is missing or not what was written.
+        """
+        first, last = start // self.chunk_rows, (stop - 1) // self.chunk_rows
+        begin, end = first * self.chunk_rows, self.manifest.rows_of_chunk(last).stop
+        try:
+            # All chunks in one call: Zarr fetches them concurrently, which hides the latency of object storage.
+            rows = np.asarray(self._features[begin:end])
+            intact = all(self._matches(rows, begin, chunk) for chunk in range(first, last + 1))
+        except MemoryError:
+            raise
+        except Exception:  # Zarr's error does not say which chunk it was; examine_chunk does.
+            intact = False
+        if not intact:
+            rows = self._read_one_by_one(first, last)
+        if (begin, end) == (start, stop):
+            return rows
+        return rows[start - begin : stop - begin].copy()
+
+    def _matches(self, rows: FeatureArray, begin: int, chunk: int) -> bool:
+        held = self.manifest.rows_of_chunk(chunk)
+        return digest_rows(rows[held.start - begin : held.stop - begin]) == self.manifest.chunk_digests[chunk]
+
+    def _read_one_by_one(self, first: int, last: int) -> FeatureArray:
+        parts = []
+        for chunk in range(first, last + 1):
+            found = self.examine_chunk(chunk)
+            if isinstance(found, Damage):
+                raise self._damaged(found)
+            parts.append(found)
+        return np.concatenate(parts)
+
+    def examine_chunk(self, index: int) -> FeatureArray | Damage:
+        """Read and verify one chunk of features.
+
+        Parameters
+        ----------
+        index
+            Number of the chunk.
+
+        Returns
+        -------
+        numpy.ndarray or Damage
+            (rows, dim) in the stored dtype, or what is wrong.
+        """
+        file = self.manifest.file_of_chunk(index)
+        held = self.manifest.rows_of_chunk(index)
+        path = local_path(self.uri) / file
+        try:
+            rows = np.asarray(self._features[held.start : held.stop])
+        except MemoryError:
+            raise
+        except Exception as error:
+            size = path.stat().st_size if path.exists() else 0
+            return Damage("features", index, file, f"unreadable, {size} bytes in the file: {error}")
+        if digest_rows(rows) == self.manifest.chunk_digests[index]:
+            return rows
+        if not path.exists():
+            return Damage("features", index, file, "missing")
+        if np.isnan(rows).all():
+            return Damage("features", index, file, "missing in its shard")
+        return Damage("features", index, file, "its rows are not those of the manifest")
+
+    def examine_label(self, name: str) -> NDArray[Any] | Damage:
+        """Read and verify one label array."""
+        entry = self.manifest.labels[name]
+        try:
+            values = read_label(self._group, name, entry.kind)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return Damage(name, None, name, f"unreadable: {type(error).__name__}: {error}")
+        if len(values) != entry.length or digest_label(values) != entry.digest:
+            return Damage(name, None, name, "its values are not those of the manifest, or a chunk is missing")
+        return values
+
+    def _damaged(self, damage: Damage) -> DamagedStoreError:
+        current = None
+        with contextlib.suppress(ReidDistError):
+            current = (read_mark(self.uri) or {}).get("content_digest")
+        if current != self.content_digest:
+            return DamagedStoreError(f"{self.uri} was changed while in use, found at {damage}; run again")
+        return DamagedStoreError(f"{self.uri} is damaged: {damage}; ingest the source again")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a reader is not sent anywhere; send its FeatureSet")
+
+
+def open_stored(uri: str) -> StoredRows:
+    """Open a complete store for reading.
+
+    Parameters
+    ----------
+    uri
+        Canonical URI.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If nothing is there.
+    IncompleteStoreError
+        If its writer never came to the commit mark.
+    StoreError
+        If it is something else, or of a newer format.
+    DamagedStoreError
+        If its manifest or the metadata of its features is damaged.
+    """
+    state = state_of(uri)
+    if state is State.NOTHING:
+        raise StoreNotFoundError(f"no feature store at {uri}: nothing is there")
+    if state is State.WRITING:
+        raise IncompleteStoreError(
+            f"{uri} has no commit mark: its writer was stopped, or is still at work; ingest the source again"
+        )
+    mark = read_mark(uri)
+    if state is State.FOREIGN or mark is None:
+        raise StoreError(_not_a_store(uri))
+    try:
+        manifest = Manifest.from_json(mark, uri)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedStoreError(f"{uri}: the manifest in zarr.json is not readable: {error!r}") from error
+    return StoredRows(uri, manifest)
+
+
+def _not_a_store(uri: str) -> str:
+    parts = [name for name in ("query.zarr", "gallery.zarr") if (local_path(uri) / name).exists()]
+    if parts:
+        return f"{uri} is a folder that holds {' and '.join(parts)}; open one of these"
+    if local_path(uri).is_file():
+        return f"{uri} is a file and no feature store; `reid-dist ingest` makes a store of it"
+    return f"{uri} is not a feature store of reid-dist; `reid-dist ingest` makes one of a Zarr group with features"

@@ -1,0 +1,335 @@
+"""Write a store, row block by row block, in the memory of about two chunks.
+
+The writer marks the group as being written, writes chunks and labels, and replaces the mark by the manifest in one
+atomic update.  Killed anywhere before that, it leaves something that is never opened as a store and that the next
+writer may replace.  Nothing is forced to disk: what a power cut tears shows in checksums and digests.
+
+When it replaces a complete store, it writes beside it and swaps at the very end, so that a failure leaves the old
+store as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from reid_dist.errors import InputError, StoreError
+from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
+from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
+from reid_dist.stores.layout import (
+    balanced_chunk_rows,
+    create_features,
+    default_chunk_rows,
+    shard_rows_for,
+    write_label,
+)
+from reid_dist.stores.locations import (
+    MANIFEST_KEY,
+    WRITING_MARK,
+    State,
+    canonical_uri,
+    local_path,
+    put_in_place,
+    refuse_unless_free,
+    remove,
+    zarr_store,
+)
+from reid_dist.stores.manifest import LabelEntry, Manifest
+from reid_dist.stores.memory import as_feature_array
+from reid_dist.stores.rows import FeatureArray, RowFaults, conversion_note, convert_rows, find_faults, kept_dtype
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["FeatureWriter"]
+
+_SCANNED_BYTES = 4 << 20
+
+
+class FeatureWriter:
+    """Append feature rows to a new store; a context manager that commits at its end and removes all on an error.
+
+    Parameters
+    ----------
+    uri
+        Where to write.
+    dim
+        Values per row.
+    n_rows
+        Rows to come, if known: chunks are then cut equally long, and another number of rows is an error.
+    dtype
+        ``"float32"`` or ``"float16"``: how features are kept.
+    chunk_rows
+        Rows per chunk; about 16 MiB of features when None.
+    shard_rows
+        Rows per file, rounded down to whole chunks, if a file is to hold several chunks.
+    allow_zero
+        Recorded in the store: whether rows of zeros are meant.
+    overwrite
+        Replace a complete store once the new one is complete.
+    notes
+        What happened to the values before, one line each.
+    source
+        Where the rows come from, as JSON; only for people.
+
+    Raises
+    ------
+    StoreExistsError
+        If a complete store, or something else, is there.
+    InputError
+        If an option or a row cannot be used.
+
+    Examples
+    --------
+    >>> with FeatureWriter("gallery.zarr", dim=2048) as writer:  # doctest: +SKIP
+    ...     for features, pids, camids in batches:
+    ...         writer.append(features, pids=pids, camids=camids)
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        dim: int,
+        n_rows: int | None = None,
+        dtype: DTypeLike = "float32",
+        chunk_rows: int | None = None,
+        shard_rows: int | None = None,
+        allow_zero: bool = False,
+        overwrite: bool = False,
+        notes: Iterable[str] = (),
+        source: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.uri = canonical_uri(uri)
+        self.dtype = kept_dtype(dtype)
+        if dim < 1 or (n_rows is not None and n_rows < 1):
+            raise InputError(f"a store needs at least one row and one column, not {n_rows} x {dim}")
+        if chunk_rows is not None and chunk_rows < 1:
+            raise InputError(f"chunk_rows must be a positive number of rows, not {chunk_rows}")
+        self._dim, self._expected_rows = dim, n_rows
+        largest = chunk_rows or default_chunk_rows(dim, self.dtype.itemsize)
+        self._chunk_rows = largest if n_rows is None else balanced_chunk_rows(n_rows, largest)
+        if chunk_rows is not None:
+            # A number that was asked for is kept, only never longer than the set.
+            self._chunk_rows = largest if n_rows is None else min(largest, n_rows)
+        self._shard_rows = None if shard_rows is None else shard_rows_for(self._chunk_rows, shard_rows)
+        self._allow_zero = allow_zero
+        self._notes = list(notes)
+        self._source = dict(source or {})
+        self._labels: Labels | None = None
+        self._label_blocks: dict[str, list[ArrayLike]] = {}
+        self._hasher, self._chunk_digests = ContentHasher(), list[str]()
+        self._features: zarr.Array[Any] | None = None
+        self._unit = np.empty((0, dim), dtype=self.dtype)
+        self._filled = self._written = 0
+        self.faults = RowFaults()
+        self._replaced = refuse_unless_free(self.uri, overwrite=overwrite)
+        self._target = self._begin()
+
+    def _begin(self) -> str:
+        path = local_path(self.uri)
+        if self._replaced is State.COMPLETE:
+            target = str(path.with_name(f".{path.name}.incoming"))
+            if path.with_name(f".{path.name}.incoming").exists():
+                remove(target)
+        else:
+            target = self.uri
+            if self._replaced is State.WRITING:
+                remove(target)
+        try:
+            self._group = zarr.create_group(
+                zarr_store(target, read_only=False), zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARK}
+            )
+        except OSError as error:
+            raise StoreError(f"cannot write a store at {self.uri}: {error}") from error
+        return target
+
+    @property
+    def n_rows(self) -> int:
+        """Rows appended so far."""
+        return self._written + self._filled
+
+    def append(
+        self,
+        features: ArrayLike,
+        pids: ArrayLike | None = None,
+        camids: ArrayLike | None = None,
+        item_ids: ArrayLike | None = None,
+        *,
+        columns: Mapping[str, ArrayLike] | None = None,
+        image_paths: ArrayLike | None = None,
+    ) -> None:
+        """Append rows, with their labels unless `set_labels` gives all labels at once.
+
+        Parameters
+        ----------
+        features
+            (rows, dim), any number of rows.
+        pids, camids, item_ids, columns, image_paths
+            (rows,) as in `FeatureSet.from_arrays`; every block must give the same ones.
+
+        Raises
+        ------
+        InputError
+            If the block has another width or a value that cannot be kept.
+        """
+        block = np.asarray(features) if np.size(features) == 0 else as_feature_array(features)
+        if block.ndim != 2 or block.shape[1] != self._dim:
+            raise InputError(f"a block of shape {block.shape} does not fit a store of {self._dim} columns")
+        given: dict[str, ArrayLike | None] = {
+            "pids": pids, "camids": camids, "item_ids": item_ids, "image_paths": image_paths
+        }  # fmt: skip
+        given |= {COLUMN_PREFIX + name: values for name, values in (columns or {}).items()}
+        blocks = {name: values for name, values in given.items() if values is not None}
+        if self.n_rows and blocks.keys() != self._label_blocks.keys():
+            raise InputError(
+                f"this block gives {sorted(blocks) or 'no labels'}, "
+                f"earlier ones {sorted(self._label_blocks) or 'none'}; give the same labels with every block"
+            )
+        for name, values in blocks.items():
+            self._label_blocks.setdefault(name, []).append(values)
+        note = conversion_note(block.dtype, self.dtype)
+        if note and note not in self._notes:
+            self._notes.append(note)
+        self._take(block)
+
+    def _take(self, block: NDArray[Any]) -> None:
+        step = max(1, _SCANNED_BYTES // (self._dim * self.dtype.itemsize))
+        start = 0
+        while start < len(block):
+            if self._filled == len(self._unit):
+                self._make_room()
+            take = min(step, len(block) - start, len(self._unit) - self._filled)
+            rows = convert_rows(block[start : start + take], self.dtype, self.n_rows)
+            self.faults += find_faults(rows, self.n_rows)
+            self._hasher.update(rows)
+            self._unit[self._filled : self._filled + take] = rows
+            self._filled += take
+            start += take
+            if self._filled == (self._shard_rows or self._chunk_rows):
+                self._flush()
+
+    def _make_room(self) -> None:
+        # Grown step by step, so that a small set in a writer that does not know its size takes little memory.
+        unit = self._shard_rows or self._chunk_rows
+        grown = np.empty((min(unit, max(1024, 4 * len(self._unit))), self._dim), dtype=self.dtype)
+        grown[: self._filled] = self._unit[: self._filled]
+        self._unit = grown
+
+    def _flush(self) -> None:
+        if self._features is None:
+            unit = self._shard_rows or self._chunk_rows
+            rows = self._expected_rows or unit
+            self._features = create_features(
+                self._group, (rows, self._dim), self.dtype, self._chunk_rows, self._shard_rows
+            )
+        stop = self._written + self._filled
+        if stop > self._features.shape[0]:
+            self._features.resize((stop, self._dim))
+        block = self._unit[: self._filled]
+        for first in range(0, self._filled, self._chunk_rows):
+            self._chunk_digests.append(digest_rows(block[first : first + self._chunk_rows]))
+        self._store_rows(self._features, block)
+        self._written, self._filled = stop, 0
+
+    def _store_rows(self, array: zarr.Array[Any], block: FeatureArray) -> None:
+        try:
+            array[self._written : self._written + len(block)] = block
+        except OSError as error:
+            raise StoreError(f"cannot write {self.uri}: {error}") from error
+
+    def set_labels(self, labels: Labels) -> None:
+        """Give all labels at once, as `reid_dist.stores.labels.make_labels` returns them."""
+        self._labels = labels
+
+    def finish(self) -> None:
+        """Write what is left, without committing; no rows can follow.
+
+        Raises
+        ------
+        InputError
+            If a row is not finite, labels are missing or of another length, or rows are missing.
+        """
+        n_rows = self.n_rows
+        if n_rows == 0 or (self._expected_rows is not None and n_rows != self._expected_rows):
+            raise InputError(
+                f"{n_rows} rows were given for {self.uri}, expected {self._expected_rows or 'at least one'}"
+            )
+        self.faults.refuse_non_finite("features")
+        if self._features is None and self._filled < self._chunk_rows:
+            # A set shorter than one chunk: do not pad it to a full one.
+            self._chunk_rows = self._filled
+            self._shard_rows = None if self._shard_rows is None else self._filled
+        if self._filled:
+            self._flush()
+        self._unit = np.empty((0, self._dim), dtype=self.dtype)
+        labels = self._labels if self._labels is not None else self._gathered_labels(n_rows)
+        if "pids" not in labels:
+            raise InputError(f"{self.uri} was given no pids; every row needs an identity")
+        entries = {
+            name: LabelEntry(write_label(self._group, name, values), len(values), digest_label(values))
+            for name, values in labels.items()
+        }
+        digests = {name: entry.digest for name, entry in entries.items()}
+        self._manifest = Manifest(
+            n_rows=n_rows,
+            dim=self._dim,
+            dtype=self.dtype.name,
+            chunk_rows=self._chunk_rows,
+            shard_rows=self._shard_rows,
+            chunk_digests=tuple(self._chunk_digests),
+            labels=entries,
+            allow_zero=self._allow_zero,
+            zero_rows=self.faults.zero,
+            notes=tuple(self._notes),
+            content_digest=self._hasher.finish(self._dim, self.dtype, digests),
+            source=self._source,
+        )
+
+    def _gathered_labels(self, n_rows: int) -> Labels:
+        whole = {
+            name: np.concatenate([as_column(values, name) for values in blocks])
+            for name, blocks in self._label_blocks.items()
+        }
+        if "pids" not in whole:
+            return {}
+        columns = {
+            name.removeprefix(COLUMN_PREFIX): values for name, values in whole.items() if name.startswith(COLUMN_PREFIX)
+        }
+        return make_labels(
+            n_rows, whole["pids"], whole.get("camids"), whole.get("item_ids"), columns, whole.get("image_paths")
+        )
+
+    def commit(self) -> None:
+        """Make the store a store: write the manifest in one atomic update."""
+        if not hasattr(self, "_manifest"):
+            self.finish()
+        self._group.attrs[MANIFEST_KEY] = self._manifest.to_json()
+        if self._target != self.uri:
+            put_in_place(self._target, self.uri)
+
+    def abort(self) -> None:
+        """Remove everything that was written."""
+        if local_path(self._target).exists():
+            remove(self._target)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.abort()
+            raise

@@ -1,0 +1,55 @@
+"""Small stores on disk, and a way to call the command that sees what a user sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet
+from reid_dist.cli import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def reid_dist(capfd: pytest.CaptureFixture[str]):
+    """Call ``reid-dist`` in this process."""
+
+    def call(*words: object) -> Outcome:
+        with pytest.raises(SystemExit) as left:
+            main([str(word) for word in words])
+        captured = capfd.readouterr()
+        return Outcome(int(left.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def threads(tmp_path: Path) -> Path:
+    """A cluster file that needs no processes."""
+    path = tmp_path / "threads.yaml"
+    path.write_text("kind: threads\n")
+    return path
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> tuple[Path, Path]:
+    """A query and a gallery store."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((15, 24))
+
+    def save(name: str, n: int) -> Path:
+        pids = rng.integers(1, 16, n)
+        features = (centres[pids - 1] + rng.standard_normal((n, 24))).astype(np.float32)
+        FeatureSet.from_arrays(features, pids, rng.integers(0, 4, n)).save(str(tmp_path / name))
+        return tmp_path / name
+
+    return save("query.zarr", 40), save("gallery.zarr", 200)

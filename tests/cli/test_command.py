@@ -1,0 +1,297 @@
+"""The command as users and schedulers call it: output, exit codes, one clear line for a mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, Report, evaluate
+from reid_dist._version import __version__
+from reid_dist.distances import DISTANCES
+from reid_dist.metrics import METRICS
+from reid_dist.protocols import PROTOCOLS
+from reid_dist.stores.importers import FORMATS
+
+COMMANDS = ("demo", "ingest", "check", "evaluate", "run", "plan", "report", "list")
+
+
+def assert_refused(outcome, *parts: str, code: int = 2) -> None:
+    """Exit code, nothing on standard output, one line that holds the parts."""
+    assert outcome.code == code
+    assert outcome.out == ""
+    lines = [line for line in outcome.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, outcome.err
+    for part in parts:
+        assert part in lines[0]
+    assert "Traceback" not in outcome.err
+
+
+def test_help_is_quick_and_lists_every_command(reid_dist) -> None:
+    outcome = reid_dist("--help")
+    assert outcome.code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in outcome.out
+    taken = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "reid_dist.cli", "--help"], check=True, stdout=subprocess.DEVNULL)
+        taken.append(time.perf_counter() - begin)
+    # Measured at 0.05 s; whoever imports Dask or Numba at the top adds more than this allows.
+    assert min(taken) < 0.5
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom reid_dist.cli import main\n"
+        "try:\n    main(['evaluate', '--help'])\nexcept SystemExit:\n"
+        "    print(sorted({'numpy', 'dask', 'zarr', 'numba', 'rich', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_every_command_has_an_example(reid_dist, name: str) -> None:
+    outcome = reid_dist(name, "--help")
+    assert outcome.code == 0
+    assert f"reid-dist {name}" in outcome.out.split("Example")[1]
+
+
+def test_version(reid_dist) -> None:
+    assert reid_dist("--version").out.strip() == f"reid-dist, version {__version__}"
+
+
+def test_evaluate_writes_the_report_it_prints(reid_dist, stores, threads, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    done = reid_dist("evaluate", *stores, "--cluster", threads, "--output", output, "--topk", 5, "--metric", "mAP")
+    assert done.code == 0
+    assert sorted(path.name for path in output.iterdir()) == [
+        "per_query.npz", "per_query.parquet", "report.html", "report.json", "topk.npz",
+    ]  # fmt: skip
+    document = json.loads((output / "report.json").read_text())
+    expected = evaluate(*map(FeatureSet.open, stores), metrics=["mAP"], topk=5)
+    assert document["result_digest"] == expected.result_digest
+    assert list(document["metrics"]) == ["mAP"]
+    assert f"{100 * expected.metrics['mAP']:.2f} %" in done.out
+    assert expected.result_digest[:16] in done.out
+    with np.load(output / "topk.npz", allow_pickle=False) as arrays:
+        assert arrays["index"].shape == (40, 5)
+
+
+def test_json_is_the_report_and_nothing_else(reid_dist, stores, threads) -> None:
+    done = reid_dist("evaluate", *stores, "--cluster", threads, "--json")
+    document = json.loads(done.out)
+    assert document["counts"]["n_query"] == 40
+    assert "sweep over the gallery: 1/1 tasks" in done.err
+
+
+def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert reid_dist("evaluate", *stores, "--cluster", threads).code == 0
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_local_cluster_gives_the_answer_of_threads(stores, tmp_path: Path) -> None:
+    """In a process of its own, as a user starts it: nothing printed but the report, nothing left running."""
+    words = [sys.executable, "-m", "reid_dist.cli", "evaluate", *map(str, stores), "--workers", "2", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result_digest"] == evaluate(*map(FeatureSet.open, stores)).result_digest
+    assert all("tasks" in line for line in done.stderr.splitlines()), done.stderr
+
+
+def test_resume(reid_dist, stores, threads, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = ("evaluate", *stores, "--cluster", threads, "--output", output, "--json")
+    first = reid_dist(*words, "--resume")
+    assert first.code == 0
+    again = reid_dist(*words, "--resume")
+    assert json.loads(again.out) == json.loads(first.out)
+    assert "tasks" not in again.err
+    assert_refused(reid_dist(*words), "out")
+    assert_refused(reid_dist(*words, "--resume", "--max-rank", 7), "another job")
+    assert_refused(reid_dist(*words, "--resume", "--distance", "euclidean"), "another job")
+
+
+def test_run_and_its_overrides(reid_dist, stores, threads, tmp_path: Path) -> None:
+    pipeline = tmp_path / "job.yaml"
+    pipeline.write_text(f"query: {stores[0]}\ngallery: {stores[1]}\nmax_rank: 7\n")
+    done = reid_dist("run", pipeline, "--cluster", threads, "--json", "--set", "metrics=[MRR, CMC@3]")
+    document = json.loads(done.out)
+    assert list(document["metrics"]) == ["MRR", "CMC@3"]
+    assert len(document["curves"]["CMC"]) == 7
+
+
+def test_run_names_every_problem_of_a_file(reid_dist, tmp_path: Path) -> None:
+    pipeline = tmp_path / "job.yaml"
+    pipeline.write_text("querry: a\ngallery: b\nmax_rank: zero\n")
+    refused = reid_dist("run", pipeline)
+    assert_refused(refused, "3 problems", "did you mean 'query'", "query: missing", "max_rank", "found 'zero'")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("kind: locl\n", "kind"),
+        ("kind: local\nworkerz: 2\n", "did you mean 'workers'"),
+        ("kind: local\nworkers: 0\n", "greater than or equal to 1"),
+        ("kind: existing\n", "one of the two"),
+        ("kind: existing\naddress: 127.0.0.1\n", "address"),
+        ("{", "not YAML"),
+    ],
+)
+def test_a_cluster_file_is_validated(reid_dist, stores, tmp_path: Path, text: str, part: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    assert_refused(reid_dist("evaluate", *stores, "--cluster", path), part)
+
+
+def test_a_scheduler_that_is_not_there(reid_dist, stores, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("kind: existing\naddress: tcp://127.0.0.1:9\ntimeout_s: 1\n")
+    assert_refused(reid_dist("evaluate", *stores, "--cluster", path), "cannot reach tcp://127.0.0.1:9", code=3)
+
+
+def test_plan_reads_no_features(reid_dist, stores, tmp_path: Path) -> None:
+    pipeline = tmp_path / "job.yaml"
+    pipeline.write_text(f"query: {stores[0]}\ngallery: {stores[1]}\n")
+    for chunk in (stores[1] / "features" / "c").rglob("*"):
+        if chunk.is_file():
+            chunk.unlink()
+    done = reid_dist("plan", pipeline, "--threads", 4)
+    assert done.code == 0
+    assert "gallery    200 x 24" in done.out
+    assert "tasks" in done.out
+    assert_refused(reid_dist("plan", pipeline, "--memory-per-thread", 1e-6), "one task needs", "chunk_rows")
+
+
+def test_report_writes_the_page_again(reid_dist, stores, threads, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert reid_dist("evaluate", *stores, "--cluster", threads, "--output", output).code == 0
+    before = (output / "report.json").read_bytes()
+    (output / "report.html").unlink()
+    assert reid_dist("report", output).code == 0
+    assert (output / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert (output / "report.json").read_bytes() == before
+    assert Report.load(output).metrics["mAP"] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "registry"),
+    [("metrics", METRICS), ("protocols", PROTOCOLS), ("distances", DISTANCES), ("formats", FORMATS)],
+)
+def test_list_prints_every_entry(reid_dist, kind: str, registry) -> None:
+    done = reid_dist("list", kind)
+    assert done.code == 0
+    flat = " ".join(done.out.split())
+    for entry in registry:
+        assert f"\n{entry.name} " in f"\n{done.out}"
+        assert entry.summary.split()[0] in flat
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--protocol", "market"), ("unknown protocol 'market'", "did you mean 'market1501'")),
+        (("--distance", "cosin"), ("unknown distance 'cosin'", "did you mean 'cosine'")),
+        (("--metric", "mINPP"), ("unknown metric 'mINPP'", "did you mean 'mINP'")),
+        (("--metric", "CMC"), ("needs a rank",)),
+        (("--metric", "P@0"), ("positive integer",)),
+        (("--max-rank", "0"), ("max_rank", "greater than or equal to 1")),
+        (("--chunk-rows", "0"), ("chunk_rows",)),
+        (("--topk", "0"), ("topk",)),
+        (("--protocl", "x"), ("No such option", "--protocol")),
+        (("--protocol", "same_set"), ("item_ids",)),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
+    output = tmp_path / "out"
+    refused = reid_dist("evaluate", *stores, "--cluster", threads, "--output", output, *words)
+    assert_refused(refused, *parts)
+    assert not output.exists()
+
+
+def test_an_unknown_command(reid_dist) -> None:
+    assert_refused(reid_dist("evalute"), "Did you mean 'evaluate'?")
+
+
+def test_a_store_that_is_not_there(reid_dist, stores, threads, tmp_path: Path) -> None:
+    assert_refused(reid_dist("evaluate", stores[0], tmp_path / "no.zarr", "--cluster", threads), "no.zarr")
+
+
+def test_an_output_that_cannot_be_written(reid_dist, stores, threads, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = reid_dist("evaluate", *stores, "--cluster", threads, "--output", tmp_path / "file" / "out")
+    assert_refused(refused, "cannot use", "Not a directory")
+
+
+def test_damage_is_found_by_check_and_by_evaluate(reid_dist, stores, threads, tmp_path: Path) -> None:
+    query, gallery = stores
+    whole = reid_dist("check", query, gallery)
+    assert whole.code == 0
+    assert "200 x 24" in whole.out
+    chunk = next(path for path in (gallery / "features" / "c").rglob("*") if path.is_file())
+    content = bytearray(chunk.read_bytes())
+    content[100] ^= 1
+    chunk.write_bytes(content)
+    found = reid_dist("check", query, gallery)
+    assert found.code == 2
+    assert "features chunk 0" in found.out
+    output = tmp_path / "out"
+    refused = reid_dist("evaluate", *stores, "--cluster", threads, "--output", output)
+    assert_refused(refused, "features chunk 0", "damaged")
+    assert not output.exists()
+
+
+def test_every_query_invalid_says_why(reid_dist, stores, threads, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    strangers = tmp_path / "strangers.zarr"
+    features = rng.standard_normal((5, 24)).astype(np.float32)
+    FeatureSet.from_arrays(features, np.arange(100, 105), np.zeros(5, int)).save(str(strangers))
+    refused = reid_dist("evaluate", strangers, stores[1], "--cluster", threads)
+    assert_refused(refused, "5 no_positive_in_gallery", "0 in common", "one split")
+
+
+def test_ingest_then_evaluate_a_file_with_both_sides(reid_dist, threads, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    sides = {}
+    for side, n in (("query", 12), ("gallery", 60)):
+        sides |= {
+            f"{side}_f": rng.standard_normal((n, 8)).astype(np.float32),
+            f"{side}_label": rng.integers(1, 5, n),
+            f"{side}_cam": rng.integers(0, 3, n),
+        }
+    np.savez(tmp_path / "both.npz", **sides)
+    done = reid_dist("ingest", tmp_path / "both.npz", "--output", tmp_path / "data", "--chunk-rows", 16)
+    assert done.code == 0
+    assert "12 x 8 float32" in done.out
+    assert "60 x 8 float32" in done.out
+    stored = reid_dist("evaluate", tmp_path / "data" / "query.zarr", tmp_path / "data" / "gallery.zarr",
+                       "--cluster", threads, "--json")  # fmt: skip
+    direct = reid_dist("evaluate", tmp_path / "both.npz", tmp_path / "both.npz", "--cluster", threads, "--json")
+    assert json.loads(stored.out)["result_digest"] == json.loads(direct.out)["result_digest"]
+    assert_refused(reid_dist("ingest", tmp_path / "both.npz", "--output", tmp_path / "data"), "data")
+    assert_refused(reid_dist("ingest", tmp_path / "none.npz", "--output", tmp_path / "x"), "none.npz")
+    assert not (tmp_path / "x").exists()
+
+
+def test_ingest_leaves_nothing_of_bad_input(reid_dist, tmp_path: Path) -> None:
+    features = np.ones((20, 4), np.float32)
+    features[[3, 7], 1] = np.nan
+    np.savez(tmp_path / "bad.npz", features=features, pids=np.arange(20))
+    refused = reid_dist("ingest", tmp_path / "bad.npz", "--output", tmp_path / "store.zarr")
+    assert_refused(refused, "2", "3", "7")
+    assert not (tmp_path / "store.zarr").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system in which nobody can make a file")
+def test_a_directory_without_the_right_to_write(reid_dist, stores, threads) -> None:
+    assert_refused(reid_dist("ingest", stores[0], "--output", "/proc/store.zarr"), "/proc/store.zarr")
+    assert_refused(reid_dist("evaluate", *stores, "--cluster", threads, "--output", "/proc/out"), "/proc/out")

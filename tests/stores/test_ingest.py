@@ -1,0 +1,197 @@
+"""What ingest does beyond reading: names, labels over both sides, drops, refusals, bounds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from feature_arrays import Arrays, make_arrays
+
+from reid_dist.errors import InputError, StoreExistsError
+from reid_dist.stores import ArrayNames, FeatureSet, ingest, open_features
+
+
+def save_both(path: Path, **changed: np.ndarray) -> Path:
+    query, gallery = make_arrays(30, seed=1), make_arrays(50, seed=2)
+    held = {
+        "query_f": query.features, "query_label": query.pids, "query_cam": query.camids,
+        "gallery_f": gallery.features, "gallery_label": gallery.pids, "gallery_cam": gallery.camids,
+    }  # fmt: skip
+    np.savez(path, **(held | changed))
+    return path
+
+
+def test_text_identities_are_numbered_over_both_sides(tmp_path: Path) -> None:
+    source = save_both(
+        tmp_path / "a.npz",
+        query_label=np.array(["m", "z"] * 15), gallery_label=np.array(["a", "z", "-1", "m", "k"] * 10),
+    )  # fmt: skip
+    query, gallery = ingest(source, tmp_path / "out")
+    assert query.pids[:2].tolist() == [3, 4]
+    assert gallery.pids[:5].tolist() == [1, 4, -1, 3, 2]
+    assert query.pid_names == gallery.pid_names == ("a", "k", "m", "z")
+    for role, store in (("query", query), ("gallery", gallery)):
+        assert open_features(source, role).content_digest == store.content_digest
+    again = ingest(tmp_path / "out", tmp_path / "again", chunk_rows=7)
+    assert [store.content_digest for store in again] == [query.content_digest, gallery.content_digest]
+    assert open_features(tmp_path / "out", "gallery").uri == gallery.uri
+
+
+def test_dropped_identities(tmp_path: Path, arrays: Arrays) -> None:
+    np.savez(tmp_path / "a.npz", features=arrays.features, **arrays.labels())
+    (store,) = ingest(tmp_path / "a.npz", tmp_path / "out.zarr", drop_pids=[-1, 0, 7])
+    kept = ~np.isin(arrays.pids, [-1, 0, 7])
+    assert 0 < kept.sum() < 300
+    np.testing.assert_array_equal(store.read(0, store.n_rows), arrays.features[kept])
+    np.testing.assert_array_equal(store.item_ids, arrays.item_ids[kept])
+    with pytest.raises(InputError, match="no row"):
+        ingest(tmp_path / "a.npz", tmp_path / "none.zarr", drop_pids=range(-1, 20))
+
+
+def test_zero_rows_are_refused_unless_meant(tmp_path: Path) -> None:
+    gallery = make_arrays(50, seed=2).features
+    gallery[[4, 40]] = 0
+    source = save_both(tmp_path / "a.npz", gallery_f=gallery)
+    with pytest.raises(InputError, match=r"gallery holds 2 rows \(first: 4, 40\) of zeros.*--allow-zero"):
+        ingest(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists(), "query.zarr went with gallery.zarr"
+    query, kept = ingest(source, tmp_path / "out", allow_zero=True)
+    assert (query.n_zero_rows, kept.n_zero_rows, kept.allow_zero) == (0, 2, True)
+    assert open_features(source, "gallery").first_zero_rows == (4, 40)
+
+
+def test_dropping_the_zero_rows_makes_them_no_reason(tmp_path: Path) -> None:
+    features = np.eye(4, 3, dtype=np.float32)
+    np.savez(tmp_path / "a.npz", features=features, pids=[1, 2, 3, -1])
+    (store,) = ingest(tmp_path / "a.npz", tmp_path / "out.zarr", drop_pids=[-1])
+    assert (store.n_rows, store.n_zero_rows) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"gallery_f": np.full((50, 7), np.nan, np.float32)}, "NaN in 50 rows"),
+        ({"gallery_label": np.arange(49)}, "49 entries for 50 rows"),
+        ({"gallery_f": np.ones(50, np.float32)}, r"must be \(n, dim\)"),
+        ({"gallery_cam": np.ones((50, 2))}, "one label per row"),
+    ],
+)
+def test_a_bad_gallery_leaves_no_query(tmp_path: Path, changed: dict[str, np.ndarray], what: str) -> None:
+    source = save_both(tmp_path / "a.npz", **changed)
+    with pytest.raises(InputError, match=what):
+        ingest(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_existing_stores_are_kept_unless_told(tmp_path: Path) -> None:
+    source = save_both(tmp_path / "a.npz")
+    first = ingest(source, tmp_path / "out")
+    with pytest.raises(StoreExistsError, match="complete store already"):
+        ingest(source, tmp_path / "out")
+    again = ingest(source, tmp_path / "out", chunk_rows=9, overwrite=True)
+    assert [store.content_digest for store in again] == [store.content_digest for store in first]
+    assert again[0].chunk_rows == 9
+    in_place = ingest(tmp_path / "out", tmp_path / "out", chunk_rows=11, overwrite=True)
+    assert [store.content_digest for store in in_place] == [store.content_digest for store in first]
+    assert in_place[0].chunk_rows == 11
+
+
+def test_two_candidates_are_not_guessed_between(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", features=np.ones((3, 2)), pids=np.arange(3), labels=np.ones(3))
+    with pytest.raises(InputError, match="pids and labels could both be pids; say which with pids"):
+        ingest(tmp_path / "a.npz", tmp_path / "out.zarr")
+    (store,) = ingest(tmp_path / "a.npz", tmp_path / "out.zarr", ArrayNames(pids="labels"))
+    assert store.pids.tolist() == [1, 1, 1]
+
+
+def test_misspelt_options_and_names_are_answered(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", features=np.ones((3, 2)), pids=np.arange(3))
+    with pytest.raises(InputError, match="did you mean 'features'"):
+        ingest(tmp_path / "a.npz", tmp_path / "out.zarr", {"feature": "features"})
+    with pytest.raises(InputError, match="did you mean 'features'"):
+        ingest(tmp_path / "a.npz", tmp_path / "out.zarr", {"features": "featurs"})
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "words"),
+    [(("query_", "gallery_"), ("f", "label", "cam")), (("query_", "gallery_"), ("features", "pids", "camids")),
+     (("q", "g"), ("f", "pids", "camids")), (("q_", "g_"), ("feats", "pids", "camids"))],
+)  # fmt: skip
+def test_customary_names(tmp_path: Path, prefixes: tuple[str, str], words: tuple[str, str, str]) -> None:
+    sides = [make_arrays(20, seed=1), make_arrays(25, seed=2)]
+    held = {
+        prefix + word: array
+        for prefix, side in zip(prefixes, sides, strict=True)
+        for word, array in zip(words, (side.features, side.pids, side.camids), strict=True)
+    }
+    np.savez(tmp_path / "a.npz", **held)
+    stores = ingest(tmp_path / "a.npz", tmp_path / "out")
+    for store, side in zip(stores, sides, strict=True):
+        assert store.content_digest == FeatureSet.from_arrays(side.features, side.pids, side.camids).content_digest
+
+
+def test_further_columns(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", feats=np.ones((3, 2)), y=[1, 2, 3], clothes_id=[7, 8, 9], tracklet=[0, 0, 1])
+    (store,) = ingest(tmp_path / "a.npz", tmp_path / "out.zarr")
+    assert {name: values.tolist() for name, values in store.columns.items()} == {
+        "clothes": [7, 8, 9], "tracklet": [0, 0, 1]
+    }  # fmt: skip
+
+
+def test_progress_counts_rows_of_both_sides(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    ingest(save_both(tmp_path / "a.npz"), tmp_path / "out", progress=lambda done, total, _: seen.append((done, total)))
+    assert seen == [(30, 80), (80, 80)]
+
+
+BOUNDED = """
+import resource, sys
+from reid_dist.stores import ingest
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+(store,) = ingest(sys.argv[1], sys.argv[2], pids_file=sys.argv[3], allow_zero=True)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """512 MiB of features (a sparse file of zeros) within 160 MiB over what the imports take."""
+    n, dim = 65_536, 2048
+    np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(n, dim))
+    np.save(tmp_path / "pids.npy", np.arange(n))
+    arguments = [str(tmp_path / name) for name in ("big.npy", "out.zarr", "pids.npy")]
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDED, *arguments], capture_output=True, text=True, check=True
+    )  # fmt: skip
+    assert int(done.stdout) < 160
+    assert FeatureSet.open(tmp_path / "out.zarr").n_zero_rows == n
+
+
+class TestRealFiles:
+    @pytest.mark.parametrize(
+        ("name", "shapes", "first_pids"),
+        [("market1501_sample.mat", [(100, 1536), (86, 1536)], [608, 750]),
+         ("sketch_photo.mat", [(50, 512), (100, 512)], [151, 151])],
+    )  # fmt: skip
+    def test_two_sides(
+        self, shared_data: Callable[[str], Path], tmp_path: Path, name: str, shapes: list[tuple[int, int]],
+        first_pids: list[int],
+    ) -> None:  # fmt: skip
+        loadmat = pytest.importorskip("scipy.io").loadmat
+        stores = ingest(shared_data(name), tmp_path / "out")
+        assert [(store.n_rows, store.dim) for store in stores] == shapes
+        assert [int(store.pids[0]) for store in stores] == first_pids
+        whole = loadmat(shared_data(name))
+        for role, store in zip(("query", "gallery"), stores, strict=True):
+            np.testing.assert_array_equal(store.read(0, store.n_rows), whole[f"{role}_f"])
+            np.testing.assert_array_equal(store.camids, whole[f"{role}_cam"][0])
+
+    def test_one_side(self, shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+        (store,) = ingest(shared_data("veri776_sample.npz"), tmp_path / "out.zarr")
+        assert (store.n_rows, store.dim, store.camids) == (500, 2048, None)
+        assert np.unique(store.pids).size == 59
+        norms = np.linalg.norm(store.read(0, 500), axis=1)
+        assert 20 < norms.mean() < 32

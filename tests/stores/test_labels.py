@@ -1,0 +1,86 @@
+"""Labels in the forms in which people have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reid_dist.errors import InputError
+from reid_dist.stores import FeatureSet
+from reid_dist.stores.labels import as_numbers, number_jointly
+
+
+def pids_of(values: Any) -> FeatureSet:
+    n = np.asarray(values).size
+    return FeatureSet.from_arrays(np.ones((n, 2), np.float32), values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[[3, 1, -1]], [[3], [1], [-1]], [3.0, 1.0, -1.0], ["3", "1", "-1"], np.array([b"3", b"1", b"-1"]),
+     np.array(["0003", "0001", "-1"]), np.array(["3", "1", "-1"], dtype=object), np.array([3, 1, -1], np.int8)],
+)  # fmt: skip
+def test_numbers_in_many_forms(values: Any) -> None:
+    found = pids_of(values)
+    assert found.pids.tolist() == [3, 1, -1]
+    assert found.pids.dtype == np.int64
+    assert found.pid_names is None
+
+
+def test_text_is_numbered_in_sorted_order() -> None:
+    found = pids_of(["mary", "-1", "ann", "mary", "zoe"])
+    assert found.pids.tolist() == [2, -1, 1, 2, 3]
+    assert found.pid_names == ("ann", "mary", "zoe")
+
+
+def test_decimal_texts_that_would_collide_stay_apart() -> None:
+    found = pids_of(["1", "01", "1", "7"])
+    assert found.pids.tolist() == [2, 1, 2, 3]
+    assert found.pid_names == ("01", "1", "7")
+
+
+def test_text_of_two_sets_is_numbered_jointly() -> None:
+    (query, gallery), names = number_jointly([["bob"], ["ann", "-1", "bob"]], "pids")
+    assert (query.tolist(), gallery.tolist()) == ([2], [1, -1, 2])
+    assert names is not None
+    assert names.tolist() == ["ann", "bob"]
+    with pytest.raises(InputError, match="text in one set and numbers in the other"):
+        number_jointly([["bob"], [1, 2]], "pids")
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [([1.5, 2], "row 0 holds 1.5"), ([1, np.nan], "row 1 holds nan"), ([[1, 2], [3, 4]], "one label per row"),
+     ([True, False], "not bool"), (np.array([1, None]), "object array"), ([1j, 2], "complex"),
+     (np.array([2**63], np.uint64), "whole numbers"), (["a", ""], "empty text in row 1"), ([2.0**54, 1], "whole")],
+)  # fmt: skip
+def test_what_is_no_label_is_refused(values: Any, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        as_numbers(values, "pids")
+
+
+def test_item_ids_may_be_numbers_or_text() -> None:
+    features = np.ones((2, 2), np.float32)
+    numbers = FeatureSet.from_arrays(features, [1, 2], item_ids=[5, 6]).item_ids
+    texts = FeatureSet.from_arrays(features, [1, 2], item_ids=["5", "06"]).item_ids
+    assert numbers is not None
+    assert texts is not None
+    assert numbers.tolist() == [5, 6]
+    assert texts.tolist() == ["5", "06"]
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", "1a", ".", "a b"])
+def test_column_names_stay_inside_the_store(name: str) -> None:
+    with pytest.raises(InputError, match="column name"):
+        FeatureSet.from_arrays(np.ones((1, 2)), [1], columns={name: [1]})
+
+
+def test_labels_do_not_change_with_the_array_they_came_from() -> None:
+    pids = np.array([1, 2])
+    found = FeatureSet.from_arrays(np.ones((2, 2), np.float32), pids)
+    pids[0] = 9
+    assert found.pids.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="read-only"):
+        found.pids[0] = 3
