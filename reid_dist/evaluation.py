@@ -147,6 +147,7 @@ def evaluate(
             protocol=rules,
             topk=min(topk or 0, far.n_rows),
             rows_are_items=rows_are_items,
+            joined=_joined_labels(query, gallery, rules),
         )
         planned = time.perf_counter()
         result = run(job, client, watch)
@@ -275,6 +276,21 @@ def _check_labels(query: FeatureSet, gallery: FeatureSet, protocol: Protocol) ->
         f"protocol {protocol.name!r} matches items by item id, and the sets differ or only one has item ids; give "
         "item_ids to both"
     )
+
+
+def _joined_labels(query: FeatureSet, gallery: FeatureSet, protocol: Protocol) -> tuple[str, ...]:
+    """Say which labels are texts that the two sets number differently, and refuse texts on one side alone."""
+    kinds = {"pids": (query.pid_names, gallery.pid_names)}
+    if protocol.needs_camids:
+        kinds["camids"] = (query.camid_names, gallery.camid_names)
+    for kind, (near, far) in kinds.items():
+        if (near is None) != (far is None):
+            text, number = ("query", "gallery") if far is None else ("gallery", "query")
+            raise InputError(
+                f"{kind} of the {text} set are texts and of the {number} set whole numbers, so none can be equal; give "
+                "both sets the same kind of labels"
+            )
+    return tuple(kind for kind, (near, far) in kinds.items() if near != far)
 
 
 def _shape(features: FeatureSet) -> SetShape:

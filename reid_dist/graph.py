@@ -30,7 +30,7 @@ from threadpoolctl import ThreadpoolController
 from reid_dist.distances import Distance
 from reid_dist.errors import DamagedStoreError, ReidDistError, RunFailedError
 from reid_dist.fingerprint import fingerprint
-from reid_dist.kernels.canonical import pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.model import Judgement, Labels, Neighbours, RankedQueries, RowRange, Targets, cut_rows
 from reid_dist.plan import Plan
 from reid_dist.protocols import GalleryIndex, Protocol, judge
@@ -42,7 +42,7 @@ from reid_dist.reductions import (
     make_targets,
     pair_rows,
     rank,
-    relevant_distances,
+    relevant_places,
 )
 from reid_dist.stores import FeatureSet
 from reid_dist.sweep import sweep
@@ -50,10 +50,15 @@ from reid_dist.sweep import sweep
 if TYPE_CHECKING:
     from distributed import Client
 
+Texts = tuple[str, ...] | None
+
 __all__ = ["Job", "Progress", "Result", "gallery_index", "run", "set_labels"]
 
 # Partial results that one merge takes: small enough to start early, large enough to keep the tree flat.
 _FAN_IN = 16
+
+# Gallery rows that a task holds at once for the distances of relevant pairs.
+_PEEKED_ROWS = 8192
 
 
 class Progress:
@@ -84,6 +89,8 @@ class Job:
         Whether query row i is gallery row i and heads its own list.
     rows_are_items
         Whether row numbers stand in for item ids; for a set without ids that is evaluated against itself.
+    joined
+        Labels (``"pids"``, ``"camids"``) that were texts, numbered apart in the two sets, and are matched by text.
     """
 
     query: FeatureSet
@@ -94,6 +101,7 @@ class Job:
     topk: int = 0
     own_first: bool = False
     rows_are_items: bool = False
+    joined: tuple[str, ...] = ()
 
     @property
     def token(self) -> str:
@@ -126,11 +134,11 @@ class _IndexCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._key: tuple[str, bool] | None = None
+        self._key: tuple[Any, ...] | None = None
         self._index: GalleryIndex | None = None
 
     def get(self, job: Job) -> GalleryIndex:
-        key = (job.gallery.content_digest, job.rows_are_items)
+        key = (job.gallery.content_digest, job.rows_are_items, job.joined and job.query.content_digest)
         with self._lock:
             if self._index is None or self._key != key:
                 self._index = GalleryIndex(set_labels(job, job.gallery))
@@ -149,7 +157,19 @@ def gallery_index(job: Job) -> GalleryIndex:
 def set_labels(job: Job, features: FeatureSet) -> Labels:
     """Labels of one of the job's sets, as its protocol sees them."""
     item_ids = np.arange(features.n_rows) if job.rows_are_items else features.item_ids
-    return Labels(features.pids, features.camids, item_ids)
+    pids, camids = features.pids, features.camids
+    if "pids" in job.joined:
+        pids = _join(pids, features.pid_names, job.query.pid_names, job.gallery.pid_names)
+    if "camids" in job.joined and camids is not None:
+        camids = _join(camids, features.camid_names, job.query.camid_names, job.gallery.camid_names)
+    return Labels(pids, camids, item_ids)
+
+
+def _join(numbers: NDArray[np.int64], own: Texts, query: Texts, gallery: Texts) -> NDArray[np.int64]:
+    """Number labels anew by the texts of both sets; what is not positive (junk) stays."""
+    every = np.array(sorted({*(query or ()), *(gallery or ())}))
+    table = np.searchsorted(every, np.array(own or ())) + 1
+    return np.where(numbers > 0, table[np.maximum(numbers, 1) - 1], numbers)
 
 
 @lru_cache(maxsize=1)
@@ -185,10 +205,22 @@ def _judge_task(job: Job, rows: RowRange) -> Judgement:
 def _relevant_task(
     job: Job, rows: RowRange, gallery_rows: RowRange, judgement: Judgement
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    wanted = judgement.relevant_row
-    if not ((wanted >= gallery_rows.start) & (wanted < gallery_rows.stop)).any():
-        return np.empty(0, np.int64), np.empty(0)
-    return relevant_distances(judgement, _read(job.query, rows), _read(job.gallery, gallery_rows), job.distance)
+    """Canonical distances of the positives in a range of gallery rows: their places in the judgement, and distances.
+
+    The rows are fetched alone, unverified; the sweep reads all of them verified, and compares.
+    """
+    place, owner = relevant_places(judgement, gallery_rows)
+    if not len(place):
+        return place, np.empty(0)
+    wanted, position = np.unique(judgement.relevant_row[place], return_inverse=True)
+    query = _read(job.query, rows)
+    parts = []
+    for start in range(0, len(wanted), _PEEKED_ROWS):
+        features = job.gallery.peek(wanted[start : start + _PEEKED_ROWS])
+        mine = np.flatnonzero((position >= start) & (position < start + _PEEKED_ROWS))
+        pairs = PairRows(job.distance.kind, query.features, features, query.norm, squared_norms(features))
+        parts.append((place[mine], pair_distances(pairs, owner[mine], position[mine] - start)))
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
 def _targets_task(judgement: Judgement, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Targets:
@@ -256,6 +288,9 @@ class _Graph:
 def _build(job: Job) -> _Graph:
     graph = _Graph()
     gallery_blocks = list(enumerate(cut_rows(job.plan.gallery.n_rows, job.plan.gallery_block)))
+    # Pairs are few: their tasks take several blocks each, and still keep all threads busy.
+    blocks_per_task = max(1, len(gallery_blocks) // (2 * job.plan.n_threads))
+    pair_rows_per_task = blocks_per_task * job.plan.gallery_block
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
         judgement = targets = None
@@ -263,7 +298,7 @@ def _build(job: Job) -> _Graph:
             judgement = graph.add(f"judge-{at}", _judge_task, job, rows)
             parts = [
                 graph.add(f"relevant-{at}-{place}", _relevant_task, job, rows, cut, judgement, stage="pairs")
-                for place, cut in gallery_blocks
+                for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
             ]
             targets = graph.add(f"targets-{at}", _targets_task, judgement, parts)
         partials = [

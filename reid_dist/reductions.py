@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
+from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances
 from reid_dist.kernels.counting import Bands, RankCounts, count_tile
 from reid_dist.kernels.segments import segment_running_sums
@@ -31,7 +32,7 @@ __all__ = [
     "make_targets",
     "pair_rows",
     "rank",
-    "relevant_distances",
+    "relevant_places",
 ]
 
 Int64 = NDArray[np.int64]
@@ -110,20 +111,16 @@ def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) ->
     return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm)
 
 
-def relevant_distances(
-    judgement: Judgement, query: FeatureBlock, gallery: FeatureBlock, distance: Distance
-) -> tuple[Int64, NDArray[np.float64]]:
-    """Canonical distances of the positives that lie in a gallery block.
+def relevant_places(judgement: Judgement, rows: RowRange) -> tuple[Int64, Int64]:
+    """Find the positives that lie in a range of gallery rows.
 
     Returns
     -------
-    Places in ``judgement.relevant_row``, ascending, int64, and their distances, float64.
+    Places in ``judgement.relevant_row``, ascending, and the query of each, both int64.
     """
-    rows = judgement.relevant_row
-    place = np.flatnonzero((rows >= gallery.rows.start) & (rows < gallery.rows.stop))
-    owner = np.searchsorted(judgement.relevant_indptr, place, "right") - 1
-    distances = pair_distances(pair_rows(distance, query, gallery), owner, rows[place] - gallery.rows.start)
-    return place, distances
+    relevant = judgement.relevant_row
+    place = np.flatnonzero((relevant >= rows.start) & (relevant < rows.stop))
+    return place, np.searchsorted(judgement.relevant_indptr, place, "right") - 1
 
 
 def make_targets(judgement: Judgement, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
@@ -134,7 +131,7 @@ def make_targets(judgement: Judgement, parts: Sequence[tuple[Int64, NDArray[np.f
     judgement
         Of the block of queries.
     parts
-        Results of `relevant_distances` for all gallery blocks, in any order.
+        Places in ``judgement.relevant_row`` and their canonical distances; all of them, in any order.
     """
     distance = np.full(len(judgement.relevant_row), np.nan)
     for place, values in parts:
@@ -202,6 +199,29 @@ class _Counting:
         self._counts = self._zeros()
         self._scratch = self._zeros()
         self._hidden = reduction.junk_row[gallery.rows.start : gallery.rows.stop]
+        self._check_thresholds()
+
+    def _check_thresholds(self) -> None:
+        """Compute the distances of this block's positives again, from rows that were verified when they were read.
+
+        Thresholds come from rows that were fetched one by one and not verified.
+
+        Raises
+        ------
+        DamagedStoreError
+            If one of them differs.
+        """
+        targets, rows = self._reduction.targets, self._gallery.rows
+        place = np.flatnonzero((targets.positive_row >= rows.start) & (targets.positive_row < rows.stop))
+        threshold = np.searchsorted(targets.positive_start, place, "right") - 1
+        pairs = pair_rows(self._reduction.distance, self._query, self._gallery)
+        again = pair_distances(pairs, self._owner[threshold], targets.positive_row[place] - rows.start)
+        wrong = np.flatnonzero(again != targets.distance[threshold])
+        if len(wrong):
+            raise DamagedStoreError(
+                f"gallery row {targets.positive_row[place[wrong[0]]]} was read with other features than before; the "
+                "store changed, or its storage is not reliable: run `reid-dist check` on it"
+            )
 
     def _make_bands(self, screen: Screen, queries: RowRange | None = None) -> Bands:
         """Thresholds in screening values; with `queries`, for a screen of these queries of the block alone."""

@@ -54,6 +54,7 @@ class Rows(Protocol):
     def label_names(self) -> tuple[str, ...]: ...
     def label(self, name: str) -> NDArray[Any] | None: ...
     def read_raw(self, start: int, stop: int) -> FeatureArray: ...
+    def peek(self, rows: NDArray[np.int64]) -> FeatureArray: ...
 
 
 class FeatureSet:
@@ -244,6 +245,26 @@ class FeatureSet:
             If a chunk is missing or not what was written.
         """
         return self.read_raw(start, stop).astype(np.float32, copy=False)
+
+    def peek(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return scattered rows as float32, not verified: for what `read` will be compared with later.
+
+        Parameters
+        ----------
+        rows
+            Ascending row numbers, shape (n,), int64.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, dim) float32, C-contiguous.
+
+        Raises
+        ------
+        DamagedStoreError
+            If a chunk is missing or of the wrong size.
+        """
+        return self._rows.peek(rows).astype(np.float32, copy=False)
 
     def read_raw(self, start: int, stop: int) -> FeatureArray:
         """Return rows in the dtype in which they are kept; otherwise as `read`."""

@@ -72,6 +72,10 @@ class MemoryRows:
         """Return a view of rows."""
         return self.features[start:stop]
 
+    def peek(self, rows: NDArray[np.int64]) -> FeatureArray:
+        """Return scattered rows."""
+        return self.features[rows]
+
 
 def as_feature_array(features: Any) -> NDArray[Any]:
     """Bring whatever a caller holds to a two-dimensional numpy array, without a copy where there is one already.

@@ -2,12 +2,13 @@
 
 Zarr decodes whole chunks whatever part of them is asked for, so every read here is of whole chunks and every chunk is
 compared with its digest in the manifest: no row leaves this module that is not the row that was written, not even when
-somebody writes another store to the same place between two reads.
+somebody writes another store to the same place between two reads.  The one exception says so: `StoredRows.peek`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,11 @@ from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.rows import FeatureArray
 
 __all__ = ["Damage", "StoredRows", "open_stored"]
+
+# What the crc32c codec appends to a chunk.
+_CHECKSUM_BYTES = 4
+# When one row in this many is wanted, the whole chunk is read ahead.
+_ROWS_PER_FAULT = 32
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,53 @@ class StoredRows:
         if (begin, end) == (start, stop):
             return rows
         return rows[start - begin : stop - begin].copy()
+
+    def peek(self, rows: NDArray[np.int64]) -> FeatureArray:
+        """Return scattered rows, not verified where that would mean to read whole chunks for a few rows.
+
+        Chunks are raw bytes, so a row of a local file is found by arithmetic.  Whoever uses what comes from here must
+        compare it later with rows that `read_raw` gave.
+
+        Parameters
+        ----------
+        rows
+            Ascending row numbers, shape (n,), int64.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, dim) in the stored dtype.
+
+        Raises
+        ------
+        DamagedStoreError
+            If a chunk is missing or of the wrong size.
+        """
+        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        chunks, starts = np.unique(rows // self.chunk_rows, return_index=True)
+        for chunk, start, stop in zip(chunks.tolist(), starts, [*starts[1:], len(rows)], strict=True):
+            inside = rows[start:stop] - chunk * self.chunk_rows
+            mapped = self._map_chunk(chunk, len(inside)) if self.manifest.shard_rows is None else None
+            if mapped is None:
+                held = self.manifest.rows_of_chunk(chunk)
+                mapped = self.read_raw(held.start, held.stop)
+            found[start:stop] = mapped[inside]
+        return found
+
+    def _map_chunk(self, chunk: int, n_wanted: int) -> FeatureArray | None:
+        """Map the file of a chunk, or None if it is not there as it should be: reading it will say why."""
+        size = self.chunk_rows * self.shape[1] * self.dtype.itemsize
+        try:
+            with (local_path(self.uri) / self.manifest.file_of_chunk(chunk)).open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            return None
+        if len(mapped) != size + _CHECKSUM_BYTES:
+            return None
+        if n_wanted * _ROWS_PER_FAULT > self.chunk_rows:
+            # Most pages are wanted: one read-ahead beats a fault for each, above all on network file systems.
+            mapped.madvise(mmap.MADV_WILLNEED)
+        return np.frombuffer(mapped, self.manifest.numpy_dtype, size // self.dtype.itemsize).reshape(-1, self.shape[1])
 
     def _matches(self, rows: FeatureArray, begin: int, chunk: int) -> bool:
         held = self.manifest.rows_of_chunk(chunk)
