@@ -1,0 +1,126 @@
+"""Speed and memory against the bare matrix product: ``python -m tests.benchmarks memory|store|scaling``.
+
+Every figure is a ratio taken in one run on one machine.  ``--scale 0.01`` runs the same code on tiny sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.synthetic import SyntheticShape, make_sets
+from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
+
+PER_IDENTITY = 20
+GOOD, BAD = 1.3, 3.0
+
+
+def shape(n_query: int, n_gallery: int, dim: int, noise: float) -> SyntheticShape:
+    return SyntheticShape(
+        n_identity=max(1, n_gallery // PER_IDENTITY),
+        n_camera=6,
+        n_query=n_query,
+        n_gallery=n_gallery,
+        n_distractor=0,
+        n_junk=0,
+        dim=dim,
+        noise=noise,
+        camera_shift=0.0,
+    )
+
+
+def memory(scale: float, repeats: int) -> None:
+    """Arrays in memory, no cluster: `FeatureSet.from_arrays` and `evaluate` against the product, in one process."""
+    for name, noise in (("well-trained model", GOOD), ("badly trained model", BAD)):
+        query, gallery = make_sets(shape(max(1, int(2048 * scale)), max(1, int(200_000 * scale)), 512, noise))
+
+        def ours(query=query, gallery=gallery) -> float:
+            begin = time.perf_counter()
+            evaluate(*(FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery)))
+            return time.perf_counter() - begin
+
+        def bare(query=query, gallery=gallery) -> float:
+            return bare_product(query.features, gallery.features)
+
+        print(ratio_line(f"{len(query.pids)} x {len(gallery.pids)} x 512, {name}", *interleave(repeats, ours, bare)))
+
+
+def _stores(folder: Path, n_query: int, n_gallery: int) -> tuple[list[str], np.ndarray, np.ndarray]:
+    query, gallery = make_sets(shape(n_query, n_gallery, 512, GOOD))
+    for name, each in (("query", query), ("gallery", gallery)):
+        FeatureSet.from_arrays(each.features, each.pids, each.camids).save(folder / f"{name}.zarr", overwrite=True)
+    words = [
+        sys.executable,
+        "-m",
+        "reid_dist.cli",
+        "evaluate",
+        str(folder / "query.zarr"),
+        str(folder / "gallery.zarr"),
+    ]
+    return words, query.features, gallery.features
+
+
+def store(scale: float, repeats: int, peer: str | None) -> None:
+    """`reid-dist evaluate` as a whole process, from Zarr, its local cluster started and stopped."""
+    for n_query in (4000, 1000):
+        with tempfile.TemporaryDirectory() as folder:
+            words, query, gallery = _stores(Path(folder), max(1, int(n_query * scale)), max(1, int(500_000 * scale)))
+            peaks = [0, 0]
+
+            def ours(words=words, peaks=peaks) -> float:
+                used = run_process(words)
+                peaks[:] = map(max, peaks, (used.peak_bytes, used.peak_rss_bytes))
+                return used.seconds
+
+            actions = [ours, lambda query=query, gallery=gallery: bare_product(query, gallery)]
+            if peer is not None and n_query == 1000:
+                # The peer gets the arrays as .npy files in this folder and is timed as a whole process, too.
+                np.save(Path(folder) / "query.npy", query)
+                np.save(Path(folder) / "gallery.npy", gallery)
+                actions.append(lambda folder=folder: run_process([*shlex.split(peer), folder]).seconds)
+            taken = interleave(repeats, *actions)
+            name = f"{len(query)} x {len(gallery)} x 512 from Zarr, whole process"
+            print(ratio_line(f"{name} against the product", taken[0], taken[1]))
+            if len(taken) > 2:
+                print(ratio_line(f"{name} against the peer", taken[0], taken[2]))
+            print(f"  peak memory, all processes: {peaks[0] / 1e9:.2f} GB ({peaks[1] / 1e9:.2f} GB as a sum of RSS)")
+
+
+def scaling(scale: float, repeats: int) -> None:
+    """The gallery doubled: time must double and memory stay."""
+    results = []
+    for n_gallery in (250_000, 500_000):
+        with tempfile.TemporaryDirectory() as folder:
+            words, query, gallery = _stores(Path(folder), max(1, int(4000 * scale)), max(1, int(n_gallery * scale)))
+            used = [run_process(words) for _ in range(repeats + 1)][1:]
+        seconds, peak = min(each.seconds for each in used), max(each.peak_bytes for each in used)
+        results.append((seconds, peak))
+        print(f"{len(query)} x {len(gallery)} x 512 from Zarr: {seconds:.2f} s, {peak / 1e9:.3f} GB")
+    (first, small), (second, large) = results
+    print(f"gallery x 2: time x {second / first:.2f}, memory x {large / small:.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("memory", "store", "scaling"))
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows of both sets")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peer", help="command to time beside ours; gets a folder with query.npy and gallery.npy")
+    chosen = parser.parse_args()
+    if chosen.what == "memory":
+        memory(chosen.scale, chosen.repeats)
+    elif chosen.what == "store":
+        store(chosen.scale, chosen.repeats, chosen.peer)
+    else:
+        scaling(chosen.scale, chosen.repeats)
+
+
+if __name__ == "__main__":
+    main()

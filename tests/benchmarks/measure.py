@@ -1,0 +1,113 @@
+"""Time and memory of whole processes, and the matrix product that everything is compared with."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+__all__ = ["Usage", "bare_product", "interleave", "run_process"]
+
+_COLUMNS = 8192
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of one finished process with all its children.
+
+    Attributes
+    ----------
+    seconds
+        From start to end, by the wall clock.
+    peak_bytes
+        Largest sum over all its processes, pages that several share counted once (proportional set size).
+    peak_rss_bytes
+        The same, such pages counted for each (resident set size).
+    """
+
+    seconds: float
+    peak_bytes: int
+    peak_rss_bytes: int
+
+
+def _memory(process: psutil.Process) -> tuple[int, int]:
+    shared = resident = 0
+    for each in [process, *process.children(recursive=True)]:
+        try:
+            held = each.memory_full_info()
+        except psutil.Error:
+            continue
+        shared, resident = shared + held.pss, resident + held.rss
+    return shared, resident
+
+
+def run_process(words: Sequence[str], cwd: Path | None = None) -> Usage:
+    """Run a command to its end and watch it; its output is dropped.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails; holds the end of what it said.
+    """
+    peaks = [0, 0]
+    done = threading.Event()
+    begin = time.perf_counter()
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=cwd, text=True) as running:
+
+        def watch() -> None:
+            process = psutil.Process(running.pid)
+            while not done.wait(0.1):
+                try:
+                    peaks[:] = map(max, peaks, _memory(process))
+                except psutil.Error:
+                    return
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        said = running.communicate()[1]
+        seconds = time.perf_counter() - begin
+        done.set()
+        watcher.join()
+    if running.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {running.returncode}: {said[-500:]}")
+    return Usage(seconds, *peaks)
+
+
+def bare_product(query: np.ndarray, gallery: np.ndarray) -> float:
+    """Seconds of the plain product of all pairs, with all BLAS threads, into memory that is reused."""
+    out = np.empty((len(query), _COLUMNS), np.float32)
+    begin = time.perf_counter()
+    for start in range(0, len(gallery), _COLUMNS):
+        part = gallery[start : start + _COLUMNS]
+        if len(part) == _COLUMNS:
+            np.dot(query, part.T, out=out)
+        else:
+            np.dot(query, part.T)
+    return time.perf_counter() - begin
+
+
+def interleave(repeats: int, *actions: Callable[[], float]) -> list[list[float]]:
+    """Run actions in turn, after one warm-up each, so that a drift of the machine meets all of them alike."""
+    for action in actions:
+        action()
+    taken: list[list[float]] = [[] for _ in actions]
+    for _ in range(repeats):
+        for seconds, action in zip(taken, actions, strict=True):
+            seconds.append(action())
+    return taken
+
+
+def ratio_line(name: str, ours: list[float], theirs: list[float]) -> str:
+    """Median and range of the ratios, run by run."""
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return (
+        f"{name}: {statistics.median(ours):.2f} s against {statistics.median(theirs):.2f} s, ratio "
+        f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} runs)"
+    )

@@ -1,0 +1,46 @@
+"""The benchmarks, tiny: that they run and report, not how fast they are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.measure import bare_product, ratio_line, run_process
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("what", "lines"), [("memory", 2), ("store", 4), ("scaling", 3)])
+def test_every_benchmark_runs(what: str, lines: int) -> None:
+    words = [sys.executable, "-m", "tests.benchmarks", what, "--scale", "0.004", "--repeats", "1"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == lines
+    assert all(float(number) > 0 for number in re.findall(r"\d+\.\d+", done.stdout))
+
+
+def test_memory_of_children_is_seen() -> None:
+    child = "import time; held = bytearray(60_000_000); time.sleep(1)"
+    words = [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"]
+    used = run_process(words)
+    assert used.peak_bytes > 60_000_000
+    assert used.seconds > 1
+
+
+def test_a_failing_command_is_no_measurement() -> None:
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        run_process([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_the_product_takes_every_column() -> None:
+    rng = np.random.default_rng(0)
+    assert bare_product(rng.standard_normal((2, 3)).astype(np.float32), np.ones((8193, 3), np.float32)) > 0
+
+
+def test_ratios_are_taken_run_by_run() -> None:
+    assert ratio_line("x", [2.0, 9.0], [1.0, 3.0]).endswith("ratio 2.50 (2.00 to 3.00, 2 runs)")
