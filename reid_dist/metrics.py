@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.kernels.segments import segment_suffix_maxima, segment_sums
 from reid_dist.model import RankedQueries
 from reid_dist.registry import Registry, did_you_mean
+from reid_dist.segments import segment_suffix_maxima, segment_sums
 
 __all__ = [
     "METRICS",

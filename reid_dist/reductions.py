@@ -18,9 +18,9 @@ from reid_dist.distances import Distance, Screen
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances
 from reid_dist.kernels.counting import Bands, RankCounts, count_tile
-from reid_dist.kernels.segments import segment_running_sums
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 from reid_dist.model import Judgement, Neighbours, RankedQueries, RowRange, Targets
+from reid_dist.segments import segment_running_sums
 
 __all__ = [
     "Accumulator",

@@ -17,6 +17,7 @@ FLOORS = {
     "fingerprint": 0,
     "model": 0,
     "registry": 1,
+    "segments": 1,
     "kernels": 1,
     "distances": 2,
     "environment": 2,

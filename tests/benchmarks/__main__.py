@@ -20,6 +20,7 @@ from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_p
 
 PER_IDENTITY = 20
 GOOD, BAD = 1.3, 3.0
+_LABELS = ("pids", "camids")
 
 
 def shape(n_query: int, n_gallery: int, dim: int, noise: float) -> SyntheticShape:
@@ -81,7 +82,7 @@ def store(scale: float, repeats: int, peer: str | None) -> None:
 
             actions = [ours, lambda query=query, gallery=gallery: bare_product(query, gallery)]
             if peer is not None and n_query == 1000:
-                # The peer gets the arrays as .npy files in this folder and is timed as a whole process, too.
+                # The peer gets query.npy, gallery.npy and labels.npz in this folder, and is timed as a whole process, too.
                 np.save(Path(folder) / "query.npy", query)
                 np.save(Path(folder) / "gallery.npy", gallery)
                 actions.append(lambda folder=folder: run_process([*shlex.split(peer), folder]).seconds)
@@ -112,7 +113,9 @@ def main() -> None:
     parser.add_argument("what", choices=("memory", "store", "scaling"))
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows of both sets")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--peer", help="command to time beside ours; gets a folder with query.npy and gallery.npy")
+    parser.add_argument(
+        "--peer", help="command to time beside ours; gets a folder with query.npy, gallery.npy, labels.npz"
+    )
     chosen = parser.parse_args()
     if chosen.what == "memory":
         memory(chosen.scale, chosen.repeats)

@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
+from PIL import Image
 
 from reid_dist.reports import Report
 
@@ -82,7 +82,7 @@ def test_the_page_follows_the_scheme_of_the_reader(report: Report, tmp_path: Pat
     page.write_text(report.to_html(), encoding="utf-8")
     options = [f"--blink-settings=preferredColorScheme={scheme}", "--window-size=1000,1400", f"--screenshot={picture}"]
     browse(page, tmp_path / "profile", *options)
-    luminance = matplotlib.image.imread(picture)[..., :3].mean(axis=2)
+    luminance = np.asarray(Image.open(picture).convert("RGB")).mean(axis=2) / 255
     background, ink = float(np.median(luminance)), (luminance > 0.6 if dark else luminance < 0.4)
     assert (background < 0.2) if dark else (background > 0.9)
     assert 0.005 < ink.mean() < 0.3, "text and charts are visible on the background"

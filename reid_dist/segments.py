@@ -1,0 +1,50 @@
+"""Sums over the positives of each query, in the order in which they stand: one definite float64 each.
+
+Plain NumPy, one addition per place over all queries that reach it: whoever only turns ranks into metrics needs no
+compiler, and elementwise additions have one result on every machine, which `numpy.add.reduceat` does not promise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["segment_running_sums", "segment_suffix_maxima", "segment_sums"]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+
+def _longest_first(indptr: Int64) -> tuple[Int64, Int64]:
+    """Segments by falling length, and how many of them reach each place 0, 1, 2, …."""
+    sizes = np.diff(indptr)
+    order = np.argsort(-sizes, kind="stable")
+    longest = int(sizes.max(initial=0))
+    reaching = np.searchsorted(-sizes[order], -np.arange(longest), "left")
+    return order, reaching
+
+
+def segment_sums(values: Float64, indptr: Int64) -> Float64:
+    """Sum ``values[indptr[i]:indptr[i + 1]]`` from left to right for every ``i``; shape (n,), float64."""
+    sums = np.zeros(len(indptr) - 1)
+    order, reaching = _longest_first(indptr)
+    for place, count in enumerate(reaching):
+        some = order[:count]
+        sums[some] += values[indptr[some] + place]
+    return sums
+
+
+def segment_running_sums(values: Int64, indptr: Int64) -> Int64:
+    """Running sums that start anew in every segment; shape of `values`, int64."""
+    total: Int64 = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
+    return total[1:] - np.repeat(total[indptr[:-1]], np.diff(indptr))
+
+
+def segment_suffix_maxima(values: Float64, indptr: Int64) -> Float64:
+    """Largest of each value and those after it in its segment; shape of `values`, float64."""
+    maxima = values.copy()
+    order, reaching = _longest_first(indptr)
+    for place in range(1, len(reaching)):
+        at = indptr[order[: reaching[place]] + 1] - 1 - place
+        maxima[at] = np.maximum(maxima[at], maxima[at + 1])
+    return maxima
