@@ -82,7 +82,7 @@ def store(scale: float, repeats: int, peer: str | None) -> None:
 
             actions = [ours, lambda query=query, gallery=gallery: bare_product(query, gallery)]
             if peer is not None and n_query == 1000:
-                # The peer gets query.npy, gallery.npy and labels.npz in this folder, and is timed as a whole process, too.
+                # The peer gets query.npy, gallery.npy and labels.npz in this folder; its whole process is timed, too.
                 np.save(Path(folder) / "query.npy", query)
                 np.save(Path(folder) / "gallery.npy", gallery)
                 actions.append(lambda folder=folder: run_process([*shlex.split(peer), folder]).seconds)

@@ -29,8 +29,9 @@ def features(kind: str, rng: np.random.Generator, n: int, dim: int) -> np.ndarra
 
 
 KINDS = (
-    "normal", "constant", "few values", "collapsed", "far from the origin", "tiny", "subnormal", "huge", "mixed lengths",
-)  # fmt: skip
+    *("normal", "constant", "few values", "collapsed", "far from the origin"),
+    *("tiny", "subnormal", "huge", "mixed lengths"),
+)
 
 
 @pytest.mark.parametrize("name", DISTANCES.names())

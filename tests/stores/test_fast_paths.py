@@ -1,0 +1,84 @@
+"""Shortcuts past Zarr: they give what Zarr gives, and hide no damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.errors import DamagedStoreError
+from reid_dist.stores.stored import StoredRows, open_stored
+
+
+def make(path: Path, n: int = 103, dim: int = 7, **options: object) -> tuple[StoredRows, np.ndarray]:
+    rng = np.random.default_rng(n)
+    dtype = np.dtype(options.pop("dtype", np.float32))
+    features = rng.standard_normal((n, dim)).astype(dtype)
+    FeatureSet.from_arrays(features, np.arange(n) % 5, np.arange(n) % 3).save(str(path), **options)
+    return open_stored(str(path)), features
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("chunk_rows", [1, 10, 50, 103])
+def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int) -> None:
+    rows, features = make(tmp_path / "s.zarr", chunk_rows=chunk_rows, dtype=dtype)
+    last = -(-103 // chunk_rows) - 1
+    for first, final in {(0, 0), (0, last), (last, last), (last // 2, last)}:
+        by_file = rows._read_files(first, final)
+        assert by_file is not None
+        by_zarr = rows._read_by_zarr(first, final)
+        assert (by_file.dtype, by_file.shape) == (by_zarr.dtype, by_zarr.shape)
+        assert by_file.tobytes() == by_zarr.tobytes()
+        stop = min((final + 1) * chunk_rows, 103)
+        assert by_file.tobytes() == features[first * chunk_rows : stop].tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("options", [{"chunk_rows": 10}, {"chunk_rows": 103}, {"chunk_rows": 10, "shard_rows": 30}])
+def test_peek_gives_the_rows(tmp_path: Path, dtype: type, options: dict[str, int]) -> None:
+    rows, features = make(tmp_path / "s.zarr", dtype=dtype, **options)
+    for wanted in ([0], [102], [3, 9, 10, 11, 57, 100], list(range(103))):
+        assert rows.peek(np.array(wanted)).tobytes() == features[wanted].tobytes()
+    assert FeatureSet(rows).peek(np.array([4, 90])).dtype == np.float32
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-9])])
+def test_peek_names_what_is_missing_or_cut(tmp_path: Path, harm) -> None:
+    rows, _ = make(tmp_path / "s.zarr", chunk_rows=10)
+    harm(tmp_path / "s.zarr" / "features" / "c" / "4" / "0")
+    assert rows.peek(np.array([39, 50])).shape == (2, 7)
+    with pytest.raises(DamagedStoreError, match="features chunk 4"):
+        rows.peek(np.array([39, 44]))
+
+
+def test_a_row_that_changed_between_peek_and_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peeked rows are not verified when they are fetched; the sweep, which reads verified rows, must notice."""
+    rows, _ = make(tmp_path / "s.zarr", chunk_rows=10)
+    gallery = FeatureSet(rows)
+    honest = evaluate(gallery, gallery, protocol="no_cameras").result_digest
+    peek = StoredRows.peek
+
+    def unreliable(self: StoredRows, wanted: np.ndarray) -> np.ndarray:
+        found = peek(self, wanted).copy()
+        found[len(found) // 2, 0] += 1
+        return found
+
+    monkeypatch.setattr(StoredRows, "peek", unreliable)
+    with pytest.raises(DamagedStoreError, match="read with other features than before"):
+        evaluate(gallery, gallery, protocol="no_cameras")
+    monkeypatch.undo()
+    assert evaluate(gallery, gallery, protocol="no_cameras").result_digest == honest
+
+
+def test_a_chunk_swapped_for_another_valid_one_ends_the_run(tmp_path: Path) -> None:
+    make(tmp_path / "s.zarr", chunk_rows=10)
+    folder = tmp_path / "s.zarr" / "features" / "c"
+    one, two = folder / "2" / "0", folder / "3" / "0"
+    held = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(held)
+    gallery = FeatureSet.open(tmp_path / "s.zarr")
+    with pytest.raises(DamagedStoreError, match=r"features chunk [23]"):
+        evaluate(gallery, gallery, protocol="no_cameras")
