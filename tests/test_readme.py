@@ -1,0 +1,119 @@
+"""Every command of the README is run here, in the order in which a newcomer would type it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import yaml
+
+from reid_dist.clusters import read_cluster
+from reid_dist.jobs import read_job
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q -e "
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    return [line for block in blocks("bash") for line in block.splitlines() if line]
+
+
+def make_result(path: Path) -> dict[str, np.ndarray]:
+    """Write what a model's test script writes: both sides in one .mat file."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((12, 16))
+    held: dict[str, np.ndarray] = {}
+    for side, n in (("query", 24), ("gallery", 120)):
+        pids = rng.integers(1, 13, n)
+        held[f"{side}_f"] = (centres[pids - 1] + rng.standard_normal((n, 16))).astype(np.float32)
+        held[f"{side}_label"], held[f"{side}_cam"] = pids, rng.integers(1, 5, n)
+    scipy.io.savemat(path, held)
+    return held
+
+
+def test_the_commands_run_in_order(tmp_path: Path) -> None:
+    held = make_result(tmp_path / "pytorch_result.mat")
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    (tmp_path / "cluster_configs").symlink_to(ROOT / "cluster_configs")
+    ran = []
+    for command in commands():
+        if not command.startswith("reid-dist "):
+            continue
+        words = [sys.executable, "-m", "reid_dist.cli", *shlex.split(command)[1:]]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        ran.append(command.split()[1])
+    assert ran == ["ingest", "check", "evaluate", "run", "plan"]
+    first, again = (
+        json.loads((tmp_path / "results" / name / "report.json").read_text()) for name in ("market", "again")
+    )
+    assert first["metrics"]["mAP"] == again["metrics"]["mAP"]
+
+    names = {"query_features": held["query_f"], "query_pids": held["query_label"], "query_camids": held["query_cam"]}
+    for block in blocks("python"):
+        before = Path.cwd()
+        os.chdir(tmp_path)
+        try:
+            exec(compile(block, "README.md", "exec"), names)
+        finally:
+            os.chdir(before)
+    assert names["report"].metrics["mAP"] == first["metrics"]["mAP"]
+
+
+def test_every_other_command_has_its_test() -> None:
+    others = [command for command in commands() if not command.startswith("reid-dist ")]
+    set_up = [f"{SET_UP}. && .venv/bin/reid-dist demo", f"{SET_UP}'.[test]' && .venv/bin/python -m pytest -q"]
+    assert others[:2] == set_up
+    # The second is what CI runs on a bare machine, the first is `test_the_first_command`.
+    assert set_up[1] in (ROOT / ".ci" / "run").read_text()
+    benchmarks = (ROOT / "tests" / "benchmarks" / "test_benchmarks.py").read_text()
+    for command in others[2:]:
+        what = re.fullmatch(r"\.venv/bin/python -m tests\.benchmarks (\w+)", command)
+        assert what is not None, command
+        assert f'("{what[1]}", ' in benchmarks
+
+
+def test_the_commands_named_in_the_text_exist() -> None:
+    known = {path.stem for path in (ROOT / "reid_dist" / "cli").glob("*.py")}
+    assert set(re.findall(r"`reid-dist (\w+)", README)) <= known
+
+
+@pytest.mark.slow
+def test_the_first_command(tmp_path: Path) -> None:
+    """A clean checkout, a new environment, one command: the demo's page is there, and in under a minute."""
+    checkout = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True)
+    command = commands()[0]
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=checkout, capture_output=True, text=True, check=False, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    printed = re.search(r"^ mAP +\d+\.\d\d %", done.stdout, re.MULTILINE)
+    assert printed is not None, done.stdout
+    assert printed[0] in README
+    assert (checkout / "reid-dist-demo" / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "pipelines").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_pipeline_is_a_job_in_few_lines(path: Path) -> None:
+    job = read_job(path)
+    assert job.description
+    assert len(path.read_text().splitlines()) <= 25
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "cluster_configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_cluster_file_is_one(path: Path) -> None:
+    assert read_cluster(path).kind == yaml.safe_load(path.read_text())["kind"] == path.stem
