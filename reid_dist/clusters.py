@@ -51,7 +51,7 @@ _SETTINGS: dict[str, Any] = {
     "distributed.worker.multiprocessing-method": "forkserver",
 }
 
-_PRELOADED = ["distributed", "distributed.nanny", "distributed.worker", "reid_dist.graph"]
+_PRELOADED = ["distributed", "distributed.nanny", "distributed.worker", "reid_dist.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 

@@ -21,10 +21,10 @@ DEFAULT_TILE_GALLERY = 2048
 DEFAULT_MEMORY = 2 * 2**30
 
 # A task should take this much arithmetic: some tenths of a second, against about a millisecond of scheduling.
-_TASK_FLOP = 1.0e11
+_TASK_FLOP = 3.0e10
 _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
-_TASKS_PER_THREAD = 8
+_TASKS_PER_THREAD = 16
 
 
 @dataclass(frozen=True, slots=True)

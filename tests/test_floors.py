@@ -34,6 +34,7 @@ FLOORS = {
     "graph": 5,
     "reports": 5,
     "evaluation": 6,
+    "preload": 6,
     "cli": 7,
     "__init__": 8,
 }

@@ -1,0 +1,24 @@
+"""Imported once by the process that local workers are forked from, so that none of them pays for it again.
+
+Besides what the tasks import, the first call of any compiled function sets up the compiler, which takes some 0.3 s
+whether or not the function comes from the disk cache.  A trivial function does that here; the kernels themselves are
+loaded by the workers, as without a cache they would have to be compiled, and nobody should wait for that in a fork
+server.
+"""
+
+from __future__ import annotations
+
+import reid_dist.graph
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["graph"]
+
+graph = reid_dist.graph
+
+
+@kernel
+def _nothing(value: int) -> int:
+    return value
+
+
+_nothing(0)
