@@ -32,7 +32,7 @@ from reid_dist.errors import DamagedStoreError, ReidDistError, RunFailedError
 from reid_dist.fingerprint import fingerprint
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.model import Judgement, Labels, Neighbours, RankedQueries, RowRange, Targets, cut_rows
-from reid_dist.plan import Plan
+from reid_dist.plan import MERGED_AT_ONCE, Plan
 from reid_dist.protocols import GalleryIndex, Protocol, judge
 from reid_dist.reductions import (
     CountNearer,
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
 Texts = tuple[str, ...] | None
 
 __all__ = ["Job", "Progress", "Result", "gallery_index", "run", "set_labels"]
-
-# Partial results that one merge takes: small enough to start early, large enough to keep the tree flat.
-_FAN_IN = 16
 
 # Gallery rows that a task holds at once for the distances of relevant pairs.
 _PEEKED_ROWS = 8192
@@ -276,7 +273,7 @@ class _Graph:
         """Merge results as they come, a few at a time, so that they do not gather in a worker's memory."""
         level = 0
         while True:
-            groups = [leaves[start : start + _FAN_IN] for start in range(0, len(leaves), _FAN_IN)]
+            groups = [leaves[start : start + MERGED_AT_ONCE] for start in range(0, len(leaves), MERGED_AT_ONCE)]
             leaves = [
                 self.add(f"{key}-{level}-{place}", merge, *arguments, group) for place, group in enumerate(groups)
             ]

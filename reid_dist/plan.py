@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from reid_dist.errors import InputError, PlanError
 
-__all__ = ["DEFAULT_MEMORY", "DEFAULT_TILE", "Plan", "SetShape", "TileShape", "make_plan", "readable_bytes"]
+__all__ = [
+    "DEFAULT_MEMORY",
+    "DEFAULT_TILE",
+    "MERGED_AT_ONCE",
+    "Plan",
+    "SetShape",
+    "TileShape",
+    "make_plan",
+    "readable_bytes",
+]
 
 # Rows of a tile.  512 x 2048 values of float32 stay in the outer cache, and the product runs at full speed.
 DEFAULT_TILE_QUERY = 512
@@ -19,6 +28,9 @@ DEFAULT_TILE_GALLERY = 2048
 
 # Bytes per thread that a plan may fill when nobody says otherwise.
 DEFAULT_MEMORY = 2 * 2**30
+
+# Partial results that one merge takes: small enough to start early, large enough to keep the tree flat.
+MERGED_AT_ONCE = 8
 
 # A task should take this much arithmetic: some tenths of a second, against about a millisecond of scheduling.
 _TASK_FLOP = 3.0e10
@@ -67,7 +79,9 @@ class Plan:
     n_threads
         Threads that the job is planned for.
     task_bytes
-        Projected peak of one task, in bytes.
+        Projected peak of one task, with the partial results that wait for it, in bytes.
+    result_bytes
+        What the whole answer takes in the process that asked for it, while it is put together, in bytes.
     """
 
     query: SetShape
@@ -77,6 +91,7 @@ class Plan:
     gallery_block: int
     n_threads: int
     task_bytes: int
+    result_bytes: int
 
     @property
     def n_query_blocks(self) -> int:
@@ -133,9 +148,11 @@ def _task_bytes(
     tile_query, tile_gallery = min(tile.query, query_rows), min(tile.gallery, gallery_rows)
     # Values in float32; for a crowded tile once more in float64, with both sides prepared in float64.
     values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
-    # Thresholds with their edges, owners, counts and scratch, positives and hidden rows: some 15 numbers of 8 bytes.
-    thresholds = int(query_rows * per_query * 120) + query_rows * 64
-    neighbours = query_rows * (2 * k + 64) * 12 + query_rows * k * 32 if k else 0
+    # Per relevant pair: judgement and targets (56 bytes), edges and counts (20), what sorting them takes, and the
+    # counts of the blocks that wait to be merged.
+    thresholds = int(query_rows * per_query * (140 + 8 * MERGED_AT_ONCE)) + query_rows * 64
+    # Candidates while tiles go by, then lists of 16 bytes an entry: those that wait, and twice those that are sorted.
+    neighbours = query_rows * ((2 * k + 64) * 12 + k * 16 * (2 * MERGED_AT_ONCE + 4)) if k else 0
     return blocks + values + thresholds + neighbours
 
 
@@ -206,4 +223,8 @@ def make_plan(
                 f"of {chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
-    return Plan(query, gallery, tile, query_block, gallery_block, n_threads, projected(query_block, gallery_block))
+    # Rank, ties, row and distance of every positive, and the lists; once in blocks and once as a whole.
+    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k)
+    return Plan(
+        query, gallery, tile, query_block, gallery_block, n_threads, projected(query_block, gallery_block), result
+    )

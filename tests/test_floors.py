@@ -33,10 +33,11 @@ FLOORS = {
     "sweep": 4,
     "graph": 5,
     "reports": 5,
-    "evaluation": 6,
+    "answer": 6,
     "preload": 6,
-    "cli": 7,
-    "__init__": 8,
+    "evaluation": 7,
+    "cli": 8,
+    "__init__": 9,
 }
 
 LOWEST = {"numpy"}

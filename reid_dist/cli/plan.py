@@ -44,7 +44,8 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
         "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",
         "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",
         "tasks": f"{plan.n_tasks} of {plan.query_block} x {plan.gallery_block} rows, on {n_threads} threads",
-        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
+        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all; "
+        f"the answer takes {readable_bytes(plan.result_bytes)}",
         "read": readable_bytes(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
     }

@@ -56,7 +56,7 @@ TOUCHED = 0
 
 
 class Bands(NamedTuple):
-    """The thresholds of a block of queries, and what to leave out.
+    """The thresholds of the queries of a tile, and what to leave out.
 
     Attributes
     ----------
@@ -68,6 +68,7 @@ class Bands(NamedTuple):
         Canonical distances, float64, rising within each query.
     positive_start
         Positives of threshold ``u`` are ``positive_start[u]:positive_start[u + 1]``, in order of gallery row; int64.
+        Those of the first threshold are ``before[0]`` and on in the counts.
     positive_row
         Gallery rows of the positives, int64.
     hidden_indptr, hidden_row
@@ -85,7 +86,7 @@ class Bands(NamedTuple):
 
 
 class RankCounts(NamedTuple):
-    """What is counted; int64, and added to.
+    """What is counted; int32 or int64, and added to.
 
     Attributes
     ----------
@@ -96,9 +97,9 @@ class RankCounts(NamedTuple):
         threshold, and its own.  A running sum within the threshold gives the tied negatives that precede it.
     """
 
-    near: NDArray[np.int64]
-    tied: NDArray[np.int64]
-    before: NDArray[np.int64]
+    near: NDArray[np.signedinteger]
+    tied: NDArray[np.signedinteger]
+    before: NDArray[np.signedinteger]
 
 
 @kernel
@@ -122,7 +123,7 @@ def _compare(distance: float, row: int, threshold: int, bands: Bands, counts: Ra
         stop = bands.positive_start[threshold + 1]
         follower = _first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
         if follower < stop:
-            counts.before[follower] += 1
+            counts.before[follower - bands.positive_start[0]] += 1
 
 
 @kernel
@@ -298,7 +299,6 @@ def _count_many(
 def count_tile(
     tile: NDArray[np.floating],
     bias: NDArray[np.floating],
-    query_start: int,
     column_start: int,
     bands: Bands,
     rows: PairRows,
@@ -313,8 +313,6 @@ def count_tile(
         Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
     bias
         Subtracted from every row of the tile, shape (columns,); ``inf`` hides a column from all queries.
-    query_start
-        Position, in the block of queries, of the tile's first row.
     column_start
         Gallery row of the tile's first column.
     bands, rows, counts
@@ -336,12 +334,11 @@ def count_tile(
     distances = np.empty(n_columns, np.float64)
     most = 0
     for i in range(tile.shape[0]):
-        most = max(most, bands.indptr[query_start + i + 1] - bands.indptr[query_start + i])
+        most = max(most, bands.indptr[i + 1] - bands.indptr[i])
     # Element TOUCHED takes the values of touched bins, element u + 1 those that passed threshold u first.
     passed_at = np.zeros((4, most + 2), np.int32)
     decided = 0
-    for i in range(tile.shape[0]):
-        q = query_start + i
+    for q in range(tile.shape[0]):
         first = bands.indptr[q]
         last = bands.indptr[q + 1]
         if first == last:
@@ -358,7 +355,7 @@ def count_tile(
         hidden = _first_at_least(bands.hidden_row, bands.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
-            source = tile[i, start:stop]
+            source = tile[q, start:stop]
             shift = bias[start:stop]
             values = buffer[: stop - start]
             reached = np.int32(0)

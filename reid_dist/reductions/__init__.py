@@ -1,0 +1,21 @@
+"""Reductions of tiles to something small that merges."""
+
+from reid_dist.reductions.base import Accumulator, FeatureBlock, Reduction, Tile, pair_rows
+from reid_dist.reductions.counts import CountNearer, PartialCounts, SparseCounts
+from reid_dist.reductions.nearest import KeepNearest
+from reid_dist.reductions.targets import make_targets, rank, relevant_places
+
+__all__ = [
+    "Accumulator",
+    "CountNearer",
+    "FeatureBlock",
+    "KeepNearest",
+    "PartialCounts",
+    "Reduction",
+    "SparseCounts",
+    "Tile",
+    "make_targets",
+    "pair_rows",
+    "rank",
+    "relevant_places",
+]
