@@ -134,16 +134,16 @@ def evaluate(
             distance=measure,
             plan=_plan(near, far, client, chunk_rows, per_query, topk or 0),
             protocol=rules,
-            topk=min(topk or 0, far.n_rows),
+            topk=topk or 0,
             rows_are_items=rows_are_items,
             joined=_joined_labels(query, gallery, rules),
         )
         planned = time.perf_counter()
         result = run(job, client, watch)
-    if result.ranked is None:
-        raise AssertionError("an evaluation ranks")
-    ranked_at = time.perf_counter()
-    report = make_report(query, gallery, job, result.ranked, result.neighbours, asked, max_rank)
+        ranked_at = time.perf_counter()
+        if result.ranked is None:
+            raise AssertionError("an evaluation ranks")
+        report = make_report(query, gallery, job, result.ranked, result.neighbours, asked, max_rank)
     timing = {
         "plan": planned - started,
         **watch.stages(),

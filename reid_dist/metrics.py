@@ -172,6 +172,17 @@ def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
     return (first_rank(ranked) <= k).astype(np.float64)
 
 
+@_metric(
+    "mAP@k",
+    "AP@k",
+    "(1/n) sum over r_j <= k of j / r_j: cut at k, all positives in the denominator",
+    "TREC `map_cut_k`",
+)
+def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
+    terms = np.where(ranked.rank <= k, _number(ranked) / ranked.rank, 0.0)
+    return _per_relevant(segment_sums(terms, ranked.indptr), ranked)
+
+
 @_metric("MRR", "RR", "1 / r_1", "TREC `recip_rank`")
 def _reciprocal_rank(ranked: RankedQueries, _: int) -> Float64:
     return 1.0 / first_rank(ranked)

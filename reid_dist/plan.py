@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def bytes_read(self) -> int:
-        """Feature bytes that all tasks read, relevant pairs (one pass) and sweep (one pass) together."""
+        """Feature bytes that all tasks read: one pass of the sweep, and at most one more for relevant pairs."""
         gallery = self.gallery.n_rows * self.gallery.dim * self.gallery.itemsize * self.n_query_blocks
         query = self.query.n_rows * self.query.dim * self.query.itemsize * self.n_gallery_blocks
         return 2 * (gallery + query)

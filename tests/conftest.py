@@ -1,0 +1,30 @@
+"""What all tests share: how Hypothesis runs, and where the real features are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The first example of a property compiles kernels, so time says nothing about an example.
+_TIMELESS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("repeatable", max_examples=60, derandomize=True, database=None, **_TIMELESS)
+settings.register_profile("explore", max_examples=1000, print_blob=True, **_TIMELESS)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+_SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """Path of a file of real features by its name; skips the test where it is absent."""
+
+    def path_of(name):
+        path = _SHARED_DATA / name
+        if not path.exists():
+            pytest.skip(f"real features are not here: {path}")
+        return path
+
+    return path_of

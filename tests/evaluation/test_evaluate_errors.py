@@ -1,0 +1,210 @@
+"""What cannot be evaluated is refused with the reason, before anything is computed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from agreement import as_feature_set, evaluate_items
+from reference import ItemSet, reference_evaluate
+from strategies import scattered_sets
+
+from reid_dist import FeatureSet, evaluate, nearest
+from reid_dist.errors import InputError, UnknownNameError
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A query and a gallery that can be evaluated."""
+    return scattered_sets(10, 60, 8, seed=1)
+
+
+def one_line(caught):
+    """The message, for people: one that says something."""
+    message = str(caught.value)
+    assert message.strip()
+    return message
+
+
+def test_dimensions_differ(pair):
+    query, gallery = pair
+    narrow = query.with_features(query.features[:, :5])
+    with pytest.raises(InputError) as caught:
+        evaluate_items(narrow, gallery)
+    assert "5" in one_line(caught)
+    assert "8" in one_line(caught)
+    with pytest.raises(InputError):
+        nearest(as_feature_set(narrow), as_feature_set(gallery))
+
+
+@pytest.mark.parametrize("without", ["query", "gallery", "both"])
+def test_cameras_missing(pair, without):
+    query, gallery = pair
+    if without != "gallery":
+        query = ItemSet(query.features, query.pids)
+    if without != "query":
+        gallery = ItemSet(gallery.features, gallery.pids)
+    with pytest.raises(InputError, match="no_cameras"):
+        evaluate_items(query, gallery, "market1501")
+    assert evaluate_items(query, gallery, "no_cameras").counts["n_valid"] > 0
+
+
+def test_no_valid_query():
+    """Three queries nobody knows, two known to their own camera only."""
+    rng = np.random.default_rng(2)
+    query = ItemSet(rng.normal(size=(5, 4)).astype(np.float32), np.array([1, 2, 3, 8, 9]), np.zeros(5, int))
+    gallery = ItemSet(rng.normal(size=(6, 4)).astype(np.float32), np.array([8, 9, 8, 7, 7, 5]), np.zeros(6, int))
+    assert reference_evaluate(query, gallery) is None
+    with pytest.raises(InputError) as caught:
+        evaluate_items(query, gallery)
+    message = one_line(caught)
+    assert "3" in message
+    assert "2" in message
+    assert "no_positive_in_gallery" in message or "no positive" in message
+    assert "only_same_camera_positives" in message or "same-camera" in message
+
+
+def test_a_gallery_of_junk():
+    rng = np.random.default_rng(3)
+    query = ItemSet(rng.normal(size=(4, 4)).astype(np.float32), np.array([1, 2, 3, 8]), np.zeros(4, int))
+    gallery = ItemSet(rng.normal(size=(6, 4)).astype(np.float32), np.full(6, -1), np.zeros(6, int))
+    for protocol in ("market1501", "no_cameras"):
+        with pytest.raises(InputError) as caught:
+            evaluate_items(query, gallery, protocol)
+        assert "4" in one_line(caught)
+        assert "junk" in one_line(caught)
+
+
+def test_reasons_beside_valid_queries():
+    # pid 1: in another camera; pid 2: same camera only; pid 3: nowhere; pid -1: its namesakes are junk
+    query = ItemSet(np.eye(4, dtype=np.float32), np.array([1, 2, 3, -1]), np.zeros(4, int))
+    gallery = ItemSet(np.ones((4, 4), np.float32), np.array([1, 2, 2, -1]), np.array([1, 0, 0, 1]))
+    report = evaluate_items(query, gallery)
+    reasons = [str(reason) for reason in report.per_query["reason"]]
+    assert reasons[:3] == ["", "only_same_camera_positives", "no_positive_in_gallery"]
+    assert reasons[3] in {"all_junk", "no_positive_in_gallery"}
+    counted = {name: n for name, n in report.counts["n_invalid_by_reason"].items() if n}
+    assert counted == Counter(reasons[1:])
+    assert report.counts["n_junk"] == 4 + 2
+
+
+def test_all_junk_beside_valid_queries():
+    # The first query sees a gallery of its own camera and name only.
+    query = ItemSet(np.eye(2, dtype=np.float32), np.array([5, 5]), np.array([0, 1]))
+    gallery = ItemSet(np.ones((3, 2), np.float32), np.array([5, 5, -1]), np.array([0, 0, 0]))
+    report = evaluate_items(query, gallery)
+    assert str(report.per_query["reason"][0]) in {"all_junk", "only_same_camera_positives"}
+    assert str(report.per_query["reason"][1]) == ""
+    assert report.metrics["mAP"] == 1
+
+
+@pytest.mark.parametrize("place", ["query", "gallery"])
+def test_empty_sets(pair, place):
+    query, gallery = (
+        items.take([]) if place == name else items for name, items in zip(("query", "gallery"), pair, strict=True)
+    )
+    with pytest.raises(InputError):
+        evaluate_items(query, gallery)
+    with pytest.raises(InputError):
+        nearest(as_feature_set(query), as_feature_set(gallery))
+
+
+@pytest.mark.parametrize("place", ["query", "gallery"])
+def test_zero_rows_under_cosine(pair, place):
+    query, gallery = pair
+    damaged = (query if place == "query" else gallery).features.copy()
+    damaged[4] = 0
+    if place == "query":
+        query = query.with_features(damaged)
+    else:
+        gallery = gallery.with_features(damaged)
+
+    def ask():
+        sets = [FeatureSet.from_arrays(items.features, items.pids, camids=items.camids) for items in (query, gallery)]
+        return evaluate(*sets, protocol="market1501", distance="cosine")
+
+    with pytest.raises(InputError, match=r"(?i)zero"):
+        ask()
+    report = evaluate_items(query, gallery)
+    assert np.array_equal(
+        report.per_query["first_rank"], reference_evaluate(query, gallery).per_query["first_rank"], equal_nan=True
+    )
+
+
+def test_names_of_items_missing(pair):
+    query, gallery = [ItemSet(items.features, items.pids, items.camids) for items in pair]
+    with pytest.raises(InputError, match=r"item.ids"):
+        evaluate_items(query, gallery, "same_set")
+
+
+def test_one_set_needs_no_names(pair):
+    """The same set twice is matched by symmetry."""
+    gallery = ItemSet(pair[1].features, pair[1].pids)
+    named = ItemSet(gallery.features, gallery.pids, None, np.arange(len(gallery)))
+    unnamed = as_feature_set(gallery)
+    report = evaluate(unnamed, unnamed, protocol="same_set")
+    assert report.result_digest == evaluate_items(named, named, "same_set", metrics=None).result_digest
+
+
+@pytest.mark.parametrize("options", [{"max_rank": 0}, {"max_rank": -3}, {"topk": 0}, {"chunk_rows": 0}])
+def test_numbers_out_of_range(pair, options):
+    with pytest.raises(InputError) as caught:
+        evaluate_items(*pair, **options)
+    name, value = next(iter(options.items()))
+    assert name in one_line(caught)
+    assert str(value) in one_line(caught)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_neighbours_out_of_range(pair, k):
+    with pytest.raises(InputError, match=str(k)):
+        nearest(*map(as_feature_set, pair), k=k)
+
+
+@pytest.mark.parametrize("name", ["CMC@0", "P@0", "R@-1", "mAP@0"])
+def test_ranks_of_metrics_out_of_range(pair, name):
+    with pytest.raises(InputError):
+        evaluate_items(*pair, metrics=[name])
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "meant"),
+    [
+        ("metrics", ["mINPP"], "mINP"),
+        ("metrics", ["mAP", "map_trapezoid"], "mAP_trapezoid"),
+        ("protocol", "market-1501", "market1501"),
+        ("protocol", "nocameras", "no_cameras"),
+        ("distance", "cosin", "cosine"),
+        ("distance", "sqeuclidian", "sqeuclidean"),
+    ],
+)
+def test_unknown_names(pair, option, given, meant):
+    with pytest.raises(UnknownNameError) as caught:
+        evaluate_items(*pair, **{option: given})
+    assert f"did you mean {meant!r}" in one_line(caught)
+    name = given if isinstance(given, str) else given[-1]
+    assert name in one_line(caught)
+
+
+def test_unknown_distance_of_neighbours(pair):
+    with pytest.raises(UnknownNameError, match="did you mean 'cosine'"):
+        nearest(*map(as_feature_set, pair), distance="cosinee")
+
+
+@pytest.mark.parametrize("given", [np.zeros((4, 3), np.float32), None, "gallery.zarr"])
+def test_what_is_no_feature_set(pair, given):
+    with pytest.raises((InputError, TypeError)):
+        evaluate(as_feature_set(pair[0]), given)
+
+
+def test_a_name_instead_of_a_list(pair):
+    with pytest.raises(InputError, match="list"):
+        evaluate(*map(as_feature_set, pair), metrics="mAP")
+
+
+def test_errors_are_those_of_python_too(pair):
+    with pytest.raises(ValueError):
+        evaluate_items(*pair, max_rank=0)
+    with pytest.raises(LookupError):
+        evaluate_items(*pair, distance="hamming")

@@ -1,0 +1,150 @@
+"""The answer of worker processes is the answer of this process, bit for bit."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from agreement import as_feature_set, evaluate_items
+from distributed import Client, LocalCluster
+from reference import DISTANCES, PROTOCOLS, ItemSet
+from strategies import crowded_sets
+
+from reid_dist import FeatureSet, evaluate, nearest
+from reid_dist.errors import InputError
+
+
+def start(n_workers, directory):
+    """A client of a cluster of processes with one thread each, closed in the order that leaves no warning."""
+    with (
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            local_directory=str(directory),
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def one_worker(tmp_path_factory):
+    yield from start(1, tmp_path_factory.mktemp("one-worker"))
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory):
+    yield from start(2, tmp_path_factory.mktemp("two-workers"))
+
+
+@pytest.fixture(params=["one_worker", "two_workers"])
+def client(request):
+    return request.getfixturevalue(request.param)
+
+
+@cache
+def sets():
+    """Thousands of exact duplicates, of positives too, and equal distances between positives and negatives."""
+    return crowded_sets(60, 4000, 24, seed=31, n_distinct=50)
+
+
+@cache
+def digest_here(protocol, distance):
+    query, gallery = sets()
+    return evaluate_items(query, gallery, protocol, distance).result_digest
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_digest(client, protocol, distance):
+    query, gallery = sets()
+    report = evaluate_items(query, gallery, protocol, distance, client=client)
+    assert report.result_digest == digest_here(protocol, distance)
+
+
+@pytest.mark.parametrize("chunk", [37, 333, 10_000])
+def test_digest_with_tiles(client, chunk):
+    query, gallery = sets()
+    report = evaluate_items(query, gallery, client=client, chunk_rows=chunk)
+    assert report.result_digest == digest_here("market1501", "cosine")
+
+
+@pytest.mark.parametrize("chunk", [1, 7])
+def test_digest_with_tiny_tiles(client, chunk):
+    query, gallery = crowded_sets(6, 60, 17, seed=32, n_distinct=9)
+    report = evaluate_items(query, gallery, client=client, chunk_rows=chunk)
+    assert report.result_digest == evaluate_items(query, gallery).result_digest
+
+
+def test_half_precision(client):
+    query, gallery = crowded_sets(20, 800, 24, seed=33, dtype=np.float16)
+    report = evaluate_items(query, gallery, client=client)
+    assert report.result_digest == evaluate_items(query, gallery).result_digest
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_neighbours(client, distance):
+    query, gallery = map(as_feature_set, sets())
+    here = nearest(query, gallery, k=25, distance=distance)
+    there = nearest(query, gallery, k=25, distance=distance, client=client)
+    assert np.array_equal(here.index, there.index)
+    assert here.distance.tobytes() == there.distance.tobytes()
+
+
+def test_neighbours_within_one_set(client):
+    items = as_feature_set(sets()[1].take(range(700)))
+    here = nearest(items, items, k=12)
+    there = nearest(items, items, k=12, client=client, chunk_rows=100)
+    assert np.array_equal(here.index[:, 0], np.arange(700))
+    assert np.array_equal(here.index, there.index)
+    assert here.distance.tobytes() == there.distance.tobytes()
+
+
+def test_sets_in_stores(client, tmp_path):
+    query, gallery = sets()
+    near = as_feature_set(query).save(tmp_path / "query.zarr", chunk_rows=16)
+    far = as_feature_set(gallery).save(tmp_path / "gallery.zarr", chunk_rows=300)
+    expected = evaluate_items(query, gallery, metrics=None).result_digest
+    for pair in ((near, far), (as_feature_set(query), far), (near, as_feature_set(gallery))):
+        assert evaluate(*pair, client=client).result_digest == expected
+
+
+def test_one_set_without_names(client):
+    """The same set twice, matched by symmetry."""
+    items = sets()[1].take(range(500))
+    unnamed = FeatureSet.from_arrays(items.features, items.pids)
+    there = evaluate(unnamed, unnamed, protocol="same_set", client=client)
+    assert there.result_digest == evaluate(unnamed, unnamed, protocol="same_set").result_digest
+
+
+def test_lists_in_a_report(client):
+    query, gallery = sets()
+    here = evaluate_items(query, gallery, topk=15).topk
+    there = evaluate_items(query, gallery, topk=15, client=client).topk
+    assert here.digest == there.digest
+
+
+def test_what_is_refused_here_is_refused_there(client):
+    query, gallery = sets()
+    strangers = ItemSet(query.features, query.pids + 1000, query.camids)
+    messages = []
+    for where in (None, client):
+        with pytest.raises(InputError) as caught:
+            evaluate_items(strangers, gallery, client=where)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_two_evaluations_of_one_client(client):
+    """Nothing that stays on the workers reaches into the next question."""
+    query, gallery = map(as_feature_set, crowded_sets(20, 800, 24, seed=34))
+    other = as_feature_set(crowded_sets(20, 800, 24, seed=35)[0])
+    first = evaluate(query, gallery, client=client).result_digest
+    between = evaluate(other, gallery, client=client).result_digest
+    assert evaluate(query, gallery, client=client).result_digest == first == evaluate(query, gallery).result_digest
+    assert between == evaluate(other, gallery).result_digest != first

@@ -1,0 +1,42 @@
+"""Another processor, another BLAS kernel, no compiler at all: the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_digests import tiny_digests
+
+PROGRAM = Path(__file__).with_name("tiny_digests.py")
+
+
+@pytest.fixture(scope="module")
+def digests_here():
+    return tiny_digests()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"NUMBA_DISABLE_JIT": "1"}, id="kernels-in-python"),
+        pytest.param({"OPENBLAS_CORETYPE": "Prescott"}, id="products-of-an-old-processor"),
+        pytest.param({"OPENBLAS_NUM_THREADS": "1"}, id="products-of-one-thread"),
+        # Compiles every kernel once more.
+        pytest.param({"NUMBA_CPU_NAME": "generic"}, id="kernels-of-a-plain-processor", marks=pytest.mark.slow),
+    ],
+)
+def test_digests(settings, digests_here):
+    finished = subprocess.run(
+        [sys.executable, str(PROGRAM)],
+        env=os.environ | settings | {"PYTHONPATH": str(PROGRAM.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout) == digests_here

@@ -1,0 +1,199 @@
+"""The nearest gallery items, by (distance, gallery row), exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import evaluate_items
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from reference import DISTANCES, ItemSet, judge, order_is_unambiguous, reference_topk
+from strategies import crowded_sets, problems, scattered_sets
+
+from reid_dist import FeatureSet, nearest
+
+# Distances of the engine are sums in an order of its own, hence close and not equal.
+CLOSE = 1e-12
+
+
+def bare(features):
+    """A feature set whose labels nobody will look at."""
+    return FeatureSet.from_arrays(np.asarray(features), np.zeros(len(features), np.int64), allow_zero=True)
+
+
+def check(query, gallery, k, distance, own_rows=None, **options):
+    """Rows are the oracle's; distances too, to the last few bits."""
+    asked = bare(query)
+    among = asked if own_rows is not None else bare(gallery)
+    found = nearest(asked, among, k=k, distance=distance, **options)
+    index, nearness = reference_topk(query, gallery, k, distance, own_rows)
+    assert found.index.dtype == np.int64
+    assert found.distance.dtype == np.float64
+    assert np.array_equal(found.index, index)
+    assert np.array_equal(np.isinf(found.distance), index == -1)
+    there = index != -1
+    np.testing.assert_allclose(found.distance[there], nearness[there], rtol=CLOSE, atol=CLOSE)
+    return found
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_small_sets(distance, data):
+    problem = data.draw(problems())
+    query, gallery = problem.query.features, problem.gallery.features
+    assume(order_is_unambiguous(query, gallery, distance))
+    k = data.draw(st.integers(1, 40))
+    check(query, gallery, k, distance, chunk_rows=data.draw(st.sampled_from([None, 1, 5, 13])))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_within_one_set(distance, data):
+    features = data.draw(problems(max_query=1, max_gallery=40)).gallery.features
+    assume(order_is_unambiguous(features, features, distance))
+    k = data.draw(st.integers(1, 45))
+    check(features, features, k, distance, range(len(features)), chunk_rows=data.draw(st.sampled_from([None, 1, 5])))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("dim", [1, 16, 33])
+def test_random_sets(distance, dim):
+    query, gallery = scattered_sets(40, 700, dim, seed=dim)
+    assert order_is_unambiguous(query.features, gallery.features, distance)
+    for chunk in (None, 37):
+        check(query.features, gallery.features, 20, distance, chunk_rows=chunk)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_crowded_sets(distance, dtype):
+    query, gallery = crowded_sets(30, 900, 20, seed=51, dtype=dtype)
+    assert order_is_unambiguous(query.features, gallery.features, distance)
+    check(query.features, gallery.features, 60, distance, chunk_rows=100)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_each_item_is_first_in_its_own_list(distance):
+    """Among hundreds of exact duplicates."""
+    _, items = crowded_sets(1, 800, 13, seed=52, n_distinct=7)
+    found = check(items.features, items.features, 15, distance, range(800), chunk_rows=64)
+    assert np.array_equal(found.index[:, 0], np.arange(800))
+    assert not found.distance.any()
+
+
+def test_each_item_is_first_even_where_another_one_is_no_farther():
+    """Multiples of a row, whose cosine distance may be a negative last bit; and zero rows, at 1 from themselves."""
+    rng = np.random.default_rng(53)
+    features = (rng.integers(1, 6, (1, 7)) * rng.integers(1, 40, (120, 1))).astype(np.float32)
+    features[::10] = 0
+    found = check(features, features, 9, "cosine", range(120))
+    assert np.array_equal(found.index[:, 0], np.arange(120))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_equal_features_are_not_the_same_set(distance):
+    """Sets of other labels are other sets: ties go by row, also for a copy of oneself."""
+    _, items = crowded_sets(1, 90, 13, seed=54, n_distinct=7)
+    query = FeatureSet.from_arrays(items.features, np.arange(90))
+    gallery = FeatureSet.from_arrays(items.features, np.arange(90, 180))
+    index, _ = reference_topk(items.features, items.features, 12, distance)
+    assert np.array_equal(nearest(query, gallery, k=12, distance=distance).index, index)
+
+
+def test_a_set_made_twice_is_the_same_set():
+    """Who is who follows from the content, not from which Python object holds it."""
+    _, items = crowded_sets(1, 90, 13, seed=54, n_distinct=7)
+    one, again = bare(items.features), bare(items.features.copy())
+    assert np.array_equal(nearest(one, again, k=12).index, nearest(one, one, k=12).index)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("n_gallery", [1, 2, 9])
+def test_more_neighbours_than_items(distance, n_gallery):
+    query, gallery = scattered_sets(5, n_gallery, 6, seed=55)
+    found = check(query.features, gallery.features, 12, distance)
+    assert (found.index[:, n_gallery:] == -1).all()
+    assert np.isposinf(found.distance[:, n_gallery:]).all()
+    check(gallery.features, gallery.features, 12, distance, range(n_gallery))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_all_tied(distance):
+    features = np.full((50, 5), 0.1, np.float32)
+    found = check(features[:3], features, 10, distance)
+    assert found.index.tolist() == [list(range(10))] * 3
+    within = check(features, features, 3, distance, range(50))
+    assert within.index[0].tolist() == [0, 1, 2]
+    assert within.index[1].tolist() == [1, 0, 2]
+    assert within.index[40].tolist() == [40, 0, 1]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_rows_one_ulp_apart(distance):
+    rng = np.random.default_rng(56)
+    base = rng.integers(2**23, 2**24 - 2, 12).astype(np.float32)
+    features = base + rng.integers(-1, 2, (80, 12)).astype(np.float32)
+    assert order_is_unambiguous(features, features, distance)
+    check(features[:20], features[20:], 7, distance)
+    check(features, features, 7, distance, range(80), chunk_rows=32)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("within", [False, True])
+def test_tiles_change_nothing(distance, within):
+    query, gallery = crowded_sets(30, 600, 24, seed=57)
+    among = bare(gallery.features)
+    asked = among if within else bare(query.features)
+    answers = {
+        chunk: nearest(asked, among, k=25, distance=distance, chunk_rows=chunk)
+        for chunk in (None, 1, 7, 37, 333, 10_000)
+        if not (within and chunk == 1)
+    }
+    assert len({found.index.tobytes() + found.distance.tobytes() for found in answers.values()}) == 1
+
+
+def test_distances_are_those_of_the_pair_alone():
+    """A pair has one distance, whatever stands beside it."""
+    query, gallery = scattered_sets(10, 200, 37, seed=58)
+    whole = nearest(bare(query.features), bare(gallery.features), k=5)
+    for row in (0, 7):
+        for column in range(5):
+            neighbour = whole.index[row, column]
+            alone = nearest(bare(query.features[[row]]), bare(gallery.features[[neighbour]]), k=1)
+            assert alone.distance[0, 0] == whole.distance[row, column]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_duplicates_are_at_distance_zero(distance):
+    rng = np.random.default_rng(59)
+    features = (rng.normal(size=(40, 77)) * 10.0 ** rng.integers(-6, 7, (40, 1))).astype(np.float32)
+    query = FeatureSet.from_arrays(features, np.arange(40))
+    found = nearest(query, bare(features), k=1, distance=distance)
+    assert np.array_equal(found.index[:, 0], np.arange(40))
+    assert not found.distance.any()
+    assert not np.signbit(found.distance).any()
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
+def test_lists_in_a_report_hold_junk_too_and_say_so(protocol, chunk):
+    query, gallery = crowded_sets(15, 120, 11, seed=60)
+    topk = evaluate_items(query, gallery, protocol, topk=20, chunk_rows=chunk).topk
+    index, nearness = reference_topk(query.features, gallery.features, 20, "cosine")
+    assert np.array_equal(topk.index, index)
+    np.testing.assert_allclose(topk.distance, nearness, rtol=CLOSE, atol=CLOSE)
+    relevant, junk = judge(query, gallery, protocol)
+    assert np.array_equal(topk.junk, np.take_along_axis(junk, index, axis=1))
+    assert np.array_equal(topk.relevant, np.take_along_axis(relevant, index, axis=1))
+
+
+def test_lists_in_a_report_longer_than_the_gallery():
+    gallery = ItemSet(np.eye(3, dtype=np.float32), np.array([1, -1, 2]), np.array([1, 1, 1]))
+    query = ItemSet(np.eye(3, dtype=np.float32)[:1], np.array([1]), np.array([0]))
+    topk = evaluate_items(query, gallery, topk=5).topk
+    assert topk.index.tolist() == [[0, 1, 2, -1, -1]]
+    assert np.isposinf(topk.distance[0, 3:]).all()
+    assert topk.junk.tolist() == [[False, True, False, False, False]]
+    assert topk.relevant.tolist() == [[True, False, False, False, False]]

@@ -1,0 +1,176 @@
+"""The oracle is right about the worked examples, about what scikit-learn knows, and about when it may be asked."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import ItemSet
+from sklearn.metrics import average_precision_score
+from strategies import problems_for, scattered_sets
+
+
+def test_rectangle_of_the_worked_example():
+    # hit, miss, miss, hit, hit; five relevant items in all
+    assert reference.average_precision([1, 4, 5], n=5) == pytest.approx(0.42, abs=1e-15)
+    assert reference.average_precision_at([1, 4, 5, 70, 80], 5) == pytest.approx(0.42, abs=1e-15)
+
+
+def test_trapezoid_of_the_worked_examples():
+    assert reference.average_precision_trapezoid([1, 4, 5], n=5) == pytest.approx(59 / 150, abs=1e-15)
+    assert reference.average_precision_trapezoid([2, 3, 4], n=5) == pytest.approx(37 / 120, abs=1e-15)
+
+
+def test_cmc_of_the_worked_example():
+    ranks = [[2, 3, 4], [1, 4, 5]]
+    curve = [reference.mean(reference.cmc_at(one, k) for one in ranks) for k in range(1, 6)]
+    assert curve == [0.5, 1, 1, 1, 1]
+
+
+def test_metrics_of_one_list():
+    ranks = [2, 3, 7]
+    assert reference.average_precision(ranks) == pytest.approx((1 / 2 + 2 / 3 + 3 / 7) / 3)
+    assert reference.inverse_negative_penalty(ranks) == pytest.approx(3 / 7)
+    assert reference.r_precision(ranks) == pytest.approx(2 / 3)
+    assert reference.reciprocal_rank(ranks) == 0.5
+    assert reference.precision_at(ranks, 5) == pytest.approx(2 / 5)
+    assert reference.recall_at(ranks, 5) == pytest.approx(2 / 3)
+    assert reference.precision_recall_points(ranks) == [(1 / 3, 1 / 2), (2 / 3, 2 / 3), (1.0, 3 / 7)]
+    curve = reference.interpolated_precision(ranks)
+    assert curve[:67] == [2 / 3] * 67  # recall 0.00 to 0.66, best at the second positive
+    assert curve[67:] == [3 / 7] * 34
+
+
+def test_a_perfect_ranking_scores_one():
+    for value in (
+        reference.average_precision,
+        reference.average_precision_trapezoid,
+        reference.inverse_negative_penalty,
+        reference.r_precision,
+        reference.reciprocal_rank,
+    ):
+        assert value([1, 2, 3]) == 1.0
+    assert reference.interpolated_precision([1, 2, 3]) == [1.0] * 101
+
+
+@given(st.sets(st.integers(1, 60), min_size=1, max_size=20).map(sorted))
+def test_average_precision_is_that_of_scikit_learn(ranks):
+    truth = np.zeros(60, dtype=int)
+    truth[np.array(ranks) - 1] = 1
+    score = -np.arange(60.0)
+    assert reference.average_precision(ranks) == pytest.approx(average_precision_score(truth, score), abs=1e-12)
+
+
+def test_mean_average_precision_is_that_of_scikit_learn_from_features():
+    query, gallery = scattered_sets(20, 120, 16, seed=5)
+    report = reference.reference_evaluate(query, gallery, "no_cameras", "sqeuclidean", metrics=["mAP"])
+    distances = reference.canonical_distances(query.features, gallery.features, "sqeuclidean")
+    scores = [
+        average_precision_score(gallery.pids == pid, -row) for pid, row in zip(query.pids, distances, strict=True)
+    ]
+    assert report.metrics["mAP"] == pytest.approx(np.mean(scores), abs=1e-12)
+
+
+def test_ties_are_ordered_by_gallery_row_and_bracketed():
+    # rows 0..4 at one distance, positives in rows 1 and 3; row 5 is nearer, row 6 is junk
+    distances = np.array([2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 0.0])
+    relevant = np.array([0, 1, 0, 1, 0, 0, 0], dtype=bool)
+    junk = np.array([0, 0, 0, 0, 0, 0, 1], dtype=bool)
+    ranking = reference.rank_one_query(distances, relevant, junk)
+    assert ranking.rows == [5, 0, 1, 2, 3, 4]
+    assert ranking.ranks == [3, 5]
+    assert ranking.optimistic == [2, 3]
+    assert ranking.pessimistic == [5, 6]
+
+
+@pytest.mark.parametrize("protocol", reference.PROTOCOLS)
+@given(data=st.data())
+def test_masks_and_ranks_are_consistent(protocol, data):
+    problem = data.draw(problems_for(protocol))
+    relevant, junk = reference.judge(problem.query, problem.gallery, protocol)
+    assert not (relevant & junk).any()
+    assert junk[:, problem.gallery.pids == -1].all()
+    distances = reference.canonical_distances(problem.query.features, problem.gallery.features, "cosine")
+    for row in range(len(problem.query)):
+        ranking = reference.rank_one_query(distances[row], relevant[row], junk[row])
+        assert len(ranking.ranks) == relevant[row].sum()
+        for best, rank, worst in zip(ranking.optimistic, ranking.ranks, ranking.pessimistic, strict=True):
+            assert 1 <= best <= rank <= worst <= len(ranking.rows) == (~junk[row]).sum()
+        reasons = reference.true_reasons(problem.query, problem.gallery, protocol, row)
+        assert reasons
+        assert (reasons == {""}) == relevant[row].any()
+
+
+def test_protocols_by_hand():
+    query = ItemSet(np.ones((2, 1)), np.array([7, -1]), np.array([0, 0]), np.array([0, 9]))
+    gallery = ItemSet(np.ones((5, 1)), np.array([7, 7, -1, 8, 7]), np.array([0, 1, 1, 0, 2]), np.array([0, 1, 2, 3, 4]))
+    expected = {
+        "market1501": ([0, 1, 0, 0, 1], [1, 0, 1, 0, 0]),
+        "no_cameras": ([1, 1, 0, 0, 1], [0, 0, 1, 0, 0]),
+        "same_set": ([0, 1, 0, 0, 1], [1, 0, 1, 0, 0]),
+    }
+    for protocol, (of_first, junk_of_first) in expected.items():
+        relevant, junk = reference.judge(query, gallery, protocol)
+        assert relevant.astype(int).tolist() == [of_first, [0] * 5], protocol
+        assert junk[0].astype(int).tolist() == junk_of_first, protocol
+        assert junk[1].astype(int).tolist() == [0, 0, 1, 0, 0], protocol
+
+
+def test_distances_by_hand():
+    x, y = [[3.0, 4.0]], [[3.0, 4.0], [4.0, 3.0], [0.0, 0.0], [-3.0, -4.0]]
+    assert reference.canonical_distances(x, y, "sqeuclidean").tolist() == [[0, 2, 25, 100]]
+    assert reference.canonical_distances(x, y, "euclidean").tolist() == [[0, math.sqrt(2), 5, 10]]
+    assert reference.canonical_distances(x, y, "cosine").tolist() == [[0, 1 - 24 / 25, 1, 2]]
+    assert reference.canonical_distances([[0.0, 0.0]], y, "cosine").tolist() == [[1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("distance", reference.DISTANCES)
+def test_equal_rows_have_equal_distances(distance):
+    rng = np.random.default_rng(1)
+    for dim in (1, 3, 17, 130):
+        features = rng.normal(size=(9, dim)).astype(np.float32)
+        rows = rng.integers(0, 9, 50)
+        distances = reference.canonical_distances(features, features[rows], distance)
+        assert np.array_equal(distances, reference.canonical_distances(features, features, distance)[:, rows])
+        assert not np.diag(reference.canonical_distances(features, features, distance)).any()
+
+
+def test_exact_sums_are_recognised():
+    rng = np.random.default_rng(2)
+    whole = rng.integers(-9, 10, (5, 40)).astype(np.float64)
+    assert reference.sums_are_exact(whole).all()
+    assert reference.sums_are_exact(whole * 2.0**-30).all()
+    assert reference.sums_are_exact(np.zeros((2, 3))).all()
+    assert reference.sums_are_exact(np.array([[1e300, 0.0]])).all()
+    assert not reference.sums_are_exact(np.array([[1.0, 2.0**-60]])).any()
+    assert not reference.sums_are_exact(rng.normal(size=(5, 40))).any()
+    # 2**52 + 2**52 + 1 needs 54 bits
+    assert not reference.sums_are_exact(np.array([[2.0**52, 2.0**52, 1.0]])).any()
+
+
+@pytest.mark.parametrize("distance", reference.DISTANCES)
+def test_the_oracle_knows_when_not_to_be_asked(distance):
+    rng = np.random.default_rng(3)
+    query, gallery = rng.normal(size=(4, 20)), rng.normal(size=(30, 20))
+    assert reference.order_is_unambiguous(query, gallery, distance)
+    assert reference.order_is_unambiguous(query, gallery[rng.integers(0, 30, 60)], distance)
+    # The same numbers in other columns: equal in exact arithmetic, in the last bit of a sum perhaps not.
+    shuffled = rng.permutation(20)
+    ambiguous = np.stack([gallery[0], gallery[0][shuffled]])
+    assert not reference.order_is_unambiguous(np.ones((1, 20)) / 3, ambiguous, distance)
+    whole = rng.integers(-3, 4, (1, 20)) + 10.0
+    assert reference.order_is_unambiguous(np.ones((1, 20)), np.stack([whole[0], whole[0][shuffled]]), distance)
+
+
+@pytest.mark.parametrize("distance", reference.DISTANCES)
+def test_nearest_by_hand(distance):
+    features = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    index, nearest = reference.reference_topk(features, features, 5, distance)
+    assert index.tolist() == [[0, 1, 3, 2, -1], [0, 1, 3, 2, -1], [2, 0, 1, 3, -1], [0, 1, 3, 2, -1]]
+    assert np.isinf(nearest[:, 4]).all()
+    index, _ = reference.reference_topk(features, features, 3, distance, own_rows=range(4))
+    assert index.tolist() == [[0, 1, 3], [1, 0, 3], [2, 0, 1], [3, 0, 1]]
