@@ -27,6 +27,7 @@ Products that fall below the range of normal numbers are covered by an absolute 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -57,7 +58,7 @@ def _gamma(roundings: int, roundoff: float) -> float:
     return roundings * roundoff / (1.0 - roundings * roundoff)
 
 
-class Screen:
+class Screen(ABC):
     """Screening of a block of queries against a block of gallery rows.
 
     Parameters
@@ -93,9 +94,9 @@ class Screen:
         self._gallery = gallery
         self._gallery_norm = gallery_norm
 
+    @abstractmethod
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return them and the bias."""
-        raise NotImplementedError
 
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Lower and upper edges of the bands of some distances, rounded outward to the type of the tiles.

@@ -26,7 +26,7 @@ def command(output: Path | None, cluster_file: Path | None, workers: int | None)
 
     \b
     Example:
-      reid-dist demo --output /tmp/demo
+      reid-dist demo --output demo
     """
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.line import deliver, evaluate_job

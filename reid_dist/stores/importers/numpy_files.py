@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.raw import RawRows, fortran_strides
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source
-from reid_dist.stores.importers.zip_members import drain, locate
+from reid_dist.stores.importers.zip_members import MemberRows
 
 __all__ = ["NPY", "NPZ"]
 
@@ -65,37 +65,6 @@ def _open_npy(path: Path) -> Source:
     n_bytes = path.stat().st_size - header.n_bytes
     array = RawRows(path, header.n_bytes, n_bytes, header.shape, header.dtype, header.strides)
     return Source(str(path), {"features": array})
-
-
-class StoredMember(RawRows):
-    """An uncompressed array of an ``.npz``; its CRC-32 is compared on first use."""
-
-    def __init__(self, path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
-        part = locate(path, member)
-        super().__init__(
-            path,
-            part.offset + header.n_bytes,
-            part.n_bytes - header.n_bytes,
-            header.shape,
-            header.dtype,
-            header.strides,
-        )
-        self._member = member.filename
-        self._checked = False
-
-    def _check(self) -> None:
-        if not self._checked:
-            drain(self._path, self._member)
-            self._checked = True
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        self._check()
-        return super()._read(start, stop)
-
-    def whole(self) -> NDArray[Any]:
-        """Return a memory map."""
-        self._check()
-        return super().whole()
 
 
 class DeflatedMember(RowArray):
@@ -167,7 +136,7 @@ def _open_npz(path: Path) -> Source:
             elif not header.shape:
                 refused[name] = "a single value"
             elif member.compress_type == zipfile.ZIP_STORED:
-                arrays[name] = StoredMember(path, member, header)
+                arrays[name] = MemberRows(path, member, header.n_bytes, header.shape, header.dtype, header.strides)
             else:
                 arrays[name] = DeflatedMember(path, member, header)
     return Source(str(path), arrays, refused)

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.raw import BFloat16Rows, RawRows
+from reid_dist.stores.importers.raw import BFloat16Rows
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
-from reid_dist.stores.importers.zip_members import drain, locate
+from reid_dist.stores.importers.zip_members import MemberRows
 
 __all__ = ["TORCH"]
 
@@ -122,33 +121,11 @@ class TensorUnpickler(pickle.Unpickler):
         return Storage(storage_type.code, key)
 
 
-class TorchRows(RawRows):
-    """A tensor in an archive; the CRC-32 of its storage is compared on first use."""
-
-    def __init__(self, path: Path, member: zipfile.ZipInfo, tensor: Tensor, dtype: np.dtype[Any]) -> None:
-        if member.compress_type != zipfile.ZIP_STORED:
-            raise StoreError(f"{path}: storage {member.filename} is compressed, which torch never does")
-        part = locate(path, member)
-        skipped = tensor.offset * dtype.itemsize
-        super().__init__(
-            path, part.offset + skipped, part.n_bytes - skipped, tensor.shape, dtype, strides=tensor.strides
-        )
-        self._member = member.filename
-        self._checked = False
-
-    def _check(self) -> None:
-        if not self._checked:
-            drain(self._path, self._member)
-            self._checked = True
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        self._check()
-        return super()._read(start, stop)
-
-    def whole(self) -> NDArray[Any]:
-        """Return a memory map."""
-        self._check()
-        return super().whole()
+def _tensor_rows(path: Path, storage: zipfile.ZipInfo, tensor: Tensor, dtype: np.dtype[Any]) -> MemberRows:
+    """Rows of a tensor within its storage."""
+    if storage.compress_type != zipfile.ZIP_STORED:
+        raise StoreError(f"{path}: storage {storage.filename} is compressed, which torch never does")
+    return MemberRows(path, storage, tensor.offset * dtype.itemsize, tensor.shape, dtype, tensor.strides)
 
 
 def _named(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -194,8 +171,8 @@ def _rows_of(path: Path, value: Any, members: dict[str, zipfile.ZipInfo], root: 
         if not value.shape:
             return "a single value"
         if value.storage.code == _BFLOAT16:
-            return BFloat16Rows(TorchRows(path, storage, value, np.dtype(order + "u2")))
-        return TorchRows(path, storage, value, np.dtype(order + value.storage.code))
+            return BFloat16Rows(_tensor_rows(path, storage, value, np.dtype(order + "u2")))
+        return _tensor_rows(path, storage, value, np.dtype(order + value.storage.code))
     if isinstance(value, list | tuple):
         kinds = {type(item) for item in value}
         if kinds and (kinds <= {int, float} or kinds == {str}):

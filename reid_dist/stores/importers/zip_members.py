@@ -5,11 +5,15 @@ from __future__ import annotations
 import struct
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.errors import StoreError
+from reid_dist.stores.importers.raw import RawRows
 
-__all__ = ["Part", "drain", "locate"]
+__all__ = ["MemberRows", "Part", "drain", "locate"]
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _CHECKED_BYTES = 1 << 20
@@ -66,3 +70,47 @@ def drain(path: Path, name: str) -> None:
                 pass
     except (zipfile.BadZipFile, EOFError) as error:
         raise StoreError(f"{path} is damaged: member {name}: {error}") from error
+
+
+class MemberRows(RawRows):
+    """An array in an uncompressed member of an archive; the member's CRC-32 is compared on first use.
+
+    Parameters
+    ----------
+    path
+        The archive.
+    member
+        The member.
+    skipped
+        Bytes of it that lie before the array.
+    shape, dtype, strides
+        As in `RawRows`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        member: zipfile.ZipInfo,
+        skipped: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        part = locate(path, member)
+        super().__init__(path, part.offset + skipped, part.n_bytes - skipped, shape, dtype, strides)
+        self._member = member.filename
+        self._checked = False
+
+    def _check(self) -> None:
+        if not self._checked:
+            drain(self._path, self._member)
+            self._checked = True
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        self._check()
+        return super()._read(start, stop)
+
+    def whole(self) -> NDArray[Any]:
+        """Return a memory map."""
+        self._check()
+        return super().whole()
