@@ -13,7 +13,7 @@ from reid_dist.errors import InputError
 from reid_dist.graph import Job, gallery_index, set_labels
 from reid_dist.metrics import METRICS, Metric, cmc_curve, exact_mean, first_rank, last_rank, mean_precision_recall
 from reid_dist.model import Neighbours, RankedQueries, RowRange
-from reid_dist.protocols import REASONS, flag_listed, judge
+from reid_dist.protocols import JUNK_PID, REASONS, flag_listed, judge
 from reid_dist.reports import Report, TopK
 from reid_dist.stores import FeatureSet
 
@@ -79,7 +79,8 @@ def make_report(
             "n_valid": int(valid.sum()),
             "n_gallery": gallery.n_rows,
             "n_junk": int(ranked.n_junk.sum()),
-            "n_junk_rows": gallery_index(job).n_junk_row,
+            # Counted here: the sorted index of the gallery is the workers' and need not be made once more.
+            "n_junk_rows": int((gallery.pids == JUNK_PID).sum()),
             "n_relevant": int(ranked.n_relevant.sum()),
             "n_invalid_by_reason": invalid,
         },

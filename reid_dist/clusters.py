@@ -7,10 +7,8 @@ from the kinds listed here.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 from collections.abc import Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from reid_dist.environment import usable_cores
 from reid_dist.errors import ClusterError, InputError, StoreNotFoundError
 from reid_dist.validation import explain
+from reid_dist.workers import prepare_local_workers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,12 +46,9 @@ _SETTINGS: dict[str, Any] = {
     # Tasks reuse their own memory and keep nothing: writing results to disk would only hide a plan that is wrong.
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
-    # Local workers are forked from a server that has imported everything already; see `prepare_local_workers`.
+    # Local workers are forked from a server that has imported everything already; see `reid_dist.workers`.
     "distributed.worker.multiprocessing-method": "forkserver",
 }
-
-_PRELOADED = ["distributed", "distributed.nanny", "distributed.worker", "reid_dist.preload"]
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class _Described(BaseModel):
@@ -117,25 +113,6 @@ def read_cluster(path: str | os.PathLike[str]) -> Threads | LocalCluster | Exist
     except ValidationError as error:
         known = [name for kind in (Threads, LocalCluster, ExistingCluster) for name in kind.model_fields]
         raise InputError(explain(f"cluster file {os.fspath(path)}", error, known)) from None
-
-
-def prepare_local_workers() -> None:
-    """Start the process that local workers will be forked from, and do not wait for it.
-
-    It imports Dask, Zarr and Numba, which takes about a second, while this process does the same on another core; each
-    worker then starts in milliseconds and shares those pages.  It has no threads, so forking it is safe, and it ends
-    with this process.  A second call does nothing.
-    """
-    before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    # BLAS reads these when it is loaded; a pool of its own in the server would be a thread.
-    os.environ.update({name: value for name, value in _ONE_THREAD.items() if before[name] is None})
-    try:
-        multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
-        forkserver.ensure_running()
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
 
 
 @contextlib.contextmanager

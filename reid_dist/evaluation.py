@@ -116,13 +116,12 @@ def evaluate(
         If a cluster lost the job.
     """
     started = time.perf_counter()
-    rules = PROTOCOLS.get(protocol) if isinstance(protocol, str) else protocol
+    rules = protocol if isinstance(protocol, Protocol) else PROTOCOLS.get(protocol)
     measure = DISTANCES.get(distance)
     asked = _parse_metrics(metrics, rules)
-    if max_rank < 1:
-        raise InputError(f"max_rank must be at least 1, found {max_rank}")
-    if topk is not None and topk < 1:
-        raise InputError(f"topk must be at least 1, found {topk}")
+    _check_count("max_rank", max_rank)
+    if topk is not None:
+        _check_count("topk", topk)
     _check_sets(query, gallery, measure)
     rows_are_items = _check_labels(query, gallery, rules)
     watch = _Stopwatch(progress)
@@ -182,8 +181,7 @@ def nearest(
         As in `evaluate`.
     """
     measure = DISTANCES.get(distance)
-    if k < 1:
-        raise InputError(f"k must be at least 1, found {k}")
+    _check_count("k", k)
     _check_sets(query, gallery, measure)
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
     with _visible_to(client, workspace, query, gallery) as (near, far):
@@ -218,6 +216,12 @@ def _parse_metrics(names: Sequence[str] | None, protocol: Protocol) -> list[Metr
         raise InputError(f"metrics must be a list of names, found the text {names!r}; write [{names!r}]")
     wanted = default_metrics(protocol.cmc_family, protocol.ap_family) if names is None else names
     return list({metric.name: metric for metric in map(parse_metric, wanted)}.values())
+
+
+def _check_count(name: str, value: object) -> None:
+    """Refuse what is not a positive whole number."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
 
 
 def _check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> None:

@@ -132,8 +132,10 @@ class GalleryIndex:
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
         self.n_gallery = len(labels.pids)
-        self._by_pid = np.argsort(labels.pids, kind="stable")
-        self._sorted_pids = labels.pids[self._by_pid]
+        order = np.argsort(labels.pids, kind="stable")
+        self._sorted_pids = labels.pids[order]
+        # Half the memory, where row numbers allow it: this stays in every process as long as the job runs.
+        self._by_pid = order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
         self.junk_row = labels.pids == JUNK_PID
         self.n_junk_row = int(self.junk_row.sum())
 
@@ -164,13 +166,13 @@ class GalleryIndex:
         return order, self.labels.item_ids[order]
 
 
-def _ranges(start: Int64, stop: Int64, order: Int64) -> tuple[Int64, Int64]:
+def _ranges(start: Int64, stop: Int64, order: NDArray[np.signedinteger]) -> tuple[Int64, Int64]:
     """Pairs of each query with the entries ``order[start:stop]``."""
     sizes = stop - start
     query = np.repeat(np.arange(len(sizes)), sizes)
     ends = np.cumsum(sizes)
     place = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes) + np.repeat(start, sizes)
-    return query, order[place]
+    return query, order[place].astype(np.int64, copy=False)
 
 
 def _indptr(query: Int64, n_query: int) -> Int64:

@@ -81,10 +81,9 @@ class Registry(Generic[T]):
         UnknownNameError
             If nothing has that name; the message holds the nearest known one.
         """
-        try:
-            return self._entries[name]
-        except KeyError:
-            raise UnknownNameError(did_you_mean(self.kind, name, self._entries)) from None
+        if not isinstance(name, str) or name not in self._entries:
+            raise UnknownNameError(did_you_mean(self.kind, str(name), self._entries))
+        return self._entries[name]
 
     def names(self) -> list[str]:
         """Return the names in the order of definition."""

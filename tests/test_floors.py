@@ -26,6 +26,7 @@ FLOORS = {
     "protocols": 2,
     "synthetic": 2,
     "validation": 2,
+    "workers": 2,
     "clusters": 3,
     "jobs": 3,
     "reductions": 3,

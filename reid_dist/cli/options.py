@@ -51,12 +51,15 @@ def output_options(function: F) -> F:
 
 def choose_cluster(cluster_file: Path | None, workers: int | None) -> Threads | LocalCluster | ExistingCluster:
     """Turn the two options into a cluster."""
-    from reid_dist.clusters import LocalCluster, prepare_local_workers, read_cluster
+    from reid_dist.workers import prepare_local_workers
 
-    if cluster_file is not None and workers is not None:
-        raise click.UsageError("--workers belongs to the local cluster; with --cluster, set it in the file")
-    cluster = LocalCluster(kind="local", workers=workers) if cluster_file is None else read_cluster(cluster_file)
-    if isinstance(cluster, LocalCluster):
+    if cluster_file is None:
         # Before everything that takes time, so that the workers' imports run beside this process's own.
         prepare_local_workers()
-    return cluster
+    from reid_dist.clusters import LocalCluster, read_cluster
+
+    if cluster_file is None:
+        return LocalCluster(kind="local", workers=workers)
+    if workers is not None:
+        raise click.UsageError("--workers belongs to the local cluster; with --cluster, set it in the file")
+    return read_cluster(cluster_file)

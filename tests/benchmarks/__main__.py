@@ -20,7 +20,6 @@ from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_p
 
 PER_IDENTITY = 20
 GOOD, BAD = 1.3, 3.0
-_LABELS = ("pids", "camids")
 
 
 def shape(n_query: int, n_gallery: int, dim: int, noise: float) -> SyntheticShape:
@@ -65,6 +64,9 @@ def _stores(folder: Path, n_query: int, n_gallery: int) -> tuple[list[str], np.n
         str(folder / "query.zarr"),
         str(folder / "gallery.zarr"),
     ]
+    sides = (("q", query), ("g", gallery))
+    labels = {f"{side}_{name}": getattr(each, name) for side, each in sides for name in ("pids", "camids")}
+    np.savez(folder / "labels.npz", **labels)
     return words, query.features, gallery.features
 
 
@@ -73,25 +75,23 @@ def store(scale: float, repeats: int, peer: str | None) -> None:
     for n_query in (4000, 1000):
         with tempfile.TemporaryDirectory() as folder:
             words, query, gallery = _stores(Path(folder), max(1, int(n_query * scale)), max(1, int(500_000 * scale)))
-            peaks = [0, 0]
-
-            def ours(words=words, peaks=peaks) -> float:
-                used = run_process(words)
-                peaks[:] = map(max, peaks, (used.peak_bytes, used.peak_rss_bytes))
-                return used.seconds
-
-            actions = [ours, lambda query=query, gallery=gallery: bare_product(query, gallery)]
+            actions = [
+                lambda words=words: run_process(words, watched=False).seconds,
+                lambda query=query, gallery=gallery: bare_product(query, gallery),
+            ]
             if peer is not None and n_query == 1000:
                 # The peer gets query.npy, gallery.npy and labels.npz in this folder; its whole process is timed, too.
                 np.save(Path(folder) / "query.npy", query)
                 np.save(Path(folder) / "gallery.npy", gallery)
-                actions.append(lambda folder=folder: run_process([*shlex.split(peer), folder]).seconds)
+                actions.append(lambda folder=folder: run_process([*shlex.split(peer), folder], watched=False).seconds)
             taken = interleave(repeats, *actions)
             name = f"{len(query)} x {len(gallery)} x 512 from Zarr, whole process"
             print(ratio_line(f"{name} against the product", taken[0], taken[1]))
             if len(taken) > 2:
                 print(ratio_line(f"{name} against the peer", taken[0], taken[2]))
-            print(f"  peak memory, all processes: {peaks[0] / 1e9:.2f} GB ({peaks[1] / 1e9:.2f} GB as a sum of RSS)")
+            used = run_process(words, watched=True)
+            shared, resident = used.peak_bytes / 1e9, used.peak_rss_bytes / 1e9
+            print(f"  peak memory, all processes: {shared:.2f} GB ({resident:.2f} GB as a sum of RSS)")
 
 
 def scaling(scale: float, repeats: int) -> None:
@@ -100,8 +100,8 @@ def scaling(scale: float, repeats: int) -> None:
     for n_gallery in (250_000, 500_000):
         with tempfile.TemporaryDirectory() as folder:
             words, query, gallery = _stores(Path(folder), max(1, int(4000 * scale)), max(1, int(n_gallery * scale)))
-            used = [run_process(words) for _ in range(repeats + 1)][1:]
-        seconds, peak = min(each.seconds for each in used), max(each.peak_bytes for each in used)
+            peak = run_process(words, watched=True).peak_bytes
+            seconds = min(run_process(words, watched=False).seconds for _ in range(repeats))
         results.append((seconds, peak))
         print(f"{len(query)} x {len(gallery)} x 512 from Zarr: {seconds:.2f} s, {peak / 1e9:.3f} GB")
     (first, small), (second, large) = results

@@ -48,8 +48,18 @@ def _memory(process: psutil.Process) -> tuple[int, int]:
     return shared, resident
 
 
-def run_process(words: Sequence[str], cwd: Path | None = None) -> Usage:
-    """Run a command to its end and watch it; its output is dropped.
+def run_process(words: Sequence[str], *, watched: bool, cwd: Path | None = None) -> Usage:
+    """Run a command to its end; its output is dropped.
+
+    Parameters
+    ----------
+    words
+        The command.
+    watched
+        Whether its memory is measured, ten times a second.  That takes several per cent of a core, so a run that is
+        timed is not watched, and its peaks are 0.
+    cwd
+        Where it runs.
 
     Raises
     ------
@@ -70,11 +80,13 @@ def run_process(words: Sequence[str], cwd: Path | None = None) -> Usage:
                     return
 
         watcher = threading.Thread(target=watch)
-        watcher.start()
+        if watched:
+            watcher.start()
         said = running.communicate()[1]
         seconds = time.perf_counter() - begin
         done.set()
-        watcher.join()
+        if watched:
+            watcher.join()
     if running.returncode:
         raise RuntimeError(f"{' '.join(words)} ended with {running.returncode}: {said[-500:]}")
     return Usage(seconds, *peaks)
@@ -108,6 +120,6 @@ def ratio_line(name: str, ours: list[float], theirs: list[float]) -> str:
     """Median and range of the ratios, run by run."""
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     return (
-        f"{name}: {statistics.median(ours):.2f} s against {statistics.median(theirs):.2f} s, ratio "
-        f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} runs)"
+        f"{name}: {statistics.median(ours):.3g} s against {statistics.median(theirs):.3g} s, ratio "
+        f"{statistics.median(ratios):.3g} ({min(ratios):.3g} to {max(ratios):.3g}, {len(ratios)} runs)"
     )
