@@ -11,17 +11,44 @@ from typing import TYPE_CHECKING, Any
 from reid_dist._version import __version__
 
 if TYPE_CHECKING:
-    from reid_dist.evaluation import evaluate, nearest
+    from reid_dist.comparison import compare
+    from reid_dist.evaluation import evaluate, evaluate_distances, nearest
+    from reid_dist.listed_evaluation import evaluate_lists
+    from reid_dist.pooling import pool
+    from reid_dist.protocols import compose_protocol
     from reid_dist.reports import Report
-    from reid_dist.stores import FeatureSet
+    from reid_dist.splits import evaluate_splits
+    from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows
 
-__all__ = ["FeatureSet", "Report", "__version__", "evaluate", "nearest"]
+__all__ = [
+    "DistanceBlock",
+    "FeatureSet",
+    "LabelledRows",
+    "Report",
+    "__version__",
+    "compare",
+    "compose_protocol",
+    "evaluate",
+    "evaluate_distances",
+    "evaluate_lists",
+    "evaluate_splits",
+    "nearest",
+    "pool",
+]
 
 _HOMES = {
+    "DistanceBlock": "reid_dist.stores",
     "FeatureSet": "reid_dist.stores",
+    "LabelledRows": "reid_dist.stores",
     "Report": "reid_dist.reports",
+    "compare": "reid_dist.comparison",
+    "compose_protocol": "reid_dist.protocols",
     "evaluate": "reid_dist.evaluation",
+    "evaluate_distances": "reid_dist.evaluation",
+    "evaluate_lists": "reid_dist.listed_evaluation",
+    "evaluate_splits": "reid_dist.splits",
     "nearest": "reid_dist.evaluation",
+    "pool": "reid_dist.pooling",
 }
 
 

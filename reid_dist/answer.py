@@ -1,67 +1,123 @@
-"""From ranks to the report: metrics, curves, counts, and words for what could not be evaluated."""
+"""From ranks to the report: metrics, curves, counts, tables, and words for what could not be evaluated."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.breakdowns import Breakdowns, make_breakdowns
+from reid_dist.confidence import bootstrap_intervals
+from reid_dist.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
-from reid_dist.graph import Job, gallery_index, set_labels
-from reid_dist.metrics import METRICS, Metric, cmc_curve, exact_mean, first_rank, last_rank, mean_precision_recall
+from reid_dist.ground_truth import GroundTruth
+from reid_dist.judging import flag_listed, judge, judge_listed
+from reid_dist.metrics import METRICS, RANKS, SINGLE_SHOT, Metric, exact_mean, first_rank, last_rank
 from reid_dist.model import Neighbours, RankedQueries, RowRange
-from reid_dist.protocols import JUNK_PID, REASONS, flag_listed, judge
+from reid_dist.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
-from reid_dist.stores import FeatureSet
+from reid_dist.stores import LabelledSet
+from reid_dist.tasks import BlockAnswer, Job, gallery_index, set_labels
+from reid_dist.verification import Verification
 
-__all__ = ["make_report"]
+__all__ = ["Asked", "make_report"]
 
 _ALWAYS = {"AP": "mAP", "AP_trapezoid": "mAP_trapezoid", "INP": "mINP"}
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a report shall hold.
+
+    Attributes
+    ----------
+    metrics
+        The metrics, in order.
+    max_rank
+        Length of the curves over ranks.
+    ties
+        Whether optimistic and pessimistic values are wanted.
+    breakdowns
+        Tables.
+    confidence
+        Level of the intervals, None for none.
+    seed
+        Of whatever is drawn.
+    """
+
+    metrics: list[Metric]
+    max_rank: int
+    ties: bool = False
+    breakdowns: Breakdowns | None = None
+    confidence: float | None = 0.95
+    seed: int = 0
+
+    @property
+    def rank_metrics(self) -> list[Metric]:
+        """Those that are functions of the ranks."""
+        return [metric for metric in self.metrics if metric.family.needs == RANKS]
+
+
 def make_report(
-    query: FeatureSet,
-    gallery: FeatureSet,
+    inputs: tuple[LabelledSet, LabelledSet],
     job: Job,
-    ranked: RankedQueries,
-    neighbours: Neighbours | None,
-    asked: list[Metric],
-    max_rank: int,
+    answer: BlockAnswer,
+    asked: Asked,
+    *,
+    truth: GroundTruth | None = None,
+    verification: Verification | None = None,
+    single_shot: dict[str, Any] | None = None,
 ) -> Report:
-    """Turn ranks into a report.
+    """Turn what was computed into a report.
 
     Parameters
     ----------
-    query, gallery
-        The sets as they were given.
+    inputs
+        The two sides as they were given.
     job
         What was computed.
-    ranked, neighbours
-        What came out; neighbours for reports with top-k lists.
+    answer
+        What came out.
     asked
-        The metrics.
-    max_rank
-        Length of the CMC curve.
+        What the report shall hold.
+    truth
+        Lists that queries were judged by.
+    verification
+        Verification and open-set metrics.
+    single_shot
+        How the single-shot CMC was computed, in words.
 
     Raises
     ------
     InputError
         If no query is valid; says why.
     """
-    protocol = job.protocol
-    if protocol is None:
-        raise AssertionError("an evaluation has a protocol")
+    query, gallery = inputs
+    protocol, ranked = job.protocol, answer.ranked
+    if protocol is None or ranked is None:
+        raise AssertionError("an evaluation has a protocol and ranks")
     valid = ranked.n_relevant > 0
     reasons = np.array(REASONS)[ranked.reason]
     invalid = dict(Counter(reasons[~valid].tolist()).most_common())
     if not valid.any():
-        raise InputError(_all_invalid(query, gallery, invalid))
-    values = {metric.name: metric.values(ranked) for metric in asked}
+        raise InputError(_all_invalid(query, gallery, protocol, invalid))
+    zero = protocol.zero_for_invalid
+
+    values = {metric.name: _values(metric, ranked, answer) for metric in asked.metrics if _has_rows(metric)}
+    singles = {} if verification is None else verification.metrics
+    metrics = {
+        metric.name: exact_mean(values[metric.name], zero_for_invalid=zero)
+        if metric.name in values
+        else singles[metric.name]
+        for metric in asked.metrics
+    }
     per_query: dict[str, NDArray[Any]] = {
-        **{name: Metric(METRICS.get(metric)).values(ranked) for name, metric in _ALWAYS.items()},
+        **{name: METRICS_ALWAYS[name].values(ranked) for name in _ALWAYS},
         "first_rank": np.where(valid, first_rank(ranked), np.nan),
         "last_rank": np.where(valid, last_rank(ranked), np.nan),
         "n_relevant": ranked.n_relevant,
@@ -69,48 +125,134 @@ def make_report(
         "reason": reasons,
         "pid": query.pids,
         **({} if query.camids is None else {"camid": query.camids}),
-        **{metric.per_query_name: values[metric.name] for metric in asked},
+        **{metric.per_query_name: values[metric.name] for metric in asked.metrics if metric.name in values},
     }
+    confidence = None
+    if asked.confidence is not None and values:
+        confidence = bootstrap_intervals(
+            values, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
+        ).describe()
     return Report(
-        metrics={name: exact_mean(value) for name, value in values.items()},
-        curves={protocol.cmc_family: cmc_curve(ranked, max_rank), "precision_recall": mean_precision_recall(ranked)},
+        metrics=metrics,
+        curves={
+            **_curves(protocol, ranked, answer, asked.max_rank),
+            **({} if verification is None else verification.curves),
+        },
         counts={
             "n_query": query.n_rows,
             "n_valid": int(valid.sum()),
             "n_gallery": gallery.n_rows,
             "n_junk": int(ranked.n_junk.sum()),
-            # Counted here: the sorted index of the gallery is the workers' and need not be made once more.
-            "n_junk_rows": int((gallery.pids == JUNK_PID).sum()),
+            "n_junk_rows": _junk_rows(gallery, protocol),
             "n_relevant": int(ranked.n_relevant.sum()),
             "n_invalid_by_reason": invalid,
         },
         per_query=per_query,
-        protocol=protocol.describe(),
+        protocol={
+            **protocol.describe(),
+            **({} if truth is None else {"ground_truth": truth.describe()}),
+            **({} if single_shot is None else {"single_shot": single_shot}),
+        },
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        ties={
-            "rule": "distance, then gallery row",
-            "n_tied_positives": int((ranked.tied > 0).sum()),
-        },
+        ties=_ties(ranked, asked, zero),
         environment=describe_environment(),
-        topk=_topk(job, neighbours),
-        definitions={metric.name: metric.family.summary for metric in asked},
+        topk=_topk(job, answer.neighbours, truth),
+        definitions={metric.name: metric.family.summary for metric in asked.metrics},
+        confidence=confidence,
+        breakdowns={}
+        if asked.breakdowns is None
+        else make_breakdowns(asked.breakdowns, query, values, answer.in_parts, job, zero_for_invalid=zero),
+        verification=None if verification is None else verification.describe(),
         notes=[*query.notes, *(note for note in gallery.notes if note not in query.notes)],
     )
 
 
-def _topk(job: Job, neighbours: Neighbours | None) -> TopK | None:
+METRICS_ALWAYS = {name: Metric(METRICS.get(metric)) for name, metric in _ALWAYS.items()}
+
+
+def _has_rows(metric: Metric) -> bool:
+    return metric.family.needs in (RANKS, SINGLE_SHOT)
+
+
+def _values(metric: Metric, ranked: RankedQueries, answer: BlockAnswer) -> NDArray[np.float64]:
+    """Values of every query."""
+    if metric.family.needs == RANKS:
+        return metric.values(ranked)
+    if answer.single_shot is None:
+        raise AssertionError("asked for, hence computed")
+    held = min(metric.parameter, answer.single_shot.shape[1]) - 1
+    return answer.single_shot[:, held]
+
+
+def _curves(
+    protocol: Protocol, ranked: RankedQueries, answer: BlockAnswer, max_rank: int
+) -> dict[str, NDArray[np.float64]]:
+    """The protocol's CMC first, then precision and recall at every rank, and precision at every recall."""
+    zero = protocol.zero_for_invalid
+    curves = rank_curves(ranked, max_rank, zero_for_invalid=zero)
+    makers: dict[str, Callable[[], NDArray[np.float64]]] = {
+        "CMC": lambda: cmc_curve(ranked, max_rank, zero_for_invalid=zero),
+        "CMC_allshots": lambda: curves["CMC_allshots"],
+        "CMC_single_shot": lambda: _single_shot_curve(answer, max_rank, zero),
+    }
+    return {
+        protocol.cmc_family: makers[protocol.cmc_family](),
+        "precision_recall": mean_precision_recall(ranked, zero_for_invalid=zero),
+        "P": curves["P"],
+        "R": curves["R"],
+    }
+
+
+def _single_shot_curve(answer: BlockAnswer, max_rank: int, zero: bool) -> NDArray[np.float64]:
+    if answer.single_shot is None:
+        raise AssertionError("a single-shot protocol computes it")
+    columns = answer.single_shot[:, :max_rank].T
+    return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
+
+
+def _ties(ranked: RankedQueries, asked: Asked, zero: bool) -> dict[str, Any]:
+    """The rule, how many positives it settles, and on request what the other two rules would give."""
+    ties: dict[str, Any] = {
+        "rule": "distance, then gallery row",
+        "n_tied_positives": int((ranked.tied > 0).sum()),
+    }
+    if asked.ties:
+        for rule, ranks in (("optimistic", ranked.optimistic()), ("pessimistic", ranked.pessimistic())):
+            ties[rule] = {
+                metric.name: exact_mean(metric.values(ranks), zero_for_invalid=zero) for metric in asked.rank_metrics
+            }
+    return ties
+
+
+def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
+    """Count rows that are junk for every query; here, for the sorted index of the gallery is the workers'."""
+    junk = np.zeros(gallery.n_rows, bool)
+    if protocol.junk_pid is not None:
+        junk |= gallery.pids == protocol.junk_pid
+    if protocol.gallery_cameras is not None and gallery.camids is not None:
+        junk |= ~np.isin(gallery.camids, protocol.gallery_cameras)
+    return int(junk.sum())
+
+
+def _topk(job: Job, neighbours: Neighbours | None, truth: GroundTruth | None) -> TopK | None:
     if neighbours is None or job.protocol is None:
         return None
     index = gallery_index(job)
-    labels = set_labels(job, job.query).take(RowRange(0, job.query.n_rows))
-    relevant, junk = flag_listed(judge(job.protocol, labels, index), index, neighbours.index)
+    if truth is not None:
+        judgement = judge_listed(job.protocol, truth, job.gallery.n_rows)
+    else:
+        judgement = judge(job.protocol, set_labels(job, job.query).take(RowRange(0, job.query.n_rows)), index)
+    relevant, junk = flag_listed(judgement, index, neighbours.index)
     return TopK(index=neighbours.index, distance=neighbours.distance, junk=junk, relevant=relevant)
 
 
-def _all_invalid(query: FeatureSet, gallery: FeatureSet, invalid: dict[str, int]) -> str:
+def _all_invalid(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, invalid: dict[str, int]) -> str:
     """Say why no query can be evaluated, and what to look at."""
     counted = ", ".join(f"{count} {reason}" for reason, count in invalid.items())
+    if protocol.is_listed:
+        lists = " or ".join(protocol.relevant_lists)
+        return f"no query has a relevant gallery item ({counted}): every list of {lists} in the ground truth is empty"
     shared = len(np.intersect1d(query.pids, gallery.pids))
     pids = (
         f"query pids span {query.pids.min()}..{query.pids.max()} ({len(np.unique(query.pids))} identities), gallery "

@@ -36,13 +36,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, SQEUCLIDEAN
+from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
 from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_centre
+from reid_dist.model import RowRange
 from reid_dist.registry import Registry
 
-__all__ = ["DISTANCES", "CentredScreen", "Distance", "Screen", "UnitScreen"]
+__all__ = ["DISTANCES", "GIVEN_DISTANCE", "CentredScreen", "Distance", "GivenScreen", "Screen", "UnitScreen"]
 
-Rows = NDArray[np.float32]
+Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
 Float64 = NDArray[np.float64]
 
@@ -97,6 +98,10 @@ class Screen(ABC):
     @abstractmethod
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return them and the bias."""
+
+    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+        """Write the screening values, bias not yet taken off, of some queries against a prepared tile to `out`."""
+        np.dot(self.query[queries.start : queries.stop], matrix.T, out=out)
 
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Lower and upper edges of the bands of some distances, rounded outward to the type of the tiles.
@@ -194,6 +199,37 @@ class CentredScreen(Screen):
         return out, self._half[start:stop].astype(self.dtype)
 
 
+class GivenScreen(Screen):
+    """Distances that were computed elsewhere: a screening value is minus the distance, exactly.
+
+    Query "rows" hold distances to a range of gallery rows; a gallery "row" holds its place in that range.
+    """
+
+    slope = 1.0
+
+    def __init__(
+        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float64
+    ) -> None:
+        super().__init__(query, gallery, query_norm, gallery_norm, np.float64)
+        self.query = query
+        self.centre = np.zeros(len(query))
+        self.epsilon = np.zeros(len(query))
+
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Copy the places of the rows; there is no bias."""
+        out[:] = self._gallery[start:stop]
+        return out, np.zeros(stop - start, self.dtype)
+
+    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+        """Look the distances up."""
+        np.negative(self.query[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)
+
+    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
+        """Both edges are the value itself."""
+        value = np.negative(distance).astype(self.dtype)
+        return value, value
+
+
 @dataclass(frozen=True)
 class Distance:
     """A distance between feature rows.
@@ -261,4 +297,14 @@ SQEUCLIDEAN_DISTANCE = DISTANCES.register(
         kind=SQEUCLIDEAN,
         screen=CentredScreen,
     )
+)
+
+# Not registered: it is what a distance block brings along, and nothing that features could be compared by.
+GIVEN_DISTANCE = Distance(
+    name="given",
+    summary="distances from a block that was computed elsewhere",
+    source="the block",
+    definition="as given; float64, smaller is nearer",
+    kind=GIVEN,
+    screen=GivenScreen,
 )

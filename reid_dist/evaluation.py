@@ -9,26 +9,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from reid_dist.answer import make_report
-from reid_dist.distances import DISTANCES, Distance
+from reid_dist.answer import Asked, make_report
+from reid_dist.checks import check_count, check_sets
+from reid_dist.distances import DISTANCES
 from reid_dist.environment import usable_cores
 from reid_dist.errors import ClusterError, InputError
-from reid_dist.graph import Job, Progress, run
-from reid_dist.metrics import Metric, default_metrics, parse_metric
+from reid_dist.graph import Progress, run
+from reid_dist.ground_truth import GroundTruth
+from reid_dist.metrics import PROBES
 from reid_dist.model import Neighbours
-from reid_dist.plan import DEFAULT_MEMORY, Plan, SetShape, make_plan
-from reid_dist.protocols import PROTOCOLS, Protocol
+from reid_dist.plan import DEFAULT_MEMORY, Plan, make_plan
+from reid_dist.protocols import Protocol
+from reid_dist.question import Options, Question, Source
 from reid_dist.reports import Report
-from reid_dist.stores import FeatureSet
+from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
+from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
+from reid_dist.tasks import Job
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["evaluate", "nearest", "plan_job"]
+__all__ = ["evaluate", "evaluate_distances", "nearest", "plan_job"]
 
 # Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
 _PLANNED_SHARE = 0.5
@@ -69,7 +75,16 @@ def evaluate(
     distance: str = "cosine",
     metrics: Sequence[str] | None = None,
     max_rank: int = 50,
+    ground_truth: Source | GroundTruth | None = None,
     topk: int | None = None,
+    ties: bool = False,
+    breakdowns: Sequence[str] = (),
+    gallery_sizes: Sequence[float] | None = None,
+    gallery_order: str = "stored",
+    single_shot_draws: int | None = None,
+    roc: bool = False,
+    confidence: float | None = 0.95,
+    seed: int = 0,
     chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
@@ -82,15 +97,34 @@ def evaluate(
     query, gallery
         The two feature sets, of equal dimension.
     protocol
-        Which items are relevant and which are junk; a name from `reid-dist list protocols`.
+        Which items are relevant and which are junk: a name from `reid-dist list protocols`, or a `Protocol` made by
+        `compose_protocol`.
     distance
         A name from `reid-dist list distances`.
     metrics
         Names such as ``"mAP"`` or ``"CMC@10"``; None for mAP, mINP, the protocol's own AP and its CMC at 1, 5, 10.
     max_rank
-        Length of the CMC curve.
+        Length of the curves over ranks.
+    ground_truth
+        Lists of gallery rows per query, for protocols by lists; see `reid_dist.ground_truth.read_ground_truth`.
     topk
         List this many nearest gallery items of every query in the report, junk included and flagged.
+    ties
+        Also give every rank metric with all ties settled for, and against, the positives.
+    breakdowns
+        Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the query set.
+    gallery_sizes
+        Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.
+    gallery_order
+        Whether gallery rows enter it as they are ``"stored"``, or in a ``"random"`` order that the seed fixes.
+    single_shot_draws
+        Estimate the single-shot CMC from this many seeded draws per query; None for the exact expectation.
+    roc
+        Also give the ROC at fixed false accept rates, each point exact.
+    confidence
+        Level of the bootstrap intervals of all means (by identity); None for none.
+    seed
+        Of draws, random orders and intervals.
     chunk_rows
         Rows of a tile on both sides.  The answer does not depend on it.
     client
@@ -107,7 +141,7 @@ def evaluate(
     Raises
     ------
     UnknownNameError
-        For a protocol, distance or metric that does not exist.
+        For a protocol, distance, metric or breakdown that does not exist.
     InputError
         For sets that cannot be evaluated so; the message says why and what to do.
     PlanError
@@ -116,40 +150,76 @@ def evaluate(
         If a cluster lost the job.
     """
     started = time.perf_counter()
-    rules = protocol if isinstance(protocol, Protocol) else PROTOCOLS.get(protocol)
     measure = DISTANCES.get(distance)
-    asked = _parse_metrics(metrics, rules)
-    _check_count("max_rank", max_rank)
-    if topk is not None:
-        _check_count("topk", topk)
-    _check_sets(query, gallery, measure)
-    rows_are_items = _check_labels(query, gallery, rules)
-    watch = _Stopwatch(progress)
+    options = Options(
+        protocol=protocol,
+        metrics=metrics,
+        max_rank=max_rank,
+        ground_truth=ground_truth,
+        topk=topk,
+        ties=ties,
+        breakdowns=breakdowns,
+        gallery_sizes=gallery_sizes,
+        gallery_order=gallery_order,
+        single_shot_draws=single_shot_draws,
+        roc=roc,
+        confidence=confidence,
+        seed=seed,
+        chunk_rows=chunk_rows,
+    )
+    check_sets(query, gallery, measure)
+    question = Question.of(options, query, gallery)
     with _visible_to(client, workspace, query, gallery) as (near, far):
-        per_query = _most_matches(near, far)
-        job = Job(
-            query=near,
-            gallery=far,
-            distance=measure,
-            plan=_plan(near, far, client, chunk_rows, per_query, topk or 0),
-            protocol=rules,
-            topk=topk or 0,
-            rows_are_items=rows_are_items,
-            joined=_joined_labels(query, gallery, rules),
+        scorer = FeatureScorer(near, far, measure)
+        return _answer(question, (query, gallery), (near, far), scorer, client, progress, started)
+
+
+def evaluate_distances(
+    distances: DistanceBlock,
+    query: LabelledSet,
+    gallery: LabelledSet,
+    *,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Report:
+    """Evaluate a block of distances that was computed elsewhere, exactly and without holding it in memory.
+
+    Parameters
+    ----------
+    distances
+        Shape (n_query, n_gallery), smaller is nearer: `DistanceBlock.open` maps a `.npy` file,
+        `DistanceBlock.from_array` takes an array.
+    query, gallery
+        Labels of its rows and of its columns: `LabelledRows`, or feature sets, whose features are not read.
+    client, workspace, progress
+        As in `evaluate`.
+    **options
+        Whatever else `evaluate` takes, the distance aside.
+
+    Returns
+    -------
+    The report, with the distance named ``given``.
+
+    Raises
+    ------
+    InputError, UnknownNameError, PlanError, RunFailedError
+        As in `evaluate`, and if the block has another shape than the labels.
+    """
+    started = time.perf_counter()
+    if distances.shape != (query.n_rows, gallery.n_rows):
+        raise InputError(
+            f"the distance block is {distances.shape[0]} x {distances.shape[1]}, and there are labels of "
+            f"{query.n_rows} queries and {gallery.n_rows} gallery rows; its rows are queries, its columns gallery rows"
         )
-        planned = time.perf_counter()
-        result = run(job, client, watch)
-        ranked_at = time.perf_counter()
-        if result.ranked is None:
-            raise AssertionError("an evaluation ranks")
-        report = make_report(query, gallery, job, result.ranked, result.neighbours, asked, max_rank)
-    timing = {
-        "plan": planned - started,
-        **watch.stages(),
-        "metrics": time.perf_counter() - ranked_at,
-        "total": time.perf_counter() - started,
-    }
-    return replace(report, timing=timing)
+    question = Question.of(Options.of(options), query, gallery)
+    with contextlib.ExitStack() as stack:
+        block = distances
+        if client is not None and not distances.is_stored:
+            block = distances.save(_folder(stack, workspace) / f"distances-{distances.content_digest[:16]}.npy")
+        report = _answer(question, (query, gallery), (query, gallery), BlockScorer(block), client, progress, started)
+    return replace(report, inputs={**report.inputs, "distances": distances.describe()})
 
 
 def nearest(
@@ -181,12 +251,13 @@ def nearest(
         As in `evaluate`.
     """
     measure = DISTANCES.get(distance)
-    _check_count("k", k)
-    _check_sets(query, gallery, measure)
+    check_count("k", k)
+    check_sets(query, gallery, measure)
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
     with _visible_to(client, workspace, query, gallery) as (near, far):
-        plan = _plan(near, far, client, chunk_rows, 0.0, k)
-        job = Job(query=near, gallery=far, distance=measure, plan=plan, topk=k, own_first=same)
+        scorer = FeatureScorer(near, far, measure)
+        plan = _plan(scorer, client, chunk_rows, 0.0, k)
+        job = Job(near, far, scorer, plan, topk=k, own_first=same)
         result = run(job, client, progress)
     if result.neighbours is None:
         raise AssertionError("a search finds")
@@ -197,9 +268,10 @@ def plan_job(
     query: FeatureSet, gallery: FeatureSet, *, n_threads: int, memory_per_thread: int, chunk_rows: int | None, topk: int
 ) -> Plan:
     """Plan an evaluation for given resources, from shapes and labels alone."""
+    near, far = FeatureScorer(query, gallery, DISTANCES.get("cosine")).shapes
     return make_plan(
-        _shape(query),
-        _shape(gallery),
+        near,
+        far,
         n_threads=n_threads,
         memory_per_thread=memory_per_thread,
         chunk_rows=chunk_rows,
@@ -208,101 +280,76 @@ def plan_job(
     )
 
 
-# ---- before the work -------------------------------------------------------------------------------------------------
+# ---- the work --------------------------------------------------------------------------------------------------------
 
 
-def _parse_metrics(names: Sequence[str] | None, protocol: Protocol) -> list[Metric]:
-    if isinstance(names, str):
-        raise InputError(f"metrics must be a list of names, found the text {names!r}; write [{names!r}]")
-    wanted = default_metrics(protocol.cmc_family, protocol.ap_family) if names is None else names
-    return list({metric.name: metric for metric in map(parse_metric, wanted)}.values())
-
-
-def _check_count(name: str, value: object) -> None:
-    """Refuse what is not a positive whole number."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
-
-
-def _check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> None:
-    """Refuse sets that this distance cannot compare."""
-    for side, features in (("query", query), ("gallery", gallery)):
-        if not isinstance(features, FeatureSet):
-            raise InputError(
-                f"{side} must be a FeatureSet, found {type(features).__name__}; use FeatureSet.open or .from_arrays"
-            )
-        if distance.needs_length and features.n_zero_rows and not features.allow_zero:
-            rows = ", ".join(map(str, features.first_zero_rows))
-            more = ", …" if features.n_zero_rows > len(features.first_zero_rows) else ""
-            raise InputError(
-                f"{features.n_zero_rows} of {features.n_rows} {side} rows are zero vectors (rows {rows}{more}), which "
-                f"have no direction under {distance.name}; drop them, or allow them (allow_zero=True, ingest "
-                "--allow-zero): they are then at distance 1 from everything"
-            )
-    if query.dim != gallery.dim:
-        raise InputError(
-            f"query features have {query.dim} dimensions, gallery features {gallery.dim}; both must come from one model"
-        )
-
-
-def _check_labels(query: FeatureSet, gallery: FeatureSet, protocol: Protocol) -> bool:
-    """Refuse label sets that the protocol cannot use; say whether row numbers serve as item ids."""
-    if protocol.needs_camids:
-        missing = [side for side, each in (("query", query), ("gallery", gallery)) if each.camids is None]
-        if missing:
-            raise InputError(
-                f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} have none; give them, or use "
-                "the protocol 'no_cameras'"
-            )
-    if not protocol.needs_item_ids:
-        return False
-    if query.item_ids is not None and gallery.item_ids is not None:
-        if query.item_ids.dtype.kind != gallery.item_ids.dtype.kind:
-            raise InputError(
-                f"item ids of the query set are {query.item_ids.dtype}, of the gallery {gallery.item_ids.dtype}; they "
-                "must be of one kind to be matched"
-            )
-        return False
-    if query.item_ids is None and gallery.item_ids is None and query.content_digest == gallery.content_digest:
-        return True
-    raise InputError(
-        f"protocol {protocol.name!r} matches items by item id, and the sets differ or only one has item ids; give "
-        "item_ids to both"
+def _answer(
+    question: Question,
+    inputs: tuple[LabelledSet, LabelledSet],
+    visible: tuple[LabelledSet, LabelledSet],
+    scorer: Scorer,
+    client: Client | None,
+    progress: Progress | None,
+    started: float,
+) -> Report:
+    """Plan, run and report."""
+    asked, options = question.asked, question.options
+    watch = _Stopwatch(progress)
+    topk = int(options.topk or 0)
+    per_query = _most_relevant(question, *visible)
+    job = Job(
+        *visible,
+        scorer,
+        _plan(scorer, client, options.chunk_rows, per_query, topk),
+        protocol=question.protocol,
+        ranks=True,
+        topk=topk,
+        rows_are_items=question.rows_are_items,
+        joined=question.joined,
+        parts=question.parts,
+        part_metrics=_part_metrics(asked),
+        probes=any(metric.family.needs == PROBES for metric in asked.metrics),
     )
+    planned = time.perf_counter()
+    result = run(job, client, watch, question.truth)
+    ranked_at = time.perf_counter()
+    report = make_report(inputs, job, result, asked, truth=question.truth)
+    timing = {
+        "plan": planned - started,
+        **watch.stages(),
+        "metrics": time.perf_counter() - ranked_at,
+        "total": time.perf_counter() - started,
+    }
+    return replace(report, timing=timing, options=options.describe())
 
 
-def _joined_labels(query: FeatureSet, gallery: FeatureSet, protocol: Protocol) -> tuple[str, ...]:
-    """Say which labels are texts that the two sets number differently, and refuse texts on one side alone."""
-    kinds = {"pids": (query.pid_names, gallery.pid_names)}
-    if protocol.needs_camids:
-        kinds["camids"] = (query.camid_names, gallery.camid_names)
-    for kind, (near, far) in kinds.items():
-        if (near is None) != (far is None):
-            text, number = ("query", "gallery") if far is None else ("gallery", "query")
-            raise InputError(
-                f"{kind} of the {text} set are texts and of the {number} set whole numbers, so none can be equal; give "
-                "both sets the same kind of labels"
-            )
-    return tuple(kind for kind, (near, far) in kinds.items() if near != far)
+def _part_metrics(asked: Asked) -> tuple[str, ...]:
+    """Metrics of the tables that part the gallery: the rank metrics asked for, with mAP and CMC@1 in any case."""
+    return tuple(dict.fromkeys([*(metric.name for metric in asked.rank_metrics), "mAP", "CMC@1"]))
 
 
-def _shape(features: FeatureSet) -> SetShape:
-    return SetShape(features.n_rows, features.dim, features.dtype.itemsize, features.chunk_rows)
+def _most_relevant(question: Question, query: LabelledSet, gallery: LabelledSet) -> float:
+    """Pairs that a query must be judged against, mean over the fullest thousand queries in a row."""
+    if question.truth is not None:
+        counts = sum(np.diff(lists.indptr) for lists in question.truth.lists.values())
+        return _fullest(np.asarray(counts))
+    return _most_matches(query, gallery)
 
 
-def _most_matches(query: FeatureSet, gallery: FeatureSet) -> float:
+def _most_matches(query: LabelledSet, gallery: LabelledSet) -> float:
     """Gallery items with the query's pid, mean over the fullest thousand queries in a row."""
     pids, counts = np.unique(gallery.pids, return_counts=True)
     place = np.minimum(np.searchsorted(pids, query.pids), len(pids) - 1)
-    matches = np.where(pids[place] == query.pids, counts[place], 0)
-    starts = np.arange(0, len(matches), 1024)
-    sums = np.add.reduceat(matches, starts)
-    return float((sums / np.diff(np.append(starts, len(matches)))).max())
+    return _fullest(np.where(pids[place] == query.pids, counts[place], 0))
 
 
-def _plan(
-    query: FeatureSet, gallery: FeatureSet, client: Client | None, chunk_rows: int | None, per_query: float, k: int
-) -> Plan:
+def _fullest(counts: NDArray[np.int64]) -> float:
+    starts = np.arange(0, len(counts), 1024)
+    sums = np.add.reduceat(counts, starts)
+    return float((sums / np.diff(np.append(starts, len(counts)))).max())
+
+
+def _plan(scorer: Scorer, client: Client | None, chunk_rows: int | None, per_query: float, k: int) -> Plan:
     n_threads, memory = usable_cores(), DEFAULT_MEMORY
     if client is not None:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
@@ -313,15 +360,23 @@ def _plan(
         n_threads = sum(worker["nthreads"] for worker in workers)
         limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker["memory_limit"]]
         memory = int(min(limits) * _PLANNED_SHARE) if limits else DEFAULT_MEMORY
+    query, gallery = scorer.shapes
     return make_plan(
-        _shape(query),
-        _shape(gallery),
+        query,
+        gallery,
         n_threads=n_threads,
         memory_per_thread=memory,
         chunk_rows=chunk_rows,
         relevant_per_query=per_query,
         k=k,
     )
+
+
+def _folder(stack: contextlib.ExitStack, workspace: str | PathLike[str] | None) -> Path:
+    """The workspace, or a temporary directory that lasts as long as the stack."""
+    if workspace is not None:
+        return Path(workspace)
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reid-dist-")))
 
 
 @contextlib.contextmanager
@@ -333,10 +388,7 @@ def _visible_to(
         yield query, gallery
         return
     with contextlib.ExitStack() as stack:
-        if workspace is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reid-dist-")))
-        else:
-            folder = Path(workspace)
+        folder = _folder(stack, workspace)
         stored: dict[str, FeatureSet] = {}
         for features in (query, gallery):
             if features.content_digest not in stored:

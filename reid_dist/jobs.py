@@ -5,15 +5,53 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.validation import explain
 
-__all__ = ["PipelineJob", "read_job"]
+__all__ = ["PipelineJob", "ProtocolParts", "read_job"]
+
+
+class ProtocolParts(BaseModel):
+    """A protocol of one's own; see `reid_dist.protocols.Protocol`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    base: str | None = Field(default=None, description="A registered protocol to start from.")
+    summary: str | None = None
+    source: str | None = None
+    junk: tuple[tuple[str, ...], ...] | None = Field(
+        default=None, description="Labels that an item must share with the query to be junk, rule by rule."
+    )
+    junk_pid: int | None = None
+    query_cameras: tuple[int, ...] | None = None
+    gallery_cameras: tuple[int, ...] | None = None
+    invalid_query: Literal["left out", "counts as 0"] | None = None
+    cmc_family: Literal["CMC", "CMC_allshots", "CMC_single_shot"] | None = None
+    ap_family: Literal["mAP", "mAP_trapezoid"] | None = None
+    reported: tuple[str, ...] | None = None
+
+    def compose(self) -> Protocol:
+        """Put the parts together.
+
+        Raises
+        ------
+        InputError
+            If they do not fit.
+        """
+        base = None if self.base is None else PROTOCOLS.get(self.base)
+        parts = {
+            part: value
+            for part in self.model_fields_set - {"name", "base"}
+            if (value := getattr(self, part)) is not None
+        }
+        return compose_protocol(self.name, base=base, **parts)
 
 
 class PipelineJob(BaseModel):
@@ -24,12 +62,51 @@ class PipelineJob(BaseModel):
     description: str = ""
     query: str = Field(description="Feature store of the queries, or a file that `ingest` reads.")
     gallery: str = Field(description="Feature store of the gallery, or a file that `ingest` reads.")
-    protocol: str = "market1501"
+    protocol: str | ProtocolParts = "market1501"
     distance: str = "cosine"
     metrics: tuple[str, ...] | None = None
     max_rank: int = Field(default=50, ge=1)
+    ground_truth: str | None = Field(default=None, description="JSON file or directory of lists, for oxford and so on.")
+    distances: str | None = Field(default=None, description="A .npy block of distances that takes the features' place.")
+    lists: str | None = Field(default=None, description="A .npz of top-k lists that takes the features' place.")
     topk: int | None = Field(default=None, ge=1)
+    ties: bool = False
+    breakdowns: tuple[str, ...] = ()
+    gallery_sizes: tuple[int | float, ...] | None = None
+    gallery_order: Literal["stored", "random"] = "stored"
+    single_shot_draws: int | None = Field(default=None, ge=1)
+    roc: bool = False
+    confidence: float | None = Field(default=0.95, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0)
+    pictures: tuple[int, ...] | Literal["hardest"] | None = Field(
+        default=None, description="Show the hardest queries with their lists, and query rows of one's own choice."
+    )
+    image_root: str | None = Field(default=None, description="Where relative image paths start.")
     chunk_rows: int | None = Field(default=None, ge=1)
+
+    def options(self) -> dict[str, Any]:
+        """What `evaluate` and its like take, but for the inputs, the distance and where it runs."""
+        names = (
+            "metrics",
+            "max_rank",
+            "ground_truth",
+            "topk",
+            "ties",
+            "breakdowns",
+            "gallery_sizes",
+            "gallery_order",
+            "single_shot_draws",
+            "roc",
+            "confidence",
+            "seed",
+            "chunk_rows",
+        )
+        return {"protocol": self.rules, **{name: getattr(self, name) for name in names}}
+
+    @property
+    def rules(self) -> str | Protocol:
+        """The protocol: its name, or one composed of the parts that the file lists."""
+        return self.protocol if isinstance(self.protocol, str) else self.protocol.compose()
 
 
 def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> PipelineJob:

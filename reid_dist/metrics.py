@@ -1,16 +1,18 @@
-"""Rank metrics: functions of the ranks of the positives, each under the name of its convention.
+"""Metrics, each under the name of its convention.
 
-After junk is removed, query ``q`` has ``n`` positives at 1-based ranks ``r_1 < ... < r_n``.  A metric is one definition
-here: a value per query, and the mean over the valid ones.  The mean is exactly rounded (`math.fsum`), so no order of
-merging can show in it.
+After junk is removed, query ``q`` has ``n`` positives at 1-based ranks ``r_1 < ... < r_n``.  A rank metric is one
+definition here: a value per query, and the mean over queries.  The mean is exactly rounded (`math.fsum`), so no order of
+merging can show in it.  Metrics that are no function of the ranks alone are named here as well, with what they need;
+`reid_dist.verification` and `reid_dist.reductions.single_shot` compute them.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,60 +20,81 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.model import RankedQueries
 from reid_dist.registry import Registry, did_you_mean
-from reid_dist.segments import segment_suffix_maxima, segment_sums
+from reid_dist.segments import segment_sums
 
 __all__ = [
     "METRICS",
-    "RECALL_LEVELS",
     "Metric",
     "MetricFamily",
-    "cmc_curve",
     "default_metrics",
     "exact_mean",
-    "mean_precision_recall",
     "parse_metric",
+    "parse_metrics",
 ]
 
 Float64 = NDArray[np.float64]
 
-RECALL_LEVELS = 101
+# What a metric is computed from.
+RANKS = "ranks"
+SINGLE_SHOT = "single_shot"
+PAIRS = "pairs"
+PROBES = "probes"
 
 
 @dataclass(frozen=True)
 class MetricFamily:
-    """A metric, or a family of metrics with one integer parameter.
+    """A metric, or a family of metrics with one parameter.
 
     Attributes
     ----------
     name
-        ``mAP``, or the part before the parameter: ``CMC@k``.
+        ``mAP``, or with the place of the parameter: ``CMC@k``, ``TAR@FAR=x``.
     summary, source
         For people.
     per_query_name
-        Name of its per-query values, with ``k`` where the parameter goes.
+        Name of its per-query values, with ``k`` where the parameter goes; empty where there are none.
     per_query
         Values of all queries, shape (n_query,), float64; those of invalid queries are ignored.  Takes the ranks and
-        the parameter (0 when there is none).
+        the parameter (0 when there is none).  None where ranks alone do not say it.
+    needs
+        What it is computed from: ``ranks``; ``single_shot`` draws; ``pairs``, all that are not junk; or ``probes``.
     """
 
     name: str
     summary: str
     source: str
-    per_query_name: str
-    per_query: Callable[[RankedQueries, int], Float64]
+    per_query_name: str = ""
+    per_query: Callable[[RankedQueries, int], Float64] | None = None
+    needs: str = RANKS
 
     @property
     def has_parameter(self) -> bool:
-        """Whether it takes a rank."""
+        """Whether it takes a parameter."""
         return "@" in self.name
+
+    @property
+    def takes_share(self) -> bool:
+        """Whether that is a false accept rate and not a rank."""
+        return self.name.endswith("=x")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: a family with its parameter."""
+    """One metric: a family with its parameter.
+
+    Attributes
+    ----------
+    family
+        What it is one of.
+    parameter
+        The rank, 0 where it takes none.
+    share
+        The false accept rate as it was written, such as ``1e-3``; empty where it takes none.
+    """
 
     family: MetricFamily
     parameter: int = 0
+    share: str = ""
 
     @property
     def name(self) -> str:
@@ -83,12 +106,21 @@ class Metric:
         """Name of its per-query values."""
         return self._fill(self.family.per_query_name)
 
+    @property
+    def false_accept_rate(self) -> Fraction:
+        """The share as an exact number: 0.001 is one in a thousand, not the float beside it."""
+        return Fraction(self.share)
+
     def _fill(self, name: str) -> str:
+        if name.endswith("=x"):
+            return name.removesuffix("x") + self.share
         stem, at, _ = name.partition("@")
         return f"{stem}@{self.parameter}" if at else name
 
     def values(self, ranked: RankedQueries) -> Float64:
         """Value of every query, NaN for those without positives; shape (n_query,), float64."""
+        if self.family.per_query is None:
+            raise AssertionError(f"{self.name} is no function of ranks")
         return np.where(ranked.n_relevant > 0, self.family.per_query(ranked, self.parameter), np.nan)
 
 
@@ -107,7 +139,7 @@ def _metric(
     return register
 
 
-def _number(ranked: RankedQueries) -> NDArray[np.int64]:
+def positive_number(ranked: RankedQueries) -> NDArray[np.int64]:
     """j of every positive, from 1."""
     return np.arange(1, len(ranked.rank) + 1) - np.repeat(ranked.indptr[:-1], ranked.n_relevant)
 
@@ -147,7 +179,7 @@ def _hits(ranked: RankedQueries, k: NDArray[np.int64] | int) -> Float64:
     "Zheng et al., ICCV 2015, as torchreid and fast-reid compute it; TREC `map`",
 )
 def _average_precision(ranked: RankedQueries, _: int) -> Float64:
-    return _per_relevant(segment_sums(_number(ranked) / ranked.rank, ranked.indptr), ranked)
+    return _per_relevant(segment_sums(positive_number(ranked) / ranked.rank, ranked.indptr), ranked)
 
 
 @_metric(
@@ -157,7 +189,7 @@ def _average_precision(ranked: RankedQueries, _: int) -> Float64:
     "Philbin et al., CVPR 2007 (Oxford `compute_ap`), the original Market-1501 MATLAB code, revisitop",
 )
 def _average_precision_trapezoid(ranked: RankedQueries, _: int) -> Float64:
-    j, r = _number(ranked), ranked.rank
+    j, r = positive_number(ranked), ranked.rank
     before = np.where(r > 1, (j - 1) / np.maximum(r - 1, 1), 1.0)
     return _per_relevant(segment_sums((j / r + before) / 2.0, ranked.indptr), ranked)
 
@@ -179,8 +211,41 @@ def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
     "TREC `map_cut_k`",
 )
 def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
-    terms = np.where(ranked.rank <= k, _number(ranked) / ranked.rank, 0.0)
+    terms = np.where(ranked.rank <= k, positive_number(ranked) / ranked.rank, 0.0)
     return _per_relevant(segment_sums(terms, ranked.indptr), ranked)
+
+
+@_metric(
+    "CMC_allshots@k",
+    "CMC_allshots@k",
+    "(1/n) sum_j [r_j - j + 1 <= k]: each match ranked among the negatives",
+    "open-reid and cluster-contrast, `cmc` without `first_match_break`",
+)
+def _cumulative_match_allshots(ranked: RankedQueries, k: int) -> Float64:
+    among_negatives = ranked.rank - positive_number(ranked) + 1
+    return _per_relevant(segment_sums((among_negatives <= k).astype(np.float64), ranked.indptr), ranked)
+
+
+METRICS.register(
+    MetricFamily(
+        "CMC_single_shot@k",
+        "mean_j P(K_j <= k - 1), K_j the identities of which a random kept item comes before positive j",
+        "Li et al., CVPR 2014 (CUHK03); the expectation of torchreid's and open-reid's draws",
+        "CMC_single_shot@k",
+        needs=SINGLE_SHOT,
+    )
+)
+
+
+@_metric(
+    "mAP_found@k",
+    "AP_found@k",
+    "(1/h) sum over r_j <= k of j / r_j, h positives found: cut at k, positives found in the denominator",
+    "OML (open-metric-learning) `map@k`",
+)
+def _average_precision_found(ranked: RankedQueries, k: int) -> Float64:
+    terms = np.where(ranked.rank <= k, positive_number(ranked) / ranked.rank, 0.0)
+    return segment_sums(terms, ranked.indptr) / np.maximum(_hits(ranked, k), 1)
 
 
 @_metric("MRR", "RR", "1 / r_1", "TREC `recip_rank`")
@@ -203,7 +268,45 @@ def _recall(ranked: RankedQueries, k: int) -> Float64:
     return _per_relevant(_hits(ranked, k), ranked)
 
 
+@_metric(
+    "P_clipped@k",
+    "P_clipped@k",
+    "#{r_j <= K} / K with K = min(r_n, k): precision up to the last positive at most",
+    "Radenovic et al., CVPR 2018 (revisitop)",
+)
+def _clipped_precision(ranked: RankedQueries, k: int) -> Float64:
+    clipped = np.minimum(last_rank(ranked), k)
+    return _hits(ranked, clipped) / clipped
+
+
+METRICS.register(
+    MetricFamily(
+        "TAR@FAR=x",
+        "genuine pairs strictly nearer than the (floor(x N) + 1)-th nearest of N impostors, over all pairs not junk",
+        "verification, as scikit-learn's `roc_curve` at its last fpr <= x",
+        needs=PAIRS,
+    )
+)
+METRICS.register(
+    MetricFamily(
+        "EER",
+        "where the ROC, drawn with straight lines between its points, has FAR = 1 - TAR",
+        "verification; the equal error rate",
+        needs=PAIRS,
+    )
+)
+METRICS.register(
+    MetricFamily(
+        "DIR@FAR=x",
+        "mated probes with a mate at rank 1, at a threshold that accepts x of the probes without mate",
+        "Phillips et al., Handbook of Face Recognition, 2011 (open-set identification)",
+        needs=PROBES,
+    )
+)
+
+
 _WITH_PARAMETER = re.compile(r"(?P<stem>[^@]+)@(?P<parameter>.+)")
+_DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,3})?|[0-9]+\.")
 
 
 def parse_metric(text: str) -> Metric:
@@ -222,47 +325,59 @@ def parse_metric(text: str) -> Metric:
             return Metric(METRICS.get(text))
         if f"{text}@k" in METRICS:
             raise InputError(f"metric {text!r} needs a rank: {text}@10, for example")
+        if f"{text}@FAR=x" in METRICS:
+            raise InputError(f"metric {text!r} needs a false accept rate: {text}@FAR=0.001, for example")
         raise UnknownNameError(did_you_mean("metric", text, METRICS.names()))
-    name = f"{match['stem']}@k"
+    stem, parameter = match["stem"], match["parameter"]
+    name, equals, share = f"{stem}@k", "", ""
+    if f"{stem}@FAR=x" in METRICS:
+        name, (before, equals, share) = f"{stem}@FAR=x", parameter.partition("=")
+        if before != "FAR" or not equals:
+            raise InputError(f"metric {text!r} takes a false accept rate: {stem}@FAR=0.001, for example")
+        return Metric(METRICS.get(name), share=_share(text, share))
     if name not in METRICS:
         raise UnknownNameError(did_you_mean("metric", text, METRICS.names()))
-    parameter = match["parameter"]
     if not (parameter.isascii() and parameter.isdigit() and int(parameter) >= 1):
         raise InputError(f"metric {text!r}: the rank after @ must be a positive integer, found {parameter!r}")
     return Metric(METRICS.get(name), int(parameter))
 
 
-def default_metrics(cmc_family: str, ap_family: str) -> list[str]:
-    """What is reported when nothing is asked for: mAP, mINP, the protocol's AP, its CMC at 1, 5 and 10."""
-    names = ["mAP", "mINP"] + ([ap_family] if ap_family != "mAP" else [])
-    return names + [f"{cmc_family}@{k}" for k in (1, 5, 10)]
+def _share(metric: str, text: str) -> str:
+    """Validate a false accept rate."""
+    if _DECIMAL.fullmatch(text) is None or not 0 <= Fraction(text) <= 1:
+        raise InputError(f"metric {metric!r}: the false accept rate must be a number from 0 to 1, found {text!r}")
+    return text
 
 
-def exact_mean(values: Float64) -> float:
-    """Mean of the values that are not NaN: their exact sum, rounded once, divided by their number."""
-    kept = values[~np.isnan(values)]
-    return math.fsum(kept.tolist()) / len(kept) if len(kept) else math.nan
+def parse_metrics(names: Sequence[str]) -> list[Metric]:
+    """Read several names; one that is given twice counts once.
 
-
-def cmc_curve(ranked: RankedQueries, max_rank: int) -> Float64:
-    """CMC@1 to CMC@max_rank over the valid queries; a short ranking holds its last value.  Shape (max_rank,)."""
-    valid = ranked.n_relevant > 0
-    first = first_rank(ranked)[valid]
-    found = np.bincount(first[first <= max_rank], minlength=max_rank + 1)[1:]
-    return np.cumsum(found) / max(int(valid.sum()), 1)
-
-
-def mean_precision_recall(ranked: RankedQueries) -> Float64:
-    """Mean over the valid queries of the interpolated precision at recall 0.00, 0.01, ..., 1.00; shape (101,).
-
-    The precision at a level is the largest over all points (j / n, j / r_j) whose recall reaches it; the comparison is
-    made in integers, ``100 j >= level n``.
+    Raises
+    ------
+    UnknownNameError, InputError
+        As `parse_metric`, and for a text in place of a list.
     """
-    best = segment_suffix_maxima(_number(ranked) / ranked.rank, ranked.indptr)
-    valid = ranked.n_relevant > 0
-    n, start = ranked.n_relevant[valid], ranked.indptr[:-1][valid]
-    curve = np.empty(RECALL_LEVELS)
-    for level in range(RECALL_LEVELS):
-        j = np.maximum(-(-level * n // (RECALL_LEVELS - 1)), 1)
-        curve[level] = exact_mean(best[start + j - 1])
-    return curve
+    if isinstance(names, str):
+        raise InputError(f"metrics must be a list of names, found the text {names!r}; write [{names!r}]")
+    return list({metric.name: metric for metric in map(parse_metric, names)}.values())
+
+
+def default_metrics(cmc_family: str, ap_family: str, reported: Sequence[str] = ()) -> list[str]:
+    """What is reported when nothing is asked for: mAP, mINP, the protocol's AP, its CMC at 1, 5 and 10, and its own."""
+    names = ["mAP", "mINP"] + ([ap_family] if ap_family != "mAP" else [])
+    return [*names, *(f"{cmc_family}@{k}" for k in (1, 5, 10)), *reported]
+
+
+def exact_mean(values: Float64, *, zero_for_invalid: bool = False) -> float:
+    """Mean of per-query values: their exact sum, rounded once, divided by their number.
+
+    Parameters
+    ----------
+    values
+        Shape (n_query,), NaN for invalid queries.
+    zero_for_invalid
+        Whether an invalid query counts as 0; otherwise it is left out.
+    """
+    kept = values[~np.isnan(values)]
+    number = len(values) if zero_for_invalid else len(kept)
+    return math.fsum(kept.tolist()) / number if number else math.nan

@@ -7,13 +7,23 @@ one more than there are queries).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Judgement", "Labels", "Neighbours", "RankedQueries", "RowRange", "Targets", "cut_rows"]
+__all__ = [
+    "GalleryMask",
+    "Hidden",
+    "Judgement",
+    "Labels",
+    "Neighbours",
+    "RankedQueries",
+    "RowRange",
+    "Targets",
+    "cut_rows",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -51,11 +61,14 @@ class Labels:
         Cameras, shape (n,), int64, or None.
     item_ids
         Names of the items, shape (n,), int64 or text, or None.
+    columns
+        Further labels by name, shape (n,), int64.
     """
 
     pids: Int64
     camids: Int64 | None
     item_ids: NDArray[np.generic] | None
+    columns: Mapping[str, Int64] = field(default_factory=dict)
 
     def take(self, rows: RowRange) -> Labels:
         """Labels of some rows."""
@@ -64,7 +77,56 @@ class Labels:
             self.pids[cut],
             None if self.camids is None else self.camids[cut],
             None if self.item_ids is None else self.item_ids[cut],
+            {name: values[cut] for name, values in self.columns.items()},
         )
+
+    def has(self, name: str) -> bool:
+        """Whether there is a label of that name."""
+        return name == "pid" or (name == "camid" and self.camids is not None) or name in self.columns
+
+    def get(self, name: str) -> Int64:
+        """Return ``pid``, ``camid`` or a label column."""
+        if name == "pid":
+            return self.pids
+        if name == "camid" and self.camids is not None:
+            return self.camids
+        return self.columns[name]
+
+
+@dataclass(frozen=True, slots=True)
+class GalleryMask:
+    """What no query, or not every query, may see of a gallery.
+
+    Attributes
+    ----------
+    junk_row
+        Rows that are junk for every query, shape (n_gallery,), bool.
+    label
+        A label of every row, shape (n_gallery,), int64, by which a query may hide rows; None where none does.
+    """
+
+    junk_row: NDArray[np.bool_]
+    label: Int64 | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """The gallery rows that each of some queries does not count among its negatives.
+
+    Attributes
+    ----------
+    indptr, row
+        Rows ``row[indptr[i]:indptr[i + 1]]`` of query ``i``, ascending: its positives and its own junk; int64.
+    label
+        Rows that carry this label in `GalleryMask.label` are hidden as well, shape (n_query,), int64; None for none.
+    crosses
+        Whether junk may have another pid than the query (by its own row or by a list; labels aside).
+    """
+
+    indptr: Int64
+    row: Int64
+    label: Int64 | None
+    crosses: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +137,24 @@ class Judgement:
     ----------
     relevant_indptr, relevant_row
         Gallery rows of the positives of each query, ascending; int64.
-    hidden_indptr, hidden_row
-        Gallery rows, ascending, that a query does not count among its negatives: positives and its own junk; int64.
+    hidden
+        What a query does not count among its negatives.
     n_kept
         Items that the ranking of each query holds (all but junk), shape (n_query,), int64.
     n_junk
         Junk items of each query, shape (n_query,), int64.
+    mated
+        Whether any gallery row, junk or not, shows what the query shows, shape (n_query,), bool.
     reason
         Index into `reid_dist.protocols.REASONS`, shape (n_query,), uint8; 0 for a valid query.
     """
 
     relevant_indptr: Int64
     relevant_row: Int64
-    hidden_indptr: Int64
-    hidden_row: Int64
+    hidden: Hidden
     n_kept: Int64
     n_junk: Int64
+    mated: NDArray[np.bool_]
     reason: NDArray[np.uint8]
 
     @property
@@ -113,7 +177,7 @@ class Targets:
         Positives of threshold ``u`` are ``positive_start[u]:positive_start[u + 1]``, in order of gallery row; int64.
     positive_row
         Gallery rows of the positives by (distance, gallery row) within a query, int64.
-    hidden_indptr, hidden_row
+    hidden
         As in `Judgement`.
     """
 
@@ -121,8 +185,7 @@ class Targets:
     distance: NDArray[np.float64]
     positive_start: Int64
     positive_row: Int64
-    hidden_indptr: Int64
-    hidden_row: Int64
+    hidden: Hidden
 
     @property
     def positive_indptr(self) -> Int64:
@@ -142,6 +205,8 @@ class RankedQueries:
         1-based ranks of the positives after junk is removed, ascending within a query; int64.
     tied
         Negatives at exactly the distance of each positive, int64.
+    tied_before
+        Those of them that the order (distance, gallery row) puts before it, int64.
     row
         Gallery rows of the positives, in the order of `rank`; int64.
     distance
@@ -153,6 +218,7 @@ class RankedQueries:
     indptr: Int64
     rank: Int64
     tied: Int64
+    tied_before: Int64
     row: Int64
     distance: NDArray[np.float64]
     n_kept: Int64
@@ -164,22 +230,22 @@ class RankedQueries:
         """Number of positives of each query."""
         return np.diff(self.indptr)
 
+    def optimistic(self) -> RankedQueries:
+        """Ranks as if every tie were settled for the positive."""
+        return replace(self, rank=self.rank - self.tied_before)
+
+    def pessimistic(self) -> RankedQueries:
+        """Ranks as if every tie were settled against the positive."""
+        return replace(self, rank=self.rank - self.tied_before + self.tied)
+
     @classmethod
     def concatenate(cls, blocks: list[RankedQueries]) -> RankedQueries:
         """Blocks of queries, in order, as one."""
         sizes = np.concatenate([block.n_relevant for block in blocks])
         indptr = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=indptr[1:])
-        return cls(
-            indptr,
-            np.concatenate([block.rank for block in blocks]),
-            np.concatenate([block.tied for block in blocks]),
-            np.concatenate([block.row for block in blocks]),
-            np.concatenate([block.distance for block in blocks]),
-            np.concatenate([block.n_kept for block in blocks]),
-            np.concatenate([block.n_junk for block in blocks]),
-            np.concatenate([block.reason for block in blocks]),
-        )
+        flat = [each.name for each in fields(cls) if each.name != "indptr"]
+        return cls(indptr, *(np.concatenate([getattr(block, name) for block in blocks]) for name in flat))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,45 @@
 """Protocols: which gallery items are relevant to a query, which are junk, and what a query without positives means.
 
-A protocol looks at labels alone, so judging costs a sort of the gallery's identities and never touches features.
-Pairs are sparse: positives and the junk of a single query are listed, junk of all queries (pid -1) is a mark on the
-gallery row.
+A protocol is a value composed of parts: rules that make items junk, what an invalid query is worth, the CMC and AP
+families it reports.  Judging looks at labels alone (see `reid_dist.judging`), or at lists that somebody made by hand.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, replace
+from typing import Any
 
 from reid_dist.errors import InputError
-from reid_dist.model import Judgement, Labels
-from reid_dist.registry import Registry
+from reid_dist.registry import Registry, did_you_mean
 
-__all__ = ["JUNK_PID", "PROTOCOLS", "REASONS", "GalleryIndex", "Protocol", "judge"]
-
-Int64 = NDArray[np.int64]
+__all__ = [
+    "CMC_FAMILIES",
+    "INVALID_QUERY",
+    "JUNK_PID",
+    "PROTOCOLS",
+    "REASONS",
+    "JunkRule",
+    "Protocol",
+    "compose_protocol",
+]
 
 JUNK_PID = -1
 
 # Index 0 stands for a valid query.  The order is part of the meaning of `Judgement.reason`.
-REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk")
-_NO_POSITIVE, _ONLY_SAME_CAMERA, _ALL_JUNK = 1, 2, 3
+REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk", "camera_not_counted")
+
+LEFT_OUT = "left out"
+ZERO = "counts as 0"
+INVALID_QUERY = (LEFT_OUT, ZERO)
+CMC_FAMILIES = ("CMC", "CMC_allshots", "CMC_single_shot")
+AP_FAMILIES = ("mAP", "mAP_trapezoid")
+
+JunkRule = tuple[str, ...]
+"""Labels (``pid``, ``camid``, ``item_id`` or the name of a label column) that query and item must all share."""
+
+SAME_CAMERA: JunkRule = ("pid", "camid")
+OWN_ROW: JunkRule = ("item_id",)
+WHOLE_CAMERA: JunkRule = ("camid",)
 
 
 @dataclass(frozen=True)
@@ -36,71 +50,210 @@ class Protocol:
     ----------
     name, summary, source
         For people.
-    same_camera_is_junk
-        Whether items with the pid *and* the camid of the query are junk; such a protocol needs camids.
-    own_row_is_junk
-        Whether the gallery item with the query's item id is junk; for query set = gallery set.
+    junk
+        An item is junk for a query when they share all labels of one of these rules.
+    junk_pid
+        Gallery items with this pid are junk for every query; None where pids are not looked at.
+    query_cameras, gallery_cameras
+        Cameras that count; None for all.  Queries of others are left out, items of others are junk for every query.
+    relevant_lists, junk_lists
+        Where relevance is not a matter of labels: which lists of the ground truth are relevant, and which junk.
     invalid_query
-        What a query without relevant items is worth: it is ``left out`` of every mean.
+        What a query without relevant items is worth: it is ``left out`` of every mean, or ``counts as 0`` in it.
     cmc_family, ap_family
         The curve and the average precision that the protocol reports.
+    reported
+        Metrics that are reported beside them by custom.
     """
 
     name: str
     summary: str
     source: str
-    same_camera_is_junk: bool = False
-    own_row_is_junk: bool = False
-    invalid_query: str = "left out"
+    junk: tuple[JunkRule, ...] = ()
+    junk_pid: int | None = JUNK_PID
+    query_cameras: tuple[int, ...] | None = None
+    gallery_cameras: tuple[int, ...] | None = None
+    relevant_lists: tuple[str, ...] = ()
+    junk_lists: tuple[str, ...] = ()
+    invalid_query: str = LEFT_OUT
     cmc_family: str = "CMC"
     ap_family: str = "mAP"
+    reported: tuple[str, ...] = ()
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether relevance comes from a ground truth and not from labels."""
+        return bool(self.relevant_lists)
 
     @property
     def needs_camids(self) -> bool:
         """Whether both sets must have camids."""
-        return self.same_camera_is_junk
+        cameras = self.query_cameras is not None or self.gallery_cameras is not None
+        return cameras or any("camid" in rule for rule in self.junk)
 
     @property
     def needs_item_ids(self) -> bool:
         """Whether items are matched by item id."""
-        return self.own_row_is_junk
+        return any("item_id" in rule for rule in self.junk)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """Label columns that the rules look at."""
+        names = {name for rule in self.junk for name in rule}
+        return tuple(sorted(names - {"pid", "camid", "item_id"}))
+
+    @property
+    def zero_for_invalid(self) -> bool:
+        """Whether an invalid query counts as 0 in every mean."""
+        return self.invalid_query == ZERO
 
     @property
     def relevant(self) -> str:
         """Which items are relevant, in words."""
-        if self.same_camera_is_junk:
-            return "same pid, other camid"
-        return "same pid, not itself" if self.own_row_is_junk else "same pid"
+        if self.is_listed:
+            return f"listed as {' or '.join(self.relevant_lists)}"
+        if SAME_CAMERA in self.junk or WHOLE_CAMERA in self.junk:
+            others = [" and ".join(rule) for rule in self.junk if rule not in (SAME_CAMERA, WHOLE_CAMERA)]
+            return "same pid, other camid" + (f", not junk by {', '.join(others)}" if others else "")
+        if OWN_ROW in self.junk and len(self.junk) == 1:
+            return "same pid, not itself"
+        return "same pid, not junk" if self.junk else "same pid"
 
     @property
-    def junk(self) -> str:
+    def junk_in_words(self) -> str:
         """Which items are invisible to the ranking, in words."""
-        parts = ["same pid and camid"] if self.same_camera_is_junk else []
-        parts += ["the query's own row"] if self.own_row_is_junk else []
-        return "; ".join([*parts, f"pid {JUNK_PID}"])
+        if self.is_listed:
+            return f"listed as {' or '.join(self.junk_lists)}"
+        words = {OWN_ROW: "the query's own row", WHOLE_CAMERA: "every item of the query's camera"}
+        parts = [words.get(rule, f"same {' and '.join(rule)}") for rule in self.junk]
+        parts += [] if self.junk_pid is None else [f"pid {self.junk_pid}"]
+        if self.gallery_cameras is not None:
+            parts.append(f"cameras other than {', '.join(map(str, self.gallery_cameras))}")
+        return "; ".join(parts) or "none"
 
     def describe(self) -> dict[str, str]:
         """Return what a report says of it."""
-        return {
+        described = {
             "name": self.name,
             "summary": self.summary,
             "source": self.source,
             "relevant": self.relevant,
-            "junk": self.junk,
+            "junk": self.junk_in_words,
             "invalid_query": self.invalid_query,
             "cmc_family": self.cmc_family,
             "ap_family": self.ap_family,
         }
+        if self.query_cameras is not None:
+            described["query_cameras"] = ", ".join(map(str, self.query_cameras))
+        return described
+
+
+def compose_protocol(name: str, *, base: Protocol | None = None, **parts: Any) -> Protocol:
+    """Make a protocol of one's own from its parts.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    base
+        A protocol to start from; without one, every item of the query's pid is relevant and pid -1 is junk.
+    **parts
+        Fields of `Protocol` by name.  A junk rule may be a list.
+
+    Raises
+    ------
+    InputError
+        If a part does not exist or has a value that cannot be used; the message says which can.
+    """
+    start = base or Protocol(name=name, summary="composed of its parts", source="this job")
+    known = [field for field in Protocol.__dataclass_fields__ if field != "name"]
+    for part in parts:
+        if part not in known:
+            raise InputError(did_you_mean("part of a protocol", part, known))
+    given = {part: _frozen(value) for part, value in parts.items()}
+    protocol = replace(start, **{"name": name, **given})
+    _refuse_unusable(protocol)
+    return protocol
+
+
+def _frozen(value: Any) -> Any:
+    """Lists of a file as the tuples of a value."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _refuse_unusable(protocol: Protocol) -> None:
+    choices = {
+        "invalid_query": (protocol.invalid_query, INVALID_QUERY),
+        "cmc_family": (protocol.cmc_family, CMC_FAMILIES),
+        "ap_family": (protocol.ap_family, AP_FAMILIES),
+    }
+    for part, (value, known) in choices.items():
+        if value not in known:
+            raise InputError(f"protocol {protocol.name!r}: {part} must be one of {', '.join(known)}, found {value!r}")
+    for part in ("query_cameras", "gallery_cameras"):
+        cameras = getattr(protocol, part)
+        if cameras is not None and not (cameras and all(isinstance(camera, int) for camera in cameras)):
+            raise InputError(f"protocol {protocol.name!r}: {part} must list whole numbers, found {cameras!r}")
+    whole = []
+    for rule in protocol.junk:
+        if not (isinstance(rule, tuple) and rule and all(isinstance(label, str) for label in rule)):
+            raise InputError(
+                f"protocol {protocol.name!r}: a junk rule is a list of labels, such as [pid, camid], found {rule!r}"
+            )
+        if "pid" not in rule and rule != OWN_ROW:
+            whole.append(rule)
+    if any(len(rule) != 1 for rule in whole) or len(whole) > 1:
+        raise InputError(
+            f"protocol {protocol.name!r}: beside rules that hold pid and the rule [item_id], one rule of a single "
+            f"label can hide whole cameras (or another label) from a query; found {', '.join(map(str, whole))}"
+        )
 
 
 PROTOCOLS: Registry[Protocol] = Registry("protocol")
 
-PROTOCOLS.register(
+MARKET1501 = PROTOCOLS.register(
     Protocol(
         name="market1501",
         summary="cross-camera search: items of the query's own camera with its pid are junk, as is pid -1",
         source="Zheng et al., ICCV 2015, as torchreid and fast-reid compute it",
-        same_camera_is_junk=True,
+        junk=(SAME_CAMERA,),
+    )
+)
+PROTOCOLS.register(
+    replace(
+        MARKET1501,
+        name="market1501_matlab",
+        summary="market1501 with means over all queries, an invalid one at 0, and the trapezoid rule",
+        source="the original Market-1501 MATLAB code, as layumi's baseline computes it",
+        invalid_query=ZERO,
+        ap_family="mAP_trapezoid",
+    )
+)
+PROTOCOLS.register(
+    replace(
+        MARKET1501,
+        name="allshots",
+        summary="market1501 with a CMC over all matches of a query, each ranked among the negatives",
+        source="open-reid and cluster-contrast, `cmc` without `first_match_break`",
+        cmc_family="CMC_allshots",
+    )
+)
+PROTOCOLS.register(
+    replace(
+        MARKET1501,
+        name="cuhk03",
+        summary="market1501 with one gallery item per identity in the CMC, as an exact expectation over the draws",
+        source="Li et al., CVPR 2014 (single-shot CUHK03), as torchreid computes it by ten draws",
+        cmc_family="CMC_single_shot",
+    )
+)
+PROTOCOLS.register(
+    Protocol(
+        name="cuhk03_separate_cameras",
+        summary="cuhk03 with every item of the query's camera taken out of the gallery",
+        source="Li et al., CVPR 2014; open-reid `separate_camera_set` with `single_gallery_shot`",
+        junk=(WHOLE_CAMERA,),
+        cmc_family="CMC_single_shot",
     )
 )
 PROTOCOLS.register(
@@ -115,176 +268,46 @@ PROTOCOLS.register(
         name="same_set",
         summary="query set = gallery set: the query's own row, known by its item id, is junk",
         source="leave-one-out retrieval, as on CUB-200, SOP or VeRi subsets",
-        own_row_is_junk=True,
+        junk=(OWN_ROW,),
     )
 )
-
-
-class GalleryIndex:
-    """The labels of a gallery, sorted once so that every block of queries finds its pairs by bisection.
-
-    Parameters
-    ----------
-    labels
-        Labels of all gallery rows.
-    """
-
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-        self.n_gallery = len(labels.pids)
-        order = np.argsort(labels.pids, kind="stable")
-        self._sorted_pids = labels.pids[order]
-        # Half the memory, where row numbers allow it: this stays in every process as long as the job runs.
-        self._by_pid = order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
-        self.junk_row = labels.pids == JUNK_PID
-        self.n_junk_row = int(self.junk_row.sum())
-
-    def same_pid(self, pids: Int64) -> tuple[Int64, Int64]:
-        """List all pairs with equal pids.
-
-        Returns
-        -------
-        Position of the query and gallery row of each pair, by query and then by gallery row, both int64.
-        """
-        return _ranges(
-            np.searchsorted(self._sorted_pids, pids, "left"),
-            np.searchsorted(self._sorted_pids, pids, "right"),
-            self._by_pid,
-        )
-
-    def same_item(self, item_ids: NDArray[np.generic]) -> tuple[Int64, Int64]:
-        """List all pairs with equal item ids, in the order of `same_pid`."""
-        order, ordered = self._by_item
-        return _ranges(np.searchsorted(ordered, item_ids, "left"), np.searchsorted(ordered, item_ids, "right"), order)
-
-    @cached_property
-    def _by_item(self) -> tuple[Int64, NDArray[np.generic]]:
-        """Gallery rows in the order of their item ids, and those ids."""
-        if self.labels.item_ids is None:
-            raise InputError("the gallery has no item ids")
-        order = np.argsort(self.labels.item_ids, kind="stable")
-        return order, self.labels.item_ids[order]
-
-
-def _ranges(start: Int64, stop: Int64, order: NDArray[np.signedinteger]) -> tuple[Int64, Int64]:
-    """Pairs of each query with the entries ``order[start:stop]``."""
-    sizes = stop - start
-    query = np.repeat(np.arange(len(sizes)), sizes)
-    ends = np.cumsum(sizes)
-    place = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes) + np.repeat(start, sizes)
-    return query, order[place].astype(np.int64, copy=False)
-
-
-def _indptr(query: Int64, n_query: int) -> Int64:
-    """Start offsets of the queries in a list of pairs that is sorted by query."""
-    indptr = np.zeros(n_query + 1, np.int64)
-    np.cumsum(np.bincount(query, minlength=n_query), out=indptr[1:])
-    return indptr
-
-
-def judge(protocol: Protocol, query: Labels, gallery: GalleryIndex) -> Judgement:
-    """Say of every query who is relevant and who is junk.
-
-    Parameters
-    ----------
-    protocol
-        The rules.
-    query
-        Labels of a block of queries.
-    gallery
-        The indexed gallery.
-
-    Raises
-    ------
-    InputError
-        If labels that the protocol needs are missing.
-    """
-    n_query = len(query.pids)
-    pair_query, pair_row = gallery.same_pid(query.pids)
-    matches = np.bincount(pair_query, minlength=n_query)
-    # Rows with pid -1 are hidden from everybody by their column; only a query with pid -1 would meet them here.
-    seen = ~gallery.junk_row[pair_row]
-    pair_query, pair_row = pair_query[seen], pair_row[seen]
-
-    junk = np.zeros(len(pair_row), bool)
-    same_camera = np.zeros(n_query, np.int64)
-    extra_query = extra_row = np.empty(0, np.int64)
-    if protocol.same_camera_is_junk:
-        if query.camids is None or gallery.labels.camids is None:
-            raise InputError(
-                f"protocol {protocol.name!r} needs camids in query and gallery; use the protocol 'no_cameras' for "
-                "sets without cameras"
-            )
-        junk |= query.camids[pair_query] == gallery.labels.camids[pair_row]
-        same_camera = np.bincount(pair_query[junk], minlength=n_query)
-    own = np.zeros(n_query, np.int64)
-    if protocol.own_row_is_junk:
-        if query.item_ids is None:
-            raise InputError(f"protocol {protocol.name!r} needs item ids in query and gallery")
-        own_query, own_row = gallery.same_item(query.item_ids)
-        outside = (query.pids[own_query] != gallery.labels.pids[own_row]) & ~gallery.junk_row[own_row]
-        extra_query, extra_row = own_query[outside], own_row[outside]
-        own_pairs = own_query * gallery.n_gallery + own_row
-        is_own = np.isin(pair_query * gallery.n_gallery + pair_row, own_pairs)
-        own = np.bincount(pair_query[is_own], minlength=n_query)
-        junk |= is_own
-
-    relevant_query, relevant_row = pair_query[~junk], pair_row[~junk]
-    n_relevant = np.bincount(relevant_query, minlength=n_query)
-    hidden_query = np.concatenate([pair_query, extra_query])
-    hidden_row = np.concatenate([pair_row, extra_row])
-    if len(extra_row):
-        order = np.lexsort((hidden_row, hidden_query))
-        hidden_query, hidden_row = hidden_query[order], hidden_row[order]
-    n_junk = (
-        gallery.n_junk_row
-        + np.bincount(pair_query[junk], minlength=n_query)
-        + np.bincount(extra_query, minlength=n_query)
+OXFORD = PROTOCOLS.register(
+    Protocol(
+        name="oxford",
+        summary="lists good, ok and junk per query (ground_truth); good and ok are relevant",
+        source="Philbin et al., CVPR 2007 and 2008 (Oxford5k, Paris6k), `compute_ap`",
+        junk_pid=None,
+        relevant_lists=("good", "ok"),
+        junk_lists=("junk",),
+        ap_family="mAP_trapezoid",
     )
-    n_kept = gallery.n_gallery - n_junk
-
-    reason = np.zeros(n_query, np.uint8)
-    empty = n_relevant == 0
-    reason[empty] = _NO_POSITIVE
-    reason[empty & (same_camera > 0)] = _ONLY_SAME_CAMERA
-    # Matching rows that are neither the query itself nor of its camera have pid -1.
-    reason[empty & (same_camera == 0) & (matches > own)] = _ALL_JUNK
-    reason[n_kept == 0] = _ALL_JUNK
-    return Judgement(
-        relevant_indptr=_indptr(relevant_query, n_query),
-        relevant_row=relevant_row,
-        hidden_indptr=_indptr(hidden_query, n_query),
-        hidden_row=hidden_row,
-        n_kept=n_kept.astype(np.int64),
-        n_junk=n_junk.astype(np.int64),
-        reason=reason,
+)
+_REVISITOP = "Radenovic et al., CVPR 2018 (ROxford, RParis)"
+_REVISITED = replace(OXFORD, source=_REVISITOP, reported=("P_clipped@1", "P_clipped@5", "P_clipped@10"))
+PROTOCOLS.register(
+    replace(
+        _REVISITED,
+        name="revisitop_easy",
+        summary="lists easy, hard and junk per query (ground_truth); easy is relevant, hard is junk as well",
+        relevant_lists=("easy",),
+        junk_lists=("junk", "hard"),
     )
-
-
-def flag_listed(
-    judgement: Judgement, gallery: GalleryIndex, index: Int64
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Say which listed gallery rows are relevant and which are junk.
-
-    Parameters
-    ----------
-    judgement
-        Of the queries that the lists belong to.
-    gallery
-        The indexed gallery.
-    index
-        Gallery rows, shape (n_query, k), int64; -1 for none.
-
-    Returns
-    -------
-    Two arrays of that shape, bool: relevant, junk.  An absent entry is neither.
-    """
-    listed = np.arange(len(index))[:, None] * gallery.n_gallery + index
-
-    def among(indptr: Int64, rows: Int64) -> NDArray[np.bool_]:
-        owner = np.repeat(np.arange(len(index)), np.diff(indptr))
-        return np.isin(listed, owner * gallery.n_gallery + rows) & (index >= 0)
-
-    relevant = among(judgement.relevant_indptr, judgement.relevant_row)
-    hidden = among(judgement.hidden_indptr, judgement.hidden_row)
-    return relevant, (hidden & ~relevant) | (gallery.junk_row[index] & (index >= 0))
+)
+PROTOCOLS.register(
+    replace(
+        _REVISITED,
+        name="revisitop_medium",
+        summary="lists easy, hard and junk per query (ground_truth); easy and hard are relevant",
+        relevant_lists=("easy", "hard"),
+        junk_lists=("junk",),
+    )
+)
+PROTOCOLS.register(
+    replace(
+        _REVISITED,
+        name="revisitop_hard",
+        summary="lists easy, hard and junk per query (ground_truth); hard is relevant, easy is junk as well",
+        relevant_lists=("hard",),
+        junk_lists=("junk", "easy"),
+    )
+)

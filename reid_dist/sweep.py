@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from reid_dist.distances import Distance
+from reid_dist.model import cut_rows
 from reid_dist.plan import TileShape
 from reid_dist.reductions import FeatureBlock, Reduction, Tile
 
@@ -40,18 +41,16 @@ def sweep(
     """
     screen = distance.screen(query.features, gallery.features, query.norm, gallery.norm)
     accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
-    n_query, dim = query.features.shape
-    n_gallery = len(gallery.features)
+    n_query, n_gallery = len(query), len(gallery)
     query_rows, gallery_rows = min(tile.query, n_query), min(tile.gallery, n_gallery)
-    prepared = np.empty((gallery_rows, dim), np.float32)
-    scratch = np.empty(query_rows * gallery_rows, np.float32)
+    prepared = np.empty((gallery_rows, gallery.features.shape[1]), screen.dtype)
+    scratch = np.empty(query_rows * gallery_rows, screen.dtype)
     for column in range(0, n_gallery, gallery_rows):
         stop = min(column + gallery_rows, n_gallery)
         matrix, bias = screen.gallery_tile(column, stop, prepared[: stop - column])
-        for row in range(0, n_query, query_rows):
-            block = screen.query[row : row + query_rows]
-            values = scratch[: len(block) * len(matrix)].reshape(len(block), len(matrix))
-            np.dot(block, matrix.T, out=values)
+        for rows in cut_rows(n_query, query_rows):
+            values = scratch[: len(rows) * len(matrix)].reshape(len(rows), len(matrix))
+            screen.multiply(rows, matrix, values)
             for accumulator in accumulators:
-                accumulator.absorb(Tile(values, bias, row, column))
+                accumulator.absorb(Tile(values, bias, rows.start, column))
     return [accumulator.result() for accumulator in accumulators]

@@ -100,14 +100,15 @@ def test_bytes_read_well() -> None:
 _MEASURE = """
 import sys
 from pathlib import Path
-from reid_dist import FeatureSet, evaluation, graph
+from reid_dist import FeatureSet, evaluation, graph, scorers, tasks
 from reid_dist.distances import DISTANCES
 from reid_dist.protocols import PROTOCOLS
 folder, topk, chunk_rows = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) or None
 def job(query, gallery):
     sets = FeatureSet.open(folder / query), FeatureSet.open(folder / gallery)
     plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, chunk_rows=chunk_rows, topk=topk)
-    return graph.Job(*sets, DISTANCES.get("cosine"), plan, PROTOCOLS.get("no_cameras"), topk)
+    scorer = scorers.FeatureScorer(*sets, DISTANCES.get("cosine"))
+    return tasks.Job(*sets, scorer, plan, PROTOCOLS.get("no_cameras"), ranks=True, topk=topk)
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))

@@ -26,6 +26,9 @@ _COMMANDS = {
     "evaluate": "Evaluate a query store against a gallery store.",
     "run": "Run a job from a pipeline file.",
     "plan": "Show what a job is made of and whether it fits.",
+    "compare": "Compare two runs on the same queries.",
+    "pool": "Make one row of every tracklet, or of every identity and camera.",
+    "splits": "Evaluate on galleries drawn at random; print mean and spread.",
     "report": "Write the page of finished runs again.",
     "list": "List metrics, protocols, distances or formats.",
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, output_options
+from reid_dist.cli.options import choose_cluster, cluster_options, job_fields, job_options, output_options
 
 __all__ = ["command"]
 
@@ -14,35 +15,19 @@ __all__ = ["command"]
 @click.command("evaluate")
 @click.argument("query")
 @click.argument("gallery")
-@click.option("--protocol", default="market1501", show_default=True, help="See `reid-dist list protocols`.")
-@click.option("--distance", default="cosine", show_default=True, help="See `reid-dist list distances`.")
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    help="mAP, CMC@10, …; repeatable. Default: mAP, mINP, CMC@1, CMC@5, CMC@10.",
-)
-@click.option("--max-rank", type=int, default=50, show_default=True, help="Length of the CMC curve.")
-@click.option("--topk", type=int, metavar="K", help="Write the K nearest items of every query (topk.npz).")
-@click.option("--chunk-rows", type=int, metavar="N", help="Rows of a tile; the answer does not depend on it.")
+@job_options
 @cluster_options
 @output_options
 def command(
     query: str,
     gallery: str,
-    protocol: str,
-    distance: str,
-    metrics: tuple[str, ...],
-    max_rank: int,
-    topk: int | None,
-    chunk_rows: int | None,
     cluster_file: Path | None,
     workers: int | None,
     output: Path | None,
     workspace: str | None,
     resume: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Evaluate QUERY against GALLERY: two feature stores, or any source that `ingest` reads.
 
@@ -53,6 +38,9 @@ def command(
       reid-dist evaluate data/query.zarr data/gallery.zarr --output results/plain
       reid-dist evaluate pytorch_result.mat pytorch_result.mat --metric mAP --metric CMC@20
       reid-dist evaluate set.zarr set.zarr --protocol same_set --distance euclidean
+      reid-dist evaluate q.zarr g.zarr --ties --breakdown camera_pair --breakdown gallery_size --output results/more
+      reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
+      reid-dist evaluate labels.npz labels.npz --distances distmat.npy
     """
     cluster = choose_cluster(cluster_file, workers)
     from pydantic import ValidationError
@@ -63,16 +51,7 @@ def command(
     from reid_dist.validation import explain
 
     try:
-        job = PipelineJob(
-            query=query,
-            gallery=gallery,
-            protocol=protocol,
-            distance=distance,
-            metrics=metrics or None,
-            max_rank=max_rank,
-            topk=topk,
-            chunk_rows=chunk_rows,
-        )
+        job = PipelineJob(query=query, gallery=gallery, **job_fields(given))
     except ValidationError as error:
         raise InputError(explain("the command", error, PipelineJob.model_fields)) from None
     report = evaluate_job(job, cluster, output=output, workspace=workspace, resume=resume)

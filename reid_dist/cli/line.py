@@ -11,12 +11,13 @@ from pathlib import Path
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.clusters import ExistingCluster, LocalCluster, Threads, connect
 from reid_dist.errors import InputError, StoreError
-from reid_dist.evaluation import evaluate
 from reid_dist.jobs import PipelineJob
+from reid_dist.protocols import PROTOCOLS
 from reid_dist.reports import Report, print_report
 from reid_dist.reports.files import refuse_occupied
-from reid_dist.stores import FeatureSet
-from reid_dist.stores.importers import open_features
+from reid_dist.reports.plain import plain
+from reid_dist.runs import evaluate_sides, open_side
+from reid_dist.stores import LabelledSet, Role
 
 __all__ = ["deliver", "evaluate_job"]
 
@@ -57,24 +58,11 @@ def evaluate_job(
         refuse_occupied(output)
     finished = resume and output is not None and (output / "report.json").is_file()
     with _workspace(output, workspace) as folder:
-        query = _open(job.query, "query")
-        gallery = _open(job.gallery, "gallery")
+        query, gallery = _open(job, "query"), _open(job, "gallery")
         if finished and output is not None:
             return _same_job(Report.load(output), job, query, gallery, output)
         with connect(cluster) as client, stages() as progress:
-            report = evaluate(
-                query,
-                gallery,
-                protocol=job.protocol,
-                distance=job.distance,
-                metrics=job.metrics,
-                max_rank=job.max_rank,
-                topk=job.topk,
-                chunk_rows=job.chunk_rows,
-                client=client,
-                workspace=folder,
-                progress=progress,
-            )
+            report = evaluate_sides(job, query, gallery, client, folder, progress)
     if output is not None:
         report.save(output, overwrite=True)
     return report
@@ -90,9 +78,9 @@ def deliver(report: Report, *, as_json: bool, output: Path | None) -> None:
         print(f"\nwritten to {output}: report.html, report.json, per_query.npz")
 
 
-def _open(source: str, role: str) -> FeatureSet:
+def _open(job: PipelineJob, role: Role) -> LabelledSet:
     with rows_progress() as progress:
-        return open_features(source, role=role, progress=progress)
+        return open_side(job, role, progress)
 
 
 @contextlib.contextmanager
@@ -124,16 +112,27 @@ def _make(folder: Path) -> Path:
     return folder
 
 
-def _same_job(report: Report, job: PipelineJob, query: FeatureSet, gallery: FeatureSet, output: Path) -> Report:
+def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: LabelledSet, output: Path) -> Report:
     """Return a finished report if it is the answer to this very job."""
-    digests = {side: report.inputs[side]["content_digest"] for side in ("query", "gallery")}
-    found = (digests["query"], digests["gallery"], report.protocol["name"], report.distance["name"])
-    wanted = (query.content_digest, gallery.content_digest, job.protocol, job.distance)
-    same_metrics = job.metrics is None or list(job.metrics) == list(report.metrics)
-    curve = next(values for name, values in report.curves.items() if name.startswith("CMC"))
-    if found != wanted or not same_metrics or len(curve) != job.max_rank:
+    rules = job.rules
+    protocol = (PROTOCOLS.get(rules) if isinstance(rules, str) else rules).describe()
+    asked = plain({name: value for name, value in job.options().items() if name in report.options})
+    wanted = {
+        "query": query.content_digest,
+        "gallery": gallery.content_digest,
+        "protocol": protocol,
+        "distance": None if job.lists or job.distances else job.distance,
+        "options": asked,
+    }
+    found = {
+        **{side: report.inputs[side]["content_digest"] for side in ("query", "gallery")},
+        "protocol": {name: report.protocol.get(name) for name in protocol},
+        "distance": None if job.lists or job.distances else report.distance["name"],
+        "options": {name: report.options[name] for name in asked},
+    }
+    differing = [name for name in wanted if wanted[name] != found[name]]
+    if differing:
         raise InputError(
-            f"{output} holds the report of another job (inputs, protocol, distance, metrics or max_rank differ); "
-            "choose another --output"
+            f"{output} holds the report of another job ({', '.join(differing)} differ); choose another --output"
         )
     return report

@@ -11,9 +11,123 @@ import click
 if TYPE_CHECKING:
     from reid_dist.clusters import ExistingCluster, LocalCluster, Threads
 
-__all__ = ["choose_cluster", "cluster_options", "output_options"]
+__all__ = ["choose_cluster", "cluster_options", "job_fields", "job_options", "output_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+# Fields of a job that `evaluate` takes as options, in the order of its help.
+_JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (("--protocol",), {"default": "market1501", "show_default": True, "help": "See `reid-dist list protocols`."}),
+    (("--distance",), {"default": "cosine", "show_default": True, "help": "See `reid-dist list distances`."}),
+    (
+        ("--metric", "metrics"),
+        {
+            "multiple": True,
+            "metavar": "NAME",
+            "help": "mAP, CMC@10, TAR@FAR=1e-3, …; repeatable. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10.",
+        },
+    ),
+    (("--max-rank",), {"type": int, "default": 50, "show_default": True, "help": "Length of the curves over ranks."}),
+    (
+        ("--ground-truth",),
+        {"metavar": "FILE", "help": "Lists for oxford and revisitop: JSON, or a directory of Oxford text files."},
+    ),
+    (("--topk",), {"type": int, "metavar": "K", "help": "Write the K nearest items of every query (topk.npz)."}),
+    (("--ties",), {"is_flag": True, "help": "Also give optimistic and pessimistic values."}),
+    (
+        ("--breakdown", "breakdowns"),
+        {
+            "multiple": True,
+            "metavar": "NAME",
+            "help": "camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
+        },
+    ),
+    (
+        ("--gallery-size", "gallery_sizes"),
+        {
+            "multiple": True,
+            "metavar": "N",
+            "help": "Size of the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
+        },
+    ),
+    (
+        ("--gallery-order",),
+        {
+            "type": click.Choice(["stored", "random"]),
+            "default": "stored",
+            "show_default": True,
+            "help": "How rows enter the distractor curve.",
+        },
+    ),
+    (
+        ("--single-shot-draws",),
+        {"type": int, "metavar": "N", "help": "Estimate the single-shot CMC from N draws, not exactly."},
+    ),
+    (("--roc",), {"is_flag": True, "help": "Also give the ROC at fixed false accept rates."}),
+    (
+        ("--confidence",),
+        {"type": float, "default": 0.95, "show_default": True, "help": "Level of the bootstrap intervals."},
+    ),
+    (("--seed",), {"type": int, "default": 0, "show_default": True, "help": "Of draws, random orders and intervals."}),
+    (
+        ("--pictures",),
+        {
+            "metavar": "ROWS",
+            "help": "Show ranked pictures: 'hardest', or query rows such as 3,17 beside them. Needs --topk.",
+        },
+    ),
+    (("--image-root",), {"metavar": "DIR", "help": "Where relative image paths start. Default: here."}),
+    (
+        ("--distances",),
+        {"metavar": "FILE", "help": "A .npy block of distances, mapped; QUERY and GALLERY then give labels alone."},
+    ),
+    (
+        ("--lists",),
+        {
+            "metavar": "FILE",
+            "help": "A .npz of top-k lists (index, distance); QUERY and GALLERY then give labels alone.",
+        },
+    ),
+    (("--chunk-rows",), {"type": int, "metavar": "N", "help": "Rows of a tile; the answer does not depend on it."}),
+)
+
+
+def job_options(function: F) -> F:
+    """Add an option for every field of a job that is no input."""
+    for names, attributes in reversed(_JOB_OPTIONS):
+        function = click.option(*names, **attributes)(function)
+    return function
+
+
+def job_fields(given: dict[str, Any]) -> dict[str, Any]:
+    """Turn the values of `job_options` into fields of a job: what was not given is left to its default."""
+    fields = dict(given)
+    fields["metrics"] = fields["metrics"] or None
+    fields["gallery_sizes"] = [_size(text) for text in fields["gallery_sizes"]] or None
+    pictures = fields["pictures"]
+    if pictures is not None and pictures != "hardest":
+        try:
+            fields["pictures"] = [int(row) for row in pictures.split(",")]
+        except ValueError:
+            raise click.UsageError(
+                f"--pictures takes 'hardest' or query rows separated by commas, found {pictures!r}"
+            ) from None
+    return fields
+
+
+def _size(text: str) -> int | float:
+    """Read a number of rows, or a share."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--gallery-size takes a number of rows or a share such as 0.5, found {text!r}"
+        ) from None
 
 
 def cluster_options(function: F) -> F:

@@ -22,6 +22,7 @@ from reid_dist.kernels.settings import kernel
 __all__ = [
     "COSINE",
     "EUCLIDEAN",
+    "GIVEN",
     "LANES",
     "SQEUCLIDEAN",
     "PairRows",
@@ -35,6 +36,8 @@ LANES = 32
 COSINE = 0
 SQEUCLIDEAN = 1
 EUCLIDEAN = 2
+# Distances that somebody else computed: a query row holds them, a gallery row holds the place of its own.
+GIVEN = 3
 
 
 class PairRows(NamedTuple):
@@ -43,16 +46,17 @@ class PairRows(NamedTuple):
     Attributes
     ----------
     kind
-        ``COSINE``, ``SQEUCLIDEAN`` or ``EUCLIDEAN``.
+        ``COSINE``, ``SQEUCLIDEAN``, ``EUCLIDEAN`` or ``GIVEN``.
     query, gallery
-        Features, shapes (n_query, dim) and (n_gallery, dim), float32, C order.
+        Features, shapes (n_query, dim) and (n_gallery, dim), float32, C order; under ``GIVEN`` distances, shape
+        (n_query, n), and places among those n, shape (n_gallery, 1), float64.
     query_norm, gallery_norm
         Canonical squared norms, float64.
     """
 
     kind: int
-    query: NDArray[np.float32]
-    gallery: NDArray[np.float32]
+    query: NDArray[np.floating]
+    gallery: NDArray[np.floating]
     query_norm: NDArray[np.float64]
     gallery_norm: NDArray[np.float64]
 
@@ -102,8 +106,8 @@ def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: N
 @kernel
 def pair_distance(
     kind: int,
-    x: NDArray[np.float32],
-    y: NDArray[np.float32],
+    x: NDArray[np.floating],
+    y: NDArray[np.floating],
     xx: float,
     yy: float,
     lanes: NDArray[np.float64],
@@ -113,15 +117,17 @@ def pair_distance(
     Parameters
     ----------
     kind
-        ``COSINE`` (1 - xy / sqrt(xx * yy); 1 when either row is zero), ``SQEUCLIDEAN`` (sum of squared differences)
-        or ``EUCLIDEAN`` (its square root).
+        ``COSINE`` (1 - xy / sqrt(xx * yy); 1 when either row is zero), ``SQEUCLIDEAN`` (sum of squared differences),
+        ``EUCLIDEAN`` (its square root) or ``GIVEN`` (looked up).
     x, y
-        Rows, shape (dim,), float32, C-contiguous.
+        Rows, C-contiguous; see `PairRows`.
     xx, yy
         Their canonical squared norms, used by ``COSINE`` alone.
     lanes
         Scratch of shape (32,), float64.
     """
+    if kind == GIVEN:
+        return np.float64(x[np.int64(y[0])])
     if kind == COSINE:
         if xx == 0.0 or yy == 0.0:
             return 1.0

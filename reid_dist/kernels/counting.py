@@ -12,7 +12,8 @@ doubt, one below ``lower`` is farther beyond doubt, and between them the canonic
 Thresholds of a query are sorted from near to far, so that both edges fall from one to the next.
 
 *One query row, 512 values at a time.*  The values are copied to a buffer that stays in the first-level cache, less a
-bias per column (half a squared norm for Euclidean distances; infinity for a column that no query may see).  The copy
+bias per column (half a squared norm for Euclidean distances; infinity for a column that the query may not see: queries
+that hide the same columns, such as those of their camera, share a row of biases).  The copy
 counts, on the way, the values that reach the last, farthest threshold.  For a well-trained model there are hardly
 any, and the block is done.  Otherwise relevant and junk columns are struck out and the thresholds are tried from far
 to near until one has no value above its lower edge: all nearer ones have none either.
@@ -71,8 +72,8 @@ class Bands(NamedTuple):
         Those of the first threshold are ``before[0]`` and on in the counts.
     positive_row
         Gallery rows of the positives, int64.
-    hidden_indptr, hidden_row
-        Gallery rows, ascending, that a query does not count: its relevant items and its junk; int64.
+    hidden_indptr, hidden_column
+        Columns, ascending, that a query does not count: its relevant items and its junk; int64.
     """
 
     indptr: NDArray[np.int64]
@@ -82,7 +83,7 @@ class Bands(NamedTuple):
     positive_start: NDArray[np.int64]
     positive_row: NDArray[np.int64]
     hidden_indptr: NDArray[np.int64]
-    hidden_row: NDArray[np.int64]
+    hidden_column: NDArray[np.int64]
 
 
 class RankCounts(NamedTuple):
@@ -152,7 +153,7 @@ def _count_few(
     first: int,
     last: int,
     start: int,
-    column_start: int,
+    row_of: NDArray[np.int64],
     bands: Bands,
     rows: PairRows,
     counts: RankCounts,
@@ -186,7 +187,7 @@ def _count_few(
                 if piece[k] >= low and piece[k] <= high:
                     column = start + patch + k
                     decided += _remember(q, column, rows, known, distances, lanes)
-                    _compare(distances[column], column_start + column, u, bands, counts)
+                    _compare(distances[column], row_of[column], u, bands, counts)
     return decided
 
 
@@ -230,7 +231,7 @@ def _count_many(
     first: int,
     last: int,
     start: int,
-    column_start: int,
+    row_of: NDArray[np.int64],
     base: np.floating,
     scale: np.floating,
     table: NDArray[np.uint32],
@@ -289,7 +290,7 @@ def _count_many(
             # From `a` on the value reaches the lower edges; until it passes an upper one it lies inside the bands.
             while a < last and value <= bands.upper[a]:
                 decided += _remember(q, column, rows, known, distances, lanes)
-                _compare(distances[column], column_start + column, a, bands, counts)
+                _compare(distances[column], row_of[column], a, bands, counts)
                 a += 1
             counters0[a - first + 1] += np.int32(1)
     return decided
@@ -299,7 +300,9 @@ def _count_many(
 def count_tile(
     tile: NDArray[np.floating],
     bias: NDArray[np.floating],
+    bias_of: NDArray[np.int64],
     column_start: int,
+    row_of: NDArray[np.int64],
     bands: Bands,
     rows: PairRows,
     counts: RankCounts,
@@ -312,9 +315,13 @@ def count_tile(
     tile
         Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
     bias
-        Subtracted from every row of the tile, shape (columns,); ``inf`` hides a column from all queries.
+        Subtracted from the rows of the tile, shape (kinds, columns); ``inf`` hides a column.
+    bias_of
+        Which row of `bias` each query takes, shape (rows,), int64.
     column_start
-        Gallery row of the tile's first column.
+        Which column of the gallery block is the tile's first: `Bands.hidden_column` counts from the block's first.
+    row_of
+        Gallery rows of the tile's columns, shape (columns,), int64, ascending.
     bands, rows, counts
         See the classes.
     limit
@@ -352,19 +359,19 @@ def count_tile(
         many = last - first > FEW_THRESHOLDS
         tabled = False
         hidden_stop = bands.hidden_indptr[q + 1]
-        hidden = _first_at_least(bands.hidden_row, bands.hidden_indptr[q], hidden_stop, column_start)
+        hidden = _first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             source = tile[q, start:stop]
-            shift = bias[start:stop]
+            shift = bias[bias_of[q], start:stop]
             values = buffer[: stop - start]
             reached = np.int32(0)
             for k in range(len(values)):
                 value = source[k] - shift[k]
                 values[k] = value
                 reached += np.int32(value >= base)
-            while hidden < hidden_stop and bands.hidden_row[hidden] < column_start + stop:
-                values[bands.hidden_row[hidden] - column_start - start] = -np.inf
+            while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + stop:
+                values[bands.hidden_column[hidden] - column_start - start] = -np.inf
                 hidden += 1
             if reached == 0:
                 continue
@@ -378,7 +385,7 @@ def count_tile(
                     first,
                     last,
                     start,
-                    column_start,
+                    row_of,
                     base,
                     scale,
                     table,
@@ -394,7 +401,7 @@ def count_tile(
                 )
             else:
                 decided += _count_few(
-                    values, q, first, last, start, column_start, bands, rows, counts, known, distances, lanes
+                    values, q, first, last, start, row_of, bands, rows, counts, known, distances, lanes
                 )
             if decided > limit:
                 return -1

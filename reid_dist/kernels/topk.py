@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.kernels.canonical import EUCLIDEAN, LANES, PairRows, pair_distance
 from reid_dist.kernels.settings import kernel
@@ -38,29 +38,30 @@ class Candidates(NamedTuple):
     Attributes
     ----------
     value
-        Screening values, shape (n_query, capacity), float32.
-    row
-        Gallery rows, shape (n_query, capacity), int64, ascending within a list until it is settled for good.
+        Screening values, shape (n_query, capacity), in the type of the tiles.
+    column
+        Columns of the gallery block, shape (n_query, capacity), int64, ascending within a list.
     size
         How many of each list are in use, shape (n_query,), int64.
     level
-        Entry levels, shape (n_query,), float32.
+        Entry levels, shape (n_query,), in the type of the tiles.
     """
 
-    value: NDArray[np.float32]
-    row: NDArray[np.int64]
+    value: NDArray[np.floating]
+    column: NDArray[np.int64]
     size: NDArray[np.int64]
-    level: NDArray[np.float32]
+    level: NDArray[np.floating]
 
 
-def make_candidates(n_query: int, k: int) -> Candidates:
+def make_candidates(n_query: int, k: int, dtype: DTypeLike = np.float32) -> Candidates:
     """Empty lists for the `k` nearest of `n_query` queries."""
     capacity = 2 * k + 64
     return Candidates(
-        np.empty((n_query, capacity), np.float32),
+        np.empty((n_query, capacity), dtype),
         np.empty((n_query, capacity), np.int64),
         np.zeros(n_query, np.int64),
-        np.full(n_query, -np.inf, np.float32),
+        # Not -inf: that is what a hidden column holds.
+        np.full(n_query, np.finfo(dtype).min, dtype),
     )
 
 
@@ -72,17 +73,18 @@ def _thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
         return
     values = lists.value[q, :size].copy()
     values.sort()
-    # Computed in float64 and lowered by a float32 rounding of its size, so that the level is never too high.
+    # Computed in float64 and lowered by two float32 roundings of its size, so that the level, rounded to the type of the
+    # tiles where it is stored, is never too high.
     edge = np.float64(values[size - k]) - 2.0 * epsilon
-    level = np.float32(edge - abs(edge) * 2.0**-23 - 2.0**-126)
+    level = edge - abs(edge) * 2.0**-22 - 2.0**-125
     kept = 0
     for c in range(size):
         if lists.value[q, c] >= level:
             lists.value[q, kept] = lists.value[q, c]
-            lists.row[q, kept] = lists.row[q, c]
+            lists.column[q, kept] = lists.column[q, c]
             kept += 1
     lists.size[q] = kept
-    if level > lists.level[q]:
+    if level > np.float64(lists.level[q]):
         lists.level[q] = level
 
 
@@ -91,15 +93,14 @@ def _settle_one(
     q: int,
     k: int,
     rows: PairRows,
-    gallery_start: int,
     lists: Candidates,
     lanes: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Keep the k best of a list by canonical distance, in ascending order of gallery row; return their distances."""
+    """Keep the k best of a list by canonical distance, in ascending order of column; return their distances."""
     size = lists.size[q]
     distances = np.empty(size, np.float64)
     for c in range(size):
-        j = lists.row[q, c] - gallery_start
+        j = lists.column[q, c]
         distances[c] = pair_distance(
             rows.kind, rows.query[q], rows.gallery[j], rows.query_norm[q], rows.gallery_norm[j], lanes
         )
@@ -113,7 +114,7 @@ def _settle_one(
     for c in range(size):
         if keep[c]:
             lists.value[q, kept] = lists.value[q, c]
-            lists.row[q, kept] = lists.row[q, c]
+            lists.column[q, kept] = lists.column[q, c]
             distances[kept] = distances[c]
             kept += 1
     lists.size[q] = kept
@@ -122,27 +123,29 @@ def _settle_one(
 
 @kernel
 def collect_tile(
-    tile: NDArray[np.float32],
-    bias: NDArray[np.float32],
+    tile: NDArray[np.floating],
+    bias: NDArray[np.floating],
+    bias_of: NDArray[np.int64],
     query_start: int,
     column_start: int,
-    own_row: NDArray[np.int64],
+    own_column: NDArray[np.int64],
     k: int,
     epsilon: NDArray[np.float64],
     centre: NDArray[np.float64],
     slope: float,
     rows: PairRows,
-    gallery_start: int,
     lists: Candidates,
 ) -> None:
     """Add one tile to the lists of its queries.
 
     Parameters
     ----------
-    tile, bias, query_start, column_start
-        As in `count_tile`; float32.
-    own_row
-        Gallery row that a query never lists here (itself), or -1; shape (n_query,).
+    tile, bias, bias_of, column_start
+        As in `count_tile`.
+    query_start
+        Which query of the block is the tile's first.
+    own_column
+        Column that a query never lists here (itself), or -1; shape (n_query,).
     k
         How many are wanted.
     epsilon
@@ -150,21 +153,21 @@ def collect_tile(
     centre, slope
         A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * d`` (``d`` squared first
         when it is Euclidean).
-    rows, gallery_start
-        The block of queries, and the gallery block, which begins at that gallery row.
+    rows
+        The block of queries and the gallery block.
     lists
         Added to.
     """
     n_columns = tile.shape[1]
     capacity = lists.value.shape[1]
-    buffer = np.empty(BLOCK, np.float32)
+    buffer = np.empty(BLOCK, tile.dtype)
     lanes = np.empty(LANES, np.float64)
     for i in range(tile.shape[0]):
         q = query_start + i
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             source = tile[i, start:stop]
-            shift = bias[start:stop]
+            shift = bias[bias_of[i], start:stop]
             values = buffer[: stop - start]
             level = lists.level[q]
             reached = np.int32(0)
@@ -183,24 +186,24 @@ def collect_tile(
                 if reached == 0:
                     continue
                 for c in range(len(piece)):
-                    row = column_start + start + patch + c
-                    if not piece[c] >= lists.level[q] or row == own_row[q]:
+                    column = column_start + start + patch + c
+                    if not piece[c] >= lists.level[q] or column == own_column[q]:
                         continue
                     if lists.size[q] == capacity:
                         _thin(q, k, epsilon[q], lists)
                         if lists.size[q] > capacity - 32:
-                            distances = _settle_one(q, k, rows, gallery_start, lists, lanes)
+                            distances = _settle_one(q, k, rows, lists, lanes)
                             farthest = distances.max()
                             if rows.kind == EUCLIDEAN:
                                 farthest = farthest * farthest
                             edge = centre[q] - slope * farthest - epsilon[q]
-                            settled = np.float32(edge - abs(edge) * 2.0**-23 - 2.0**-126)
-                            if settled > lists.level[q]:
+                            settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
+                            if settled > np.float64(lists.level[q]):
                                 lists.level[q] = settled
                         if not piece[c] >= lists.level[q]:
                             continue
                     lists.value[q, lists.size[q]] = piece[c]
-                    lists.row[q, lists.size[q]] = row
+                    lists.column[q, lists.size[q]] = column
                     lists.size[q] += 1
 
 
@@ -209,20 +212,19 @@ def settle(
     k: int,
     epsilon: NDArray[np.float64],
     rows: PairRows,
-    gallery_start: int,
     lists: Candidates,
     index: NDArray[np.int64],
     distance: NDArray[np.float64],
 ) -> None:
-    """Write the k nearest by (canonical distance, gallery row) to `index` and `distance`, shapes (n_query, k).
+    """Write the k nearest columns by (canonical distance, column) to `index` and `distance`, shapes (n_query, k).
 
     Absent places keep what they held.
     """
     lanes = np.empty(LANES, np.float64)
     for q in range(lists.size.shape[0]):
         _thin(q, k, epsilon[q], lists)
-        distances = _settle_one(q, k, rows, gallery_start, lists, lanes)
+        distances = _settle_one(q, k, rows, lists, lanes)
         order = np.argsort(distances, kind="mergesort")
         for place in range(len(order)):
-            index[q, place] = lists.row[q, order[place]]
+            index[q, place] = lists.column[q, order[place]]
             distance[q, place] = distances[order[place]]

@@ -16,28 +16,109 @@ from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
 from reid_dist.kernels.canonical import PairRows
-from reid_dist.model import RowRange
+from reid_dist.model import GalleryMask, Hidden, RowRange
 
-__all__ = ["Accumulator", "FeatureBlock", "Reduction", "Tile", "pair_rows"]
+__all__ = ["Accumulator", "FeatureBlock", "HiddenColumns", "Reduction", "Tile", "pair_rows"]
+
+Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureBlock:
-    """Consecutive feature rows in memory.
+    """Feature rows in memory.
 
     Attributes
     ----------
-    rows
-        Which rows of their set they are.
+    numbers
+        Which rows of their set they are, ascending, shape (n,), int64.
     features
-        Shape (len(rows), dim), float32, C order.
+        Shape (n, dim), float32, C order.  Under distances that were given: see `reid_dist.kernels.canonical.PairRows`.
     norm
-        Canonical squared norms, shape (len(rows),), float64.
+        Canonical squared norms, shape (n,), float64.
+    group
+        Which part of the gallery they belong to, where counts are kept apart by parts.
     """
 
-    rows: RowRange
-    features: NDArray[np.float32]
+    numbers: Int64
+    features: NDArray[np.floating]
     norm: NDArray[np.float64]
+    group: int = 0
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, place: Int64, group: int) -> FeatureBlock:
+        """Some of the rows, ascending, as a block of a group."""
+        return FeatureBlock(self.numbers[place], self.features[place], self.norm[place], group)
+
+    def find(self, row: Int64) -> tuple[Int64, Int64]:
+        """Find rows of the set in the block.
+
+        Parameters
+        ----------
+        row
+            Row numbers, shape (m,), int64, in any order.
+
+        Returns
+        -------
+        Which of them are here (positions in `row`, ascending), and at which place each, both int64.
+        """
+        if not len(self.numbers):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        first, last = self.numbers[0], self.numbers[-1]
+        within = np.flatnonzero((row >= first) & (row <= last))
+        if last - first + 1 == len(self.numbers):
+            return within, row[within] - first
+        place = np.searchsorted(self.numbers, row[within])
+        here = self.numbers[place] == row[within]
+        return within[here], place[here]
+
+
+class HiddenColumns:
+    """What each query of a block may not count, in columns of a gallery block.
+
+    Parameters
+    ----------
+    hidden
+        Of the block of queries.
+    mask
+        Of the whole gallery.
+    gallery
+        The gallery block.
+
+    Attributes
+    ----------
+    indptr, column
+        Columns ``column[indptr[i]:indptr[i + 1]]``, ascending, are hidden from query ``i``; int64.
+    """
+
+    def __init__(self, hidden: Hidden, mask: GalleryMask, gallery: FeatureBlock) -> None:
+        here, self.column = gallery.find(hidden.row)
+        self.indptr = np.searchsorted(here, hidden.indptr)
+        self._junk = mask.junk_row[gallery.numbers]
+        self._label = None if mask.label is None or hidden.label is None else mask.label[gallery.numbers]
+        self._query_label = hidden.label
+
+    def bias(self, bias: NDArray[np.floating], columns: slice, queries: RowRange) -> tuple[NDArray[np.floating], Int64]:
+        """Put infinity into the bias of the columns that some queries may not see.
+
+        Parameters
+        ----------
+        bias
+            Of the columns of a tile.
+        columns, queries
+            Where the tile lies.
+
+        Returns
+        -------
+        Biases, shape (kinds, columns), and which of them each query takes, shape (n_query,), int64.
+        """
+        seen = np.where(self._junk[columns], np.inf, bias).astype(bias.dtype)
+        if self._label is None or self._query_label is None:
+            return seen[None], np.zeros(len(queries), np.int64)
+        kinds, bias_of = np.unique(self._query_label[queries.start : queries.stop], return_inverse=True)
+        hidden = self._label[columns] == kinds[:, None]
+        return np.where(hidden, np.array(np.inf, bias.dtype), seen), bias_of
 
 
 @dataclass(frozen=True, slots=True)

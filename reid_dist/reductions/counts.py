@@ -12,10 +12,10 @@ from reid_dist.distances import Distance, Screen
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances
 from reid_dist.kernels.counting import Bands, RankCounts, count_tile
-from reid_dist.model import RowRange, Targets, cut_rows
-from reid_dist.reductions.base import FeatureBlock, Tile, pair_rows
+from reid_dist.model import GalleryMask, RowRange, Targets, cut_rows
+from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, pair_rows
 
-__all__ = ["CountNearer", "PartialCounts", "SparseCounts"]
+__all__ = ["CountNearer", "GroupedCounts", "PartialCounts", "SparseCounts", "add_counts"]
 
 Int64 = NDArray[np.int64]
 
@@ -30,33 +30,30 @@ _EDGE_QUERIES = 256
 class CountNearer:
     """Count, for every target, the negatives that lie nearer, at its distance, and there but before it.
 
+    Counts of different groups of gallery rows are kept apart: a partial result is a mapping from group to counts.
+
     Attributes
     ----------
     targets
         Of the block of queries.
-    junk_row
-        Which gallery rows (of the whole gallery) are junk for every query, shape (n_gallery,), bool.
+    mask
+        What queries may not see of the gallery.
     distance
         The distance.
     """
 
     targets: Targets
-    junk_row: NDArray[np.bool_]
+    mask: GalleryMask
     distance: Distance
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Counting:
         """Make an accumulator for a block pair."""
         return _Counting(self, query, gallery, screen)
 
-    def combine(self, partials: Sequence[PartialCounts]) -> PartialCounts:
-        """Add counts."""
-        near = partials[0].near.astype(np.int64)
-        for partial in partials[1:]:
-            near += partial.near
-        return PartialCounts(
-            near.astype(count_dtype(len(self.junk_row))),
-            *(_add_sparse([getattr(partial, name) for partial in partials]) for name in ("tied", "before")),
-        )
+    def combine(self, partials: Sequence[GroupedCounts]) -> GroupedCounts:
+        """Add counts, group by group."""
+        groups = sorted({group for partial in partials for group in partial})
+        return {group: add_counts([partial[group] for partial in partials if group in partial]) for group in groups}
 
 
 def count_dtype(n_gallery: int) -> np.dtype[np.signedinteger]:
@@ -107,6 +104,30 @@ class PartialCounts:
     tied: SparseCounts
     before: SparseCounts
 
+    @classmethod
+    def zeros(cls, n_threshold: int) -> PartialCounts:
+        """Counts of no gallery rows."""
+        none = SparseCounts(np.empty(0, np.int64), np.empty(0, np.int64))
+        return cls(np.zeros(n_threshold, np.int32), none, none)
+
+
+GroupedCounts = dict[int, PartialCounts]
+"""Counts by group of gallery rows; a single group 0 where nobody asked for groups."""
+
+
+def add_counts(partials: Sequence[PartialCounts]) -> PartialCounts:
+    """Add the counts of different gallery rows."""
+    if len(partials) == 1:
+        return partials[0]
+    near = partials[0].near.astype(np.int64)
+    for partial in partials[1:]:
+        near += partial.near
+    widest = max((partial.near.dtype for partial in partials), key=lambda dtype: dtype.itemsize)
+    return PartialCounts(
+        near.astype(widest),
+        *(_add_sparse([getattr(partial, name) for partial in partials]) for name in ("tied", "before")),
+    )
+
 
 class _Counting:
     """Accumulator of `CountNearer`."""
@@ -116,9 +137,9 @@ class _Counting:
         self._query = query
         self._gallery = gallery
         targets = reduction.targets
+        self._hidden = HiddenColumns(targets.hidden, reduction.mask, gallery)
         self._bands = self._make_bands(screen, RowRange(0, len(targets.indptr) - 1))
         self._counts = _zeros(len(targets.distance), len(targets.positive_row))
-        self._hidden = reduction.junk_row[gallery.rows.start : gallery.rows.stop]
         self._check_thresholds()
 
     def _check_thresholds(self) -> None:
@@ -131,12 +152,12 @@ class _Counting:
         DamagedStoreError
             If one of them differs.
         """
-        targets, rows = self._reduction.targets, self._gallery.rows
-        place = np.flatnonzero((targets.positive_row >= rows.start) & (targets.positive_row < rows.stop))
+        targets = self._reduction.targets
+        place, column = self._gallery.find(targets.positive_row)
         threshold = np.searchsorted(targets.positive_start, place, "right") - 1
         owner = np.searchsorted(targets.indptr, threshold, "right") - 1
         pairs = pair_rows(self._reduction.distance, self._query, self._gallery)
-        again = pair_distances(pairs, owner, targets.positive_row[place] - rows.start)
+        again = pair_distances(pairs, owner, column)
         wrong = np.flatnonzero(again != targets.distance[threshold])
         if len(wrong):
             raise DamagedStoreError(
@@ -162,8 +183,8 @@ class _Counting:
             distance=targets.distance[own[0] : own[-1]],
             positive_start=targets.positive_start[own[0] : own[-1] + 1],
             positive_row=targets.positive_row,
-            hidden_indptr=targets.hidden_indptr[queries.start : queries.stop + 1],
-            hidden_row=targets.hidden_row,
+            hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],
+            hidden_column=self._hidden.column,
         )
 
     def absorb(self, tile: Tile) -> None:
@@ -196,7 +217,7 @@ class _Counting:
     ) -> int:
         """Count screening values of some queries; `bands` are of these queries, or of the whole block."""
         own = bands if len(bands.indptr) == len(queries) + 1 else _cut_bands(bands, queries)
-        hidden = np.where(self._hidden[columns], np.inf, bias).astype(bias.dtype)
+        biases, bias_of = self._hidden.bias(bias, columns, queries)
         rows = PairRows(
             self._reduction.distance.kind,
             self._query.features[queries.start : queries.stop],
@@ -204,7 +225,8 @@ class _Counting:
             self._query.norm[queries.start : queries.stop],
             self._gallery.norm[columns],
         )
-        return count_tile(values, hidden, self._gallery.rows.start + columns.start, own, rows, counts, limit)
+        row_of = self._gallery.numbers[columns]
+        return count_tile(values, biases, bias_of, columns.start, row_of, own, rows, counts, limit)
 
     def _count_wide(self, queries: RowRange, columns: slice, counts: RankCounts) -> None:
         """Count a tile by a product in float64, whose bands are some 2^29 times narrower."""
@@ -216,14 +238,16 @@ class _Counting:
         screen = self._reduction.distance.screen(features, gallery, norm, gallery_norm, np.float64)
         wide: NDArray[np.floating] = np.empty(gallery.shape, np.float64)
         matrix, bias = screen.gallery_tile(0, len(gallery), wide)
-        values = screen.query @ matrix.T
+        values: NDArray[np.floating] = np.empty((len(features), len(gallery)), np.float64)
+        screen.multiply(RowRange(0, len(features)), matrix, values)
         self._count(values, bias, self._make_bands(screen, queries), queries, columns, counts, values.size)
 
-    def result(self) -> PartialCounts:
+    def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
         counts = self._counts
-        near = counts.near.astype(count_dtype(len(self._reduction.junk_row)), copy=False)
-        return PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
+        near = counts.near.astype(count_dtype(len(self._reduction.mask.junk_row)), copy=False)
+        partial = PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
+        return {self._gallery.group: partial}
 
 
 def _zeros(n_threshold: int, n_positive: int) -> RankCounts:
@@ -243,5 +267,5 @@ def _cut_bands(bands: Bands, queries: RowRange) -> Bands:
         positive_start=bands.positive_start[own[0] : own[-1] + 1],
         positive_row=bands.positive_row,
         hidden_indptr=bands.hidden_indptr[queries.start : queries.stop + 1],
-        hidden_row=bands.hidden_row,
+        hidden_column=bands.hidden_column,
     )

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
-from reid_dist.model import Neighbours, RowRange
-from reid_dist.reductions.base import FeatureBlock, Tile, pair_rows
+from reid_dist.model import GalleryMask, Hidden, Neighbours, RowRange
+from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, pair_rows
 
 __all__ = ["KeepNearest"]
 
@@ -28,11 +28,16 @@ class KeepNearest:
         Whether query row i *is* gallery row i and comes first in its own list whatever else is at its distance.
     distance
         The distance.
+    hidden, mask
+        With them, what no query or not every query may see of the gallery is left out, single rows of a query aside;
+        None lists everything.
     """
 
     k: int
     own_first: bool
     distance: Distance
+    hidden: Hidden | None = None
+    mask: GalleryMask | None = None
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Nearest:
         """Make an accumulator for a block pair."""
@@ -74,32 +79,44 @@ class _Nearest:
         self._gallery = gallery
         self._screen = screen
         self._rows = pair_rows(reduction.distance, query, gallery)
-        self._k = min(reduction.k, len(gallery.rows))
-        self._lists = make_candidates(len(query.rows), self._k)
-        rows = query.rows
-        self._own = np.arange(rows.start, rows.stop) if reduction.own_first else np.full(len(rows), -1, np.int64)
+        self._k = min(reduction.k, len(gallery))
+        self._lists = make_candidates(len(query), self._k, screen.dtype)
+        self._own = np.full(len(query), -1, np.int64)
+        if reduction.own_first:
+            here, column = gallery.find(query.numbers)
+            self._own[here] = column
+        hidden = reduction.hidden
+        self._hidden = (
+            None if hidden is None or reduction.mask is None else HiddenColumns(hidden, reduction.mask, gallery)
+        )
 
     def absorb(self, tile: Tile) -> None:
         """Collect from one tile."""
+        n_query, n_column = tile.values.shape
+        biases, bias_of = tile.bias[None], np.zeros(n_query, np.int64)
+        if self._hidden is not None:
+            columns = slice(tile.column_start, tile.column_start + n_column)
+            queries = RowRange(tile.query_start, tile.query_start + n_query)
+            biases, bias_of = self._hidden.bias(tile.bias, columns, queries)
         collect_tile(
             tile.values,
-            tile.bias,
+            biases,
+            bias_of,
             tile.query_start,
-            self._gallery.rows.start + tile.column_start,
+            tile.column_start,
             self._own,
             self._k,
             self._screen.epsilon,
             self._screen.centre,
             self._screen.slope,
             self._rows,
-            self._gallery.rows.start,
             self._lists,
         )
 
     def result(self) -> Neighbours:
         """Settle all lists by canonical distance."""
-        shape = (len(self._query.rows), self._reduction.k)
-        index = np.full(shape, -1, np.int64)
+        shape = (len(self._query), self._reduction.k)
+        column = np.full(shape, -1, np.int64)
         distance = np.full(shape, np.inf)
-        settle(self._k, self._screen.epsilon, self._rows, self._gallery.rows.start, self._lists, index, distance)
-        return Neighbours(index, distance)
+        settle(self._k, self._screen.epsilon, self._rows, self._lists, column, distance)
+        return Neighbours(np.where(column < 0, -1, self._gallery.numbers[column]), distance)

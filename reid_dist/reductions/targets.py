@@ -55,8 +55,7 @@ def make_targets(judgement: Judgement, parts: Sequence[tuple[Int64, NDArray[np.f
         distance=distance[start],
         positive_start=np.append(start, len(row)),
         positive_row=row,
-        hidden_indptr=judgement.hidden_indptr,
-        hidden_row=judgement.hidden_row,
+        hidden=judgement.hidden,
     )
 
 
@@ -74,6 +73,7 @@ def rank(judgement: Judgement, targets: Targets, counts: PartialCounts) -> Ranke
         indptr=indptr,
         rank=1 + near + preceding + position,
         tied=np.repeat(counts.tied.dense(len(targets.distance)), size),
+        tied_before=preceding,
         row=targets.positive_row,
         distance=np.repeat(targets.distance, size),
         n_kept=judgement.n_kept,

@@ -9,7 +9,18 @@
 from reid_dist.reports.console import print_report, render_table
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.html import render_html
+from reid_dist.reports.pictures import Pictures, make_pictures
 from reid_dist.reports.report import SCHEMA, Report
 from reid_dist.reports.topk import TopK
 
-__all__ = ["SCHEMA", "Report", "TopK", "print_report", "render_html", "render_table", "result_digest"]
+__all__ = [
+    "SCHEMA",
+    "Pictures",
+    "Report",
+    "TopK",
+    "make_pictures",
+    "print_report",
+    "render_html",
+    "render_table",
+    "result_digest",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
@@ -12,7 +13,19 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reid_dist.reports.words import duration, flatten, integer, metric_value, metric_words
+from reid_dist.reports.sections.breakdowns import breakdown_line
+from reid_dist.reports.sections.metrics import metric_names, tie_values
+from reid_dist.reports.sections.verification import distance_words
+from reid_dist.reports.words import (
+    bounded_value,
+    call,
+    duration,
+    integer,
+    interval,
+    metric_value,
+    metric_words,
+    resampled,
+)
 
 if TYPE_CHECKING:
     from reid_dist.reports.report import Report
@@ -21,8 +34,6 @@ __all__ = ["print_report", "render_table"]
 
 _LOG_COLUMNS = 80
 _DIGEST_DIGITS = 16
-# What a description says about itself rather than about its parameters.
-_PROSE = frozenset({"name", "summary", "source", "definition"})
 
 
 def print_report(report: Report, file: IO[str] | None = None) -> None:
@@ -49,18 +60,38 @@ def print_report(report: Report, file: IO[str] | None = None) -> None:
 
 def render_table(report: Report) -> RenderableType:
     """Return the report as something that a :class:`rich.console.Console` prints."""
-    return Group(_metrics(report), _facts(report))
+    parts: list[RenderableType] = [_metrics(report)]
+    if sides := tie_values(report):
+        parts.append(_ties(report, sides))
+    return Group(*parts, _facts(report))
 
 
 def _metrics(report: Report) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("metric", style="bold", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True, style="cyan")
+    # "between 41.20 and 45.00 %" breaks rather than taking the place of the convention.
+    table.add_column("value", justify="right", no_wrap=not report.bounds, style="cyan")
+    confidence = report.confidence
+    if confidence is not None:
+        table.add_column(f"{100 * confidence['level']:g} % interval", justify="right", no_wrap=True)
     table.add_column("convention", style="dim", overflow="fold")
-    for name, value in report.metrics.items():
+    for name in metric_names(report):
+        value = bounded_value(name, report.metrics.get(name, math.nan), report.bounds.get(name))
+        more = [] if confidence is None else [interval(name, confidence["intervals"].get(name))]
         # Text, not str: a name in square brackets is a name, not rich's markup.
-        words = metric_words(name, report.definitions)
-        table.add_row(Text(name), metric_value(name, value), Text(words))
+        table.add_row(Text(name), value, *map(Text, more), Text(metric_words(name, report.definitions)))
+    return table
+
+
+def _ties(report: Report, sides: list[dict[str, float]]) -> Table:
+    """Return what the metrics would be with every tie settled for, and against, the right answers."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("ties settled", style="bold", no_wrap=True)
+    for head in ("for (optimistic)", "as ranked", "against (pessimistic)"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for name in sides[0]:
+        values = (sides[0][name], report.metrics.get(name, math.nan), sides[1].get(name, math.nan))
+        table.add_row(Text(name), *(metric_value(name, value) for value in values))
     return table
 
 
@@ -93,9 +124,16 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "distance", _named(report.distance, "definition")
     for name, value in (("expand", report.expand), ("rerank", report.rerank)):
         if value is not None:
-            yield name, _call(value)
+            yield name, call(value)
     if report.ties:
         yield "ties", str(report.ties.get("rule", next(iter(report.ties.values()))))
+    if report.confidence is not None:
+        yield "intervals", resampled(report.confidence)
+    if report.bounds:
+        yield "bounds", "only the heads of the rankings are known: the value lies somewhere between the two"
+    yield from _verification(report)
+    for name, breakdown in report.breakdowns.items():
+        yield name, breakdown_line(name, breakdown)
     if report.timing:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in report.timing.items())
         yield "time", stages
@@ -104,12 +142,21 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "note", note
 
 
+def _verification(report: Report) -> Iterator[tuple[str, str]]:
+    counted = report.verification or {}
+    told = {
+        "n_genuine": "genuine pairs",
+        "n_impostor": "impostor pairs",
+        "n_mated": "mated queries",
+        "n_non_mated": "non-mated queries",
+    }
+    parts = [f"{integer(counted[name])} {words}" for name, words in told.items() if name in counted]
+    if parts:
+        yield "verification", ", ".join(parts)
+    for name, threshold in counted.get("thresholds", {}).items():
+        yield "threshold", f"{name}: {distance_words(threshold)}"
+
+
 def _named(description: Mapping[str, Any], detail: str) -> str:
     name, words = str(description.get("name", "unnamed")), description.get(detail)
     return f"{name}: {words}" if words else name
-
-
-def _call(description: Mapping[str, Any]) -> str:
-    """Return a stage as it is asked for: ``k_reciprocal(k1=20, k2=6)``."""
-    arguments = ", ".join(f"{key}={text}" for key, text in flatten(description) if key not in _PROSE)
-    return f"{description.get('name', 'unnamed')}({arguments})"

@@ -38,7 +38,8 @@ PAGE = "report.html"
 PER_QUERY = "per_query.npz"
 PER_QUERY_PARQUET = "per_query.parquet"
 TOPK = "topk.npz"
-_ALL = (PER_QUERY, PER_QUERY_PARQUET, TOPK, PAGE, DOCUMENT)
+PICTURES = "pictures.json"
+_ALL = (PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES, PAGE, DOCUMENT)
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -55,11 +56,14 @@ class ReportFiles:
         The arrays of ``per_query.npz``, one value per query.
     topk
         The arrays of ``topk.npz``, or None where there is none.
+    pictures
+        The text of ``pictures.json``, or None where there is none.
     """
 
     document: dict[str, Any]
     per_query: dict[str, NDArray[Any]]
     topk: dict[str, NDArray[Any]] | None
+    pictures: str | None
 
 
 def refuse_occupied(directory: str | os.PathLike[str]) -> Path:
@@ -95,6 +99,7 @@ def write_files(
     page: str,
     per_query: Arrays,
     topk: Arrays | None,
+    pictures: str | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write the files of a report, all or nothing.
@@ -110,6 +115,8 @@ def write_files(
         where pyarrow is installed.
     topk
         The arrays of ``topk.npz``; None writes no such file.
+    pictures
+        The text of ``pictures.json``; None writes no such file.
     overwrite
         Replace an older report, with every file of it.  Files of other names are never touched.
 
@@ -128,6 +135,8 @@ def write_files(
         writers[PER_QUERY_PARQUET] = lambda file: _write_parquet(file, per_query)
     if topk is not None:
         writers[TOPK] = lambda file: _write_npz(file, topk)
+    if pictures is not None:
+        writers[PICTURES] = lambda file: file.write(pictures.encode("ascii"))
     # "replace": a path that is not UTF-8 may stand in the page; it is shown there, never read back.
     writers[PAGE] = lambda file: file.write(page.encode("utf-8", "replace"))
     writers[DOCUMENT] = lambda file: file.write(document.encode("utf-8"))
@@ -185,7 +194,11 @@ def read_files(directory: str | os.PathLike[str]) -> ReportFiles:
         raise DamagedStoreError(f"{path / DOCUMENT} holds a {type(document).__name__}, not a report")
     per_query = _read_npz(path, PER_QUERY)
     topk = _read_npz(path, TOPK) if document.get("topk") is not None else None
-    return ReportFiles(document=document, per_query=per_query, topk=topk)
+    try:
+        pictures = content.decode("ascii") if (content := _read(path, PICTURES)) is not None else None
+    except UnicodeDecodeError as error:
+        raise DamagedStoreError(f"{path / PICTURES} cannot be decoded: {error}") from error
+    return ReportFiles(document=document, per_query=per_query, topk=topk, pictures=pictures)
 
 
 def _local(directory: str | os.PathLike[str]) -> Path:

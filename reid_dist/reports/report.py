@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import result_digest
+from reid_dist.reports.extras import checked_bounds, checked_breakdowns, checked_confidence, checked_verification
 from reid_dist.reports.files import read_files, write_files
 from reid_dist.reports.html import render_html
+from reid_dist.reports.pictures import Pictures
+from reid_dist.reports.plain import plain
 from reid_dist.reports.topk import TopK
 
 __all__ = ["SCHEMA", "Report"]
@@ -27,6 +30,8 @@ SCHEMA: Final = 1
 
 _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
 _DESCRIPTIONS: Final = ("protocol", "distance", "rerank", "expand", "inputs", "ties", "environment", "timing")
+# Beside them, with None or nothing where they were not asked for.
+_EXTRAS: Final = ("confidence", "bounds", "breakdowns", "verification", "options")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,13 +68,32 @@ class Report:
         The nearest items of every query; None when nobody asked.
     definitions
         The convention in words by name of metric.
+    confidence
+        Intervals of the means: ``level``, ``unit`` (what was resampled), ``n_resamples``, ``seed`` and ``intervals``
+        ({metric: [low, high]}); None where none were asked for.  Not part of the digest.
+    bounds
+        [lowest, highest] possible value by metric, where only the heads of the rankings were known.
+    breakdowns
+        Tables by name, columns by name; None in a column where there is no valid query.  ``camera`` and ``identity``
+        have one entry per ``camid`` or ``pid`` of the queries, the name of a label column one per ``value``, each with
+        ``n_query``, ``n_valid`` and one column per metric.  ``camera_pair`` has ``query_camid``, ``gallery_camid`` and
+        a matrix (query cameras, gallery cameras) of ``n_valid`` and of each metric.  ``gallery_size`` has ``order``
+        ("stored" or "random"), ``seed``, ``n_rows`` (gallery rows that have entered, ascending) and one column per
+        metric.
+    verification
+        Counts (``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated``) and ``thresholds`` ({metric: distance})
+        behind the metrics of verification and open-set search; None where there are none.
+    options
+        What was asked, where it is not told elsewhere.
     notes
         What the reader of the numbers should know.
+    pictures
+        Ranked pictures for the page; kept in ``pictures.json``, not in ``report.json``.
 
     Raises
     ------
     InputError
-        If a count is missing, or an array has another shape or kind than stated above.
+        If a count is missing, or an array or a table has another shape or kind than stated above.
     """
 
     metrics: dict[str, float]
@@ -86,7 +110,13 @@ class Report:
     timing: dict[str, float] = field(default_factory=dict)
     topk: TopK | None = None
     definitions: dict[str, str] = field(default_factory=dict)
+    confidence: dict[str, Any] | None = None
+    bounds: dict[str, list[float]] = field(default_factory=dict)
+    breakdowns: dict[str, dict[str, Any]] = field(default_factory=dict)
+    verification: dict[str, Any] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    pictures: Pictures | None = None
 
     def __post_init__(self) -> None:
         missing = [name for name in _COUNTS if name not in self.counts]
@@ -100,6 +130,10 @@ class Report:
         object.__setattr__(self, "metrics", {name: float(value) for name, value in self.metrics.items()})
         object.__setattr__(self, "curves", curves)
         object.__setattr__(self, "per_query", per_query)
+        object.__setattr__(self, "confidence", checked_confidence(self.confidence, self.metrics))
+        object.__setattr__(self, "bounds", checked_bounds(self.bounds))
+        object.__setattr__(self, "breakdowns", checked_breakdowns(self.breakdowns))
+        object.__setattr__(self, "verification", checked_verification(self.verification))
 
     @cached_property
     def result_digest(self) -> str:
@@ -114,21 +148,21 @@ class Report:
         """Return the content of ``report.json``, made of plain Python values.
 
         What is not a finite number is None there, as JSON knows no other; ``infinite`` lists the infinities as
-        ``[section, name, position, sign]`` (position None in ``metrics``), so that nothing is lost.
+        ``[section, name, position, sign]`` (position None outside ``curves``), so that nothing is lost.
         """
         document: dict[str, Any] = {
             "schema": SCHEMA,
-            "metrics": _plain(self.metrics),
-            "curves": _plain(self.curves),
-            "counts": _plain(self.counts),
+            "metrics": plain(self.metrics),
+            "curves": plain(self.curves),
+            "counts": plain(self.counts),
         }
-        document |= {name: _plain(getattr(self, name)) for name in _DESCRIPTIONS}
+        document |= {name: plain(getattr(self, name)) for name in _DESCRIPTIONS + _EXTRAS}
         topk = self.topk
         return document | {
-            "definitions": _plain(self.definitions),
-            "notes": _plain(self.notes),
+            "definitions": plain(self.definitions),
+            "notes": plain(self.notes),
             "topk": None if topk is None else {"k": topk.k, "digest": topk.digest},
-            "infinite": list(_infinities(self.metrics, self.curves)),
+            "infinite": _infinities(self.metrics, self.curves, _thresholds(self.verification)),
             "result_digest": self.result_digest,
         }
 
@@ -165,6 +199,7 @@ class Report:
             page=self.to_html(),
             per_query=self.per_query,
             topk=None if self.topk is None else self.topk.arrays,
+            pictures=None if self.pictures is None else self.pictures.to_json(),
             overwrite=overwrite,
         )
 
@@ -198,7 +233,9 @@ class Report:
                 topk=None if files.topk is None else TopK(**files.topk),
                 definitions=document["definitions"],
                 notes=document["notes"],
+                pictures=None if files.pictures is None else Pictures.from_json(files.pictures),
                 **{name: document[name] for name in _DESCRIPTIONS if name != "timing"},
+                **_extras_of(document),
                 timing={stage: _number(value) for stage, value in document["timing"].items()},
             )
             written = document["result_digest"], document["topk"] and document["topk"]["digest"]
@@ -241,32 +278,23 @@ def _column(name: str, values: object, n_query: int) -> NDArray[Any]:
     return array.astype(dtypes[array.dtype.kind], copy=False)
 
 
-def _plain(value: object) -> Any:
-    """Return a value as JSON knows it; what is not a finite number becomes None."""
-    match value:
-        case None | bool() | str():
-            return value
-        case np.ndarray() | np.generic():
-            return _plain(value.tolist())
-        case int():
-            return int(value)
-        case float():
-            return float(value) if math.isfinite(value) else None
-        case Mapping():
-            return {str(name): _plain(item) for name, item in value.items()}
-        case Sequence():
-            return [_plain(item) for item in value]
-        case _:
-            return str(value)
-
-
-def _infinities(metrics: Mapping[str, float], curves: Mapping[str, NDArray[np.float64]]) -> list[list[Any]]:
+def _infinities(
+    metrics: Mapping[str, float], curves: Mapping[str, NDArray[np.float64]], thresholds: Mapping[str, float | None]
+) -> list[list[Any]]:
     found: list[list[Any]] = [
-        ["metrics", name, None, int(math.copysign(1, value))] for name, value in metrics.items() if math.isinf(value)
+        [section, name, None, int(math.copysign(1, value))]
+        for section, values in (("metrics", metrics), ("thresholds", thresholds))
+        for name, value in values.items()
+        if value is not None and math.isinf(value)
     ]
     for name, curve in curves.items():
         found += [["curves", name, int(at), int(np.sign(curve[at]))] for at in np.flatnonzero(np.isinf(curve))]
     return found
+
+
+def _thresholds(verification: Mapping[str, Any] | None) -> Mapping[str, float | None]:
+    thresholds: Mapping[str, float | None] = (verification or {}).get("thresholds", {})
+    return thresholds
 
 
 def _number(value: float | None) -> float:
@@ -284,3 +312,12 @@ def _curves_of(document: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
         if section == "curves":
             curves[name][at] = sign * math.inf
     return curves
+
+
+def _extras_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    # A report of an earlier version has none of them, and is whole without.
+    extras = {name: document[name] for name in _EXTRAS if name in document}
+    for section, name, _, sign in document["infinite"]:
+        if section == "thresholds":
+            extras["verification"]["thresholds"][name] = sign * math.inf
+    return extras

@@ -10,9 +10,28 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
-__all__ = ["advice", "duration", "flatten", "integer", "metric_value", "metric_words", "percent", "scalar", "share"]
+__all__ = [
+    "advice",
+    "bounded_value",
+    "breakdown_title",
+    "call",
+    "compact",
+    "duration",
+    "flatten",
+    "integer",
+    "interval",
+    "metric_value",
+    "metric_words",
+    "percent",
+    "rate",
+    "resampled",
+    "scalar",
+    "share",
+    "upper_first",
+]
 
 _METRICS: tuple[tuple[str, str], ...] = (
     (r"CMC@1", "queries whose first kept item is a right answer"),
@@ -34,8 +53,15 @@ _METRICS: tuple[tuple[str, str], ...] = (
     (r"EER", "error rate where false accepts equal false rejects"),
 )
 
+# What a description says about itself rather than about its parameters.
+_PROSE = frozenset({"name", "summary", "source", "definition"})
+
 # What to look at, by what the reason speaks of; the first match answers.
 _ADVICE: tuple[tuple[str, str], ...] = (
+    (
+        r"not.counted",
+        "The protocol counts the queries of some cameras only, and this one has another. Nothing is wrong with it.",
+    ),
     (
         r"camera|camid",
         "The identity is in the gallery, but only under the query's own camera, which this protocol hides. "
@@ -70,12 +96,76 @@ def metric_value(name: str, value: float) -> str:
     """Return a metric as it is printed: a share in percent, a threshold in the unit of the distance."""
     if math.isnan(value):
         return "undefined"
-    return f"{value:.6g}" if "threshold" in name.lower() else percent(value)
+    return percent(value) if _is_share(name) else f"{value:.6g}"
+
+
+def bounded_value(name: str, value: float, bounds: Sequence[float] | None) -> str:
+    """Return a metric as it is printed; ``between a and b`` where only ``bounds`` are known.
+
+    Parameters
+    ----------
+    name
+        The metric.
+    value
+        Its value, NaN where it has none.
+    bounds
+        Its lowest and highest possible value; None where the value is known.
+    """
+    if bounds is None:
+        return metric_value(name, value)
+    low, high = bounds
+    if low == high:
+        return metric_value(name, low)
+    if _is_share(name):
+        between = f"between {100 * low:.2f} and {100 * high:.2f} %"
+    else:
+        between = f"between {low:.6g} and {high:.6g}"
+    return between if math.isnan(value) else f"{metric_value(name, value)}, {between}"
+
+
+def interval(name: str, ends: Sequence[float | None] | None) -> str:
+    """Return a confidence interval as ``[low, high]``, a dash where there is none."""
+    low, high = ends if ends is not None else (None, None)
+    if low is None or high is None:
+        return "-"
+    return f"[{100 * low:.2f}, {100 * high:.2f}] %" if _is_share(name) else f"[{low:.6g}, {high:.6g}]"
+
+
+def resampled(confidence: Mapping[str, Any]) -> str:
+    """Return what confidence intervals were made of: which things were drawn again, how often, from which seed."""
+    drawn = {
+        "identity": "query identities (an identity is drawn with all of its queries)",
+        "query": "queries (each on its own)",
+    }.get(confidence["unit"], confidence["unit"])
+    return (
+        f"{100 * confidence['level']:g} % confidence intervals, [low, high], from {integer(confidence['n_resamples'])} "
+        f"resamples of the {drawn}, seed {confidence['seed']}; the gallery stays as it is"
+    )
+
+
+def _is_share(name: str) -> bool:
+    return "threshold" not in name.lower()
 
 
 def percent(value: float) -> str:
     """Return a share of one in percent with two decimals."""
     return "undefined" if math.isnan(value) else f"{100 * value:.2f} %"
+
+
+def rate(value: float) -> str:
+    """Return a share of one in percent with as many decimals as it takes: an error rate may be very small."""
+    if math.isnan(value):
+        return "undefined"
+    # Through Decimal, so that a rate of 10^-8 is 0.000001 % and not 1e-06 %.
+    return f"{Decimal(f'{100 * value:.4g}'):f} %"
+
+
+def compact(value: float) -> str:
+    """Return a count for the tick of an axis: ``500``, ``20k``, ``1.5M``."""
+    for unit, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if abs(value) >= unit:
+            return f"{value / unit:.4g}{letter}"
+    return f"{value:.0f}"
 
 
 def integer(value: float | None) -> str:
@@ -104,10 +194,40 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def advice(reason: str) -> str:
-    """Return what to look at when queries are invalid for this reason; empty when nothing is known."""
+def breakdown_title(name: str) -> str:
+    """Return the heading of a breakdown; the name of a label column stands as it is."""
+    known = {"camera_pair": "Camera pairs", "gallery_size": "Distractor curve"}
+    return known.get(name, f"By {name}")
+
+
+def upper_first(text: str) -> str:
+    """Return a text with its first letter in upper case and the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def advice(reason: str, *, listed: bool = False) -> str:
+    """Return what to look at when queries are invalid for this reason; empty when nothing is known.
+
+    Parameters
+    ----------
+    reason
+        As the report has it.
+    listed
+        Whether lists of a ground truth, rather than labels, say what is relevant.
+    """
+    if listed:
+        return (
+            "The ground truth lists no relevant row for this query. Check that its lists are in the order of the "
+            "queries, and that their rows count from 0."
+        )
     folded = reason.lower()
     return next((words for pattern, words in _ADVICE if re.search(pattern, folded)), "")
+
+
+def call(description: Mapping[str, Any]) -> str:
+    """Return a stage as it is asked for: ``k_reciprocal(k1=20, k2=6)``."""
+    arguments = ", ".join(f"{key}={text}" for key, text in flatten(description) if key not in _PROSE)
+    return f"{description.get('name', 'unnamed')}({arguments})"
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.stores.labels import COLUMN_PREFIX, Labels, make_labels
+from reid_dist.stores.labelled import LabelledSet
+from reid_dist.stores.labels import Labels, make_labels
 from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.memory import as_feature_array, hold
 from reid_dist.stores.rows import FeatureArray, Offenders
@@ -53,11 +54,12 @@ class Rows(Protocol):
     @property
     def label_names(self) -> tuple[str, ...]: ...
     def label(self, name: str) -> NDArray[Any] | None: ...
+    def label_digest(self, name: str) -> str: ...
     def read_raw(self, start: int, stop: int) -> FeatureArray: ...
     def peek(self, rows: NDArray[np.int64]) -> FeatureArray: ...
 
 
-class FeatureSet:
+class FeatureSet(LabelledSet):
     """Features and labels of n items: a lazy, immutable handle on a store or on arrays.
 
     Make one with `FeatureSet.open` or `FeatureSet.from_arrays`.  A stored set pickles to its URI and content digest and
@@ -159,55 +161,15 @@ class FeatureSet:
         """Make a set of features and labels that `reid_dist.stores.labels.make_labels` has validated."""
         return cls(hold(features, labels, allow_zero=allow_zero))
 
-    @property
-    def pids(self) -> NDArray[np.int64]:
-        """(n,) identities."""
-        pids = self._rows.label("pids")
-        if pids is None:
-            raise DamagedStoreError(f"{self.uri} has no pids in its manifest; ingest the source again")
-        return pids
+    def _label(self, name: str) -> NDArray[Any] | None:
+        return self._rows.label(name)
 
     @property
-    def camids(self) -> NDArray[np.int64] | None:
-        """(n,) cameras, if known."""
-        return self._rows.label("camids")
+    def _label_names(self) -> tuple[str, ...]:
+        return self._rows.label_names
 
-    @property
-    def item_ids(self) -> NDArray[np.int64] | NDArray[np.str_] | None:
-        """(n,) names of the items, whole numbers or text, if given."""
-        return self._rows.label("item_ids")
-
-    @property
-    def image_paths(self) -> NDArray[np.str_] | None:
-        """(n,) paths of the images, if given."""
-        return self._rows.label("image_paths")
-
-    @property
-    def pid_names(self) -> tuple[str, ...] | None:
-        """The texts that pids 1 … P stand for (entry p - 1), or None if pids are numbers themselves."""
-        names = self._rows.label("pid_names")
-        return None if names is None else tuple(names.tolist())
-
-    @property
-    def camid_names(self) -> tuple[str, ...] | None:
-        """The texts that camids 1 … C stand for (entry c - 1), or None if camids are numbers themselves."""
-        names = self._rows.label("camid_names")
-        return None if names is None else tuple(names.tolist())
-
-    @property
-    def columns(self) -> dict[str, NDArray[np.int64]]:
-        """Further (n,) whole-number labels by name."""
-        return {
-            name.removeprefix(COLUMN_PREFIX): cast("NDArray[np.int64]", self._rows.label(name))
-            for name in self._rows.label_names
-            if name.startswith(COLUMN_PREFIX)
-        }
-
-    @property
-    def labels(self) -> Labels:
-        """All label arrays by the names that `reid_dist.stores.labels` gives them."""
-        found = {name: self._rows.label(name) for name in self._rows.label_names}
-        return {name: values for name, values in found.items() if values is not None}
+    def _label_digest(self, name: str) -> str:
+        return self._rows.label_digest(name)
 
     @property
     def n_zero_rows(self) -> int:
@@ -330,12 +292,13 @@ class FeatureSet:
         return FeatureSet.open(writer.uri)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of an input: uri, shape, dtype, content digest."""
+        """Return what a report says of an input: uri, shape, dtype, content digest, digest of the labels alone."""
         return {
             "uri": self.uri,
             "shape": [self.n_rows, self.dim],
             "dtype": self.dtype.name,
             "content_digest": self.content_digest,
+            "labels_digest": self.labels_digest,
         }
 
     def __len__(self) -> int:

@@ -68,6 +68,10 @@ class MemoryRows:
         """Return a label array, or None if there is none of that name."""
         return self.labels.get(name)
 
+    def label_digest(self, name: str) -> str:
+        """Return the digest of a label array that there is."""
+        return digest_label(self.labels[name])
+
     def read_raw(self, start: int, stop: int) -> FeatureArray:
         """Return a view of rows."""
         return self.features[start:stop]

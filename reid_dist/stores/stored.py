@@ -126,6 +126,10 @@ class StoredRows:
                 self._labels[name] = found
             return self._labels.get(name)
 
+    def label_digest(self, name: str) -> str:
+        """Return the digest of a label array that there is, from the manifest: the array itself is not read."""
+        return self.manifest.labels[name].digest
+
     def read_raw(self, start: int, stop: int) -> FeatureArray:
         """Return rows in the dtype in which they are stored.
 

@@ -18,7 +18,7 @@ from reid_dist.metrics import METRICS
 from reid_dist.protocols import PROTOCOLS
 from reid_dist.stores.importers import FORMATS
 
-COMMANDS = ("demo", "ingest", "check", "evaluate", "run", "plan", "report", "list")
+COMMANDS = ("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "report", "list")
 
 
 def assert_refused(outcome, *parts: str, code: int = 2) -> None:

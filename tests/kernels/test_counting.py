@@ -89,7 +89,8 @@ def count(
     )
     kind = DISTANCES.get(name).kind
     rows = PairRows(kind, case.query, case.gallery, squared_norms(case.query), squared_norms(case.gallery))
-    decided = count_tile(tile, bias, 0, bands, rows, counts, limit)
+    row_of = np.arange(len(case.gallery))
+    decided = count_tile(tile, bias[None], np.zeros(len(tile), int), 0, row_of, bands, rows, counts, limit)
     preceding = []
     for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
         preceding += np.cumsum(counts.before[start:stop]).tolist()
@@ -138,7 +139,8 @@ def test_the_table_meets_values_on_every_edge() -> None:
     )  # fmt: skip
     counts = RankCounts(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64))
     rows = PairRows(1, query, gallery, squared_norms(query), squared_norms(gallery))
-    decided = count_tile(values[None], np.zeros(len(values), np.float32), 0, bands, rows, counts, 10**9)
+    bias, row_of = np.zeros((1, len(values)), np.float32), np.arange(len(values))
+    decided = count_tile(values[None], bias, np.zeros(1, int), 0, row_of, bands, rows, counts, 10**9)
     assert counts.near.tolist() == [(values >= low).sum() for low in lower]
     inside = ((values[:, None] >= lower) & (values[:, None] <= upper)).any(axis=1)
     assert decided == inside.sum()

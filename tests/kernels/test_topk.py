@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from reid_dist.distances import DISTANCES
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
-from reid_dist.model import RowRange
 from reid_dist.plan import TileShape
 from reid_dist.reductions import FeatureBlock, KeepNearest
 from reid_dist.sweep import sweep
 
 
 def block(rows: np.ndarray, start: int = 0) -> FeatureBlock:
-    return FeatureBlock(RowRange(start, start + len(rows)), rows, squared_norms(rows))
+    return FeatureBlock(np.arange(start, start + len(rows)), rows, squared_norms(rows))
 
 
 @given(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from full_report import every_field
 
 from reid_dist.reports import Report, TopK
 
@@ -132,3 +134,9 @@ def report() -> Report:
 @pytest.fixture(scope="session")
 def make_report() -> Callable[..., Report]:
     return build_report
+
+
+@pytest.fixture(scope="session")
+def full_report(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The report with every field that it can have."""
+    return dataclasses.replace(report, **every_field(report, tmp_path_factory.mktemp("images")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from collections.abc import Callable
@@ -104,3 +105,51 @@ def test_a_terminal_has_colours(report: Report) -> None:
     stream = io.StringIO()
     Console(file=stream, force_terminal=True, color_system="standard", width=100).print(render_table(report))
     assert "\x1b[" in stream.getvalue()
+
+
+def test_everything_fits_into_eighty_columns(full_report: Report) -> None:
+    text = printed(full_report)
+    assert max(map(len, text.splitlines())) <= 80
+    assert {line.split()[0] for line in text.splitlines() if line.strip()} >= {*full_report.metrics, "mINP@known"}
+
+
+def test_intervals_stand_beside_values(full_report: Report) -> None:
+    lines = printed(full_report).splitlines()
+    (head,) = (line for line in lines if line.split()[:1] == ["metric"])
+    assert "95 % interval" in head
+    first = next(line for line in lines if line.split()[:1] == ["mAP"])
+    assert f"{100 * full_report.metrics['mAP']:.2f} %   [41.23, 45.67] %" in first
+    assert "1,000 resamples of the query identities" in " ".join(printed(full_report).split())
+
+
+def test_bounds_and_ties_and_verification_are_told(full_report: Report) -> None:
+    text = " ".join(printed(full_report).split())
+    for words in (
+        "between 12.00 and",
+        "18.75 %",
+        "for (optimistic) as ranked against (pessimistic)",
+        f"mAP 50.00 % {100 * full_report.metrics['mAP']:.2f} % 25.00 %",
+        "49,378 genuine pairs, 30,987,654 impostor pairs, 1,900 mated queries, 44 non-mated queries",
+        "TAR@FAR=0.001: 0.31251234",
+        "DIR@FAR=0.01: none: every pair is accepted",
+    ):
+        assert words in text
+
+
+def test_every_breakdown_has_a_line_that_says_where_it_is(full_report: Report) -> None:
+    text = " ".join(printed(full_report).split())
+    for words in (
+        "6 groups, mAP 39.99 % (camid 4) to 60.01 % (camid 3) (report.json: breakdowns.camera; report.html: By camera)",
+        "57 groups, mAP 20.00 % (pid 114) to 76.00 % (pid 134)",
+        "2 groups, mAP 30.00 % (clothes other) to 70.00 % (clothes <b>same</b>)",
+        "6 query x 6 gallery cameras, mAP",
+        "5 sizes, rows in random order, mAP 51.00 % (1M rows) to 83.00 % (1k rows)",
+        "report.html: Distractor curve",
+    ):
+        assert words in text
+
+
+def test_a_breakdown_without_values_has_a_line_too(report: Report) -> None:
+    empty = {"camid": [1], "n_query": [3], "n_valid": [0], "mAP": [None]}
+    text = printed(dataclasses.replace(report, breakdowns={"camera": empty}))
+    assert "1 groups (report.json: breakdowns.camera" in " ".join(text.split())

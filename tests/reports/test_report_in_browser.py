@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import re
 import shutil
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from full_report import confidence, write_images
 from PIL import Image
 
-from reid_dist.reports import Report
+from reid_dist.reports import Report, make_pictures
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
@@ -38,10 +40,21 @@ def browse(page: Path, profile: Path, *options: str) -> str:
 
 
 @pytest.fixture
-def wide_report(make_report: Callable[..., Report]) -> Report:
-    """Long unbroken texts everywhere: what pushes a page out of its frame."""
+def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
+    """Long unbroken texts, and very wide tables and pictures: what pushes a page out of its frame."""
     long = "unbroken" * 30
     plain = make_report(n_query=50, n_invalid=5)
+    n = 24
+    pairs = {
+        "query_camid": range(n),
+        "gallery_camid": range(n),
+        "n_valid": np.full((n, n), 1_000_000),
+        long: np.full((n, n), 0.5),
+    }
+    names = write_images(tmp_path / "wide", 3, size=(900, 90))
+    pictures = make_pictures(plain, names * 17, names * 6000, n_hardest=2, root=tmp_path / "wide")
+    assert pictures.queries
+    pictures = dataclasses.replace(pictures, note=long)
     return make_report(
         n_query=50,
         n_invalid=5,
@@ -50,15 +63,25 @@ def wide_report(make_report: Callable[..., Report]) -> Report:
         protocol={**plain.protocol, "name": long, long: long},
         environment={long: long},
         timing={**plain.timing, long: 1.0},
+        confidence=confidence([*plain.metrics, long]),
+        bounds={long + long: [0.25, 0.5]},
+        ties={"rule": "distance", "optimistic": {long: 1.0}, "pessimistic": {long: 0.0}},
+        verification={"n_genuine": 10**18, "thresholds": {long: 0.125}},
+        breakdowns={
+            "camera_pair": pairs,
+            long: {"value": [long], "n_query": [1], "n_valid": [1], **{f"{long}@{k}": [0.5] for k in range(9)}},
+            "gallery_size": {"order": "stored", "seed": 0, "n_rows": [1, 10**9], long: [0.5, 0.25]},
+        },
+        pictures=pictures,
     )
 
 
-def test_nothing_sticks_out(report: Report, wide_report: Report, tmp_path: Path) -> None:
+def test_nothing_sticks_out(report: Report, full_report: Report, wide_report: Report, tmp_path: Path) -> None:
     # The page itself runs no script (its policy forbids it), so a frame around it measures; every width at once.
     widths = (320, 360, 600, 1200)
     frames = "".join(
         f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page.to_html())}"></iframe>'
-        for page in (report, wide_report)
+        for page in (report, full_report, wide_report)
         for width in widths
     )
     script = (
@@ -72,8 +95,8 @@ def test_nothing_sticks_out(report: Report, wide_report: Report, tmp_path: Path)
     measured = re.search(r"<title>([^<]*)</title>", dom)
     assert measured is not None
     pairs = [tuple(map(int, pair.split("/"))) for pair in measured[1].split()]
-    assert [shown for _, shown in pairs] == [*widths, *widths]
-    assert [needed for needed, _ in pairs] == [*widths, *widths]
+    assert [shown for _, shown in pairs] == [*widths, *widths, *widths]
+    assert [needed for needed, _ in pairs] == [*widths, *widths, *widths]
 
 
 @pytest.mark.parametrize(("scheme", "dark"), [(1, False), (0, True)], ids=["light", "dark"])
@@ -86,3 +109,29 @@ def test_the_page_follows_the_scheme_of_the_reader(report: Report, tmp_path: Pat
     background, ink = float(np.median(luminance)), (luminance > 0.6 if dark else luminance < 0.4)
     assert (background < 0.2) if dark else (background > 0.9)
     assert 0.005 < ink.mean() < 0.3, "text and charts are visible on the background"
+
+
+@pytest.mark.parametrize("width", [390, 1200], ids=["phone", "desk"])
+def test_pictures_are_shown_and_framed_in_three_ways(full_report: Report, tmp_path: Path, width: int) -> None:
+    script = (
+        "onload = () => { const page = document.querySelector('iframe').contentDocument;"
+        " const images = [...page.querySelectorAll('.tile img')];"
+        " const styles = new Set([...page.querySelectorAll('.tile')].map(tile => tile.className + '='"
+        " + getComputedStyle(tile.querySelector('img, .missing')).borderTopStyle));"
+        " document.title = [images.length, images.filter(image => image.naturalWidth > 0 &&"
+        " image.getBoundingClientRect().height > 60).length, [...styles].sort().join(' ')].join('|'); }"
+    )
+    wrapper = tmp_path / "frame.html"
+    wrapper.write_text(
+        "<!DOCTYPE html><title>unmeasured</title><body>"
+        f'<iframe style="width:{width}px;height:900px" srcdoc="{html.escape(full_report.to_html())}"></iframe>'
+        f"<script>{script}</script>"
+    )
+    dom = browse(wrapper, tmp_path / "profile", "--dump-dom")
+    measured = re.search(r"<title>([^<]*)</title>", dom)
+    assert measured is not None
+    there, shown, styles = measured[1].split("|")
+    assert full_report.pictures is not None
+    given = [tile for ranked in full_report.pictures.queries for tile in (ranked.query, *ranked.items)]
+    assert int(there) == int(shown) == sum(tile.image is not None for tile in given) > 40
+    assert styles == "tile junk=dotted tile query=double tile right=solid tile wrong=dashed"

@@ -6,71 +6,14 @@ import itertools
 import math
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pytest
+from pages import Page, assert_drawn_inside
 
 from reid_dist.reports import Report, render_html
 from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
-
-VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
-SHAPES = {"line", "rect", "circle", "polyline", "polygon"}
-
-
-class Page(HTMLParser):
-    """Checks the nesting while it reads, and keeps what tests ask for."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == [], f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len(dict(attrs)) == len(attrs), f"an attribute of <{tag}> stands twice"
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in SHAPES, f"<{tag}/> does not close itself in HTML"
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def named(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
-
-
-def coordinates(svg: str) -> list[float]:
-    """Every number that places something in a chart."""
-    parts = re.findall(r'\b(?:x|y|x1|x2|y1|y2|cx|cy|width|height|points)="([^"]*)"', svg)
-    return [float(number) for part in parts for number in re.split(r"[ ,]", part)]
-
-
-def assert_drawn_inside(svg: str) -> None:
-    page = Page(svg)
-    numbers = coordinates(svg)
-    assert numbers
-    assert all(math.isfinite(number) and 0 <= number <= 440 for number in numbers)
-    (frame,) = page.named("svg")
-    assert frame["role"] == "img"
-    assert frame["aria-label"]
 
 
 def test_the_page_is_well_formed_and_accessible(report: Report) -> None:

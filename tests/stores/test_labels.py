@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,3 +85,46 @@ def test_labels_do_not_change_with_the_array_they_came_from() -> None:
     assert found.pids.tolist() == [1, 2]
     with pytest.raises(ValueError, match="read-only"):
         found.pids[0] = 3
+
+
+def labelled(**changes: Any) -> FeatureSet:
+    labels = {
+        "pids": [4, 4, -1], "camids": [0, 1, 2], "item_ids": ["a", "b", "c"], "columns": {"clothes": [1, 1, 2]},
+        "image_paths": ["x", "y", "z"], "features": np.eye(3, dtype=np.float32),
+    }  # fmt: skip
+    return FeatureSet.from_arrays(**(labels | changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"features": np.eye(3, 7, dtype=np.float16)}, {"features": np.ones((3, 2), np.float32)},
+     {"image_paths": None}, {"image_paths": ["other", "places", "now"]}, {"pids": np.array([4.0, 4.0, -1.0])},
+     {"item_ids": np.array(["a", "b", "c"], dtype="<U40")}],
+)  # fmt: skip
+def test_the_digest_of_labels_sees_neither_features_nor_paths_nor_how_labels_are_kept(changes: dict[str, Any]) -> None:
+    changed = labelled(**changes)
+    assert changed.labels_digest == labelled().labels_digest
+    assert changed.describe()["labels_digest"] == labelled().labels_digest
+
+
+def test_the_digest_of_labels_sees_every_label_and_the_texts_behind_numbers() -> None:
+    sets = [
+        labelled(), labelled(pids=[4, 5, -1]), labelled(pids=[4, -1, 4]), labelled(camids=[0, 1, 1]),
+        labelled(camids=None), labelled(item_ids=["a", "b", "d"]), labelled(item_ids=[1, 2, 3]),
+        labelled(item_ids=None), labelled(columns=None), labelled(columns={"clothes": [1, 2, 2]}),
+        labelled(columns={"place": [1, 1, 2]}), labelled(pids=["ann", "ann", "bob"]),
+        labelled(pids=["ann", "ann", "eve"]), labelled(pids=[1, 1, 2]),
+        labelled(camids=["north", "south", "west"]), labelled(camids=["n", "s", "w"]),
+    ]  # fmt: skip
+    digests = [each.labels_digest for each in sets]
+    assert len(set(digests)) == len(digests)
+    assert all(len(digest) == 64 and int(digest, 16) >= 0 for digest in digests)
+
+
+def test_arrays_and_stores_share_the_digest_of_their_labels(tmp_path: Path) -> None:
+    held = labelled(pids=["ann", "ann", "-1"])
+    stored = held.save(tmp_path / "a.zarr")
+    other = labelled(pids=["ann", "ann", "-1"], features=-np.eye(3)).save(tmp_path / "b.zarr", chunk_rows=2)
+    assert FeatureSet.open(tmp_path / "a.zarr").labels_digest == stored.labels_digest == held.labels_digest
+    assert other.labels_digest == held.labels_digest
+    assert other.content_digest != held.content_digest

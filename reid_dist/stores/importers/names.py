@@ -12,7 +12,7 @@ from reid_dist.registry import did_you_mean
 from reid_dist.stores.importers.source import Source
 from reid_dist.stores.labels import COLUMN_PREFIX
 
-__all__ = ["ArrayNames", "Part", "Role", "find_parts"]
+__all__ = ["ArrayNames", "Part", "Role", "find_labels", "find_parts"]
 
 Role: TypeAlias = Literal["query", "gallery"]
 
@@ -158,6 +158,36 @@ def _find_part(source: Source, names: ArrayNames, role: Role | None) -> Part | N
     stored = f"{role}_{COLUMN_PREFIX}" if role else COLUMN_PREFIX
     found |= {COLUMN_PREFIX + name.removeprefix(stored): name for name in source.arrays if name.startswith(stored)}
     return Part(role, found.pop("features"), found)
+
+
+def find_labels(source: Source, role: Role) -> dict[str, str]:
+    """Find the labels of one side by their customary names, in a source that need not hold features.
+
+    Parameters
+    ----------
+    source
+        The opened source.
+    role
+        Which side; labels without a prefix serve either.
+
+    Returns
+    -------
+    Names of arrays by what they are: ``pids``, ``camids``, …, ``columns/clothes``, ….
+
+    Raises
+    ------
+    InputError
+        If there are no identities, or names are ambiguous.
+    """
+    for prefix in (role, None):
+        found = {
+            what: name
+            for what, words in _WORDS.items()
+            if what != "features" and (name := _customary(source, what, words, prefix)) is not None
+        }
+        if "pids" in found:
+            return found
+    raise InputError(f"found no identities of the {role} side; name them {role}_pids; {source.contents()}")
 
 
 def _look_up(source: Source, name: str) -> str:

@@ -1,0 +1,144 @@
+"""What is refused before any work: sets that cannot be compared, labels that a protocol lacks, options that do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reid_dist.distances import Distance
+from reid_dist.errors import InputError
+from reid_dist.ground_truth import GroundTruth
+from reid_dist.metrics import PROBES, SINGLE_SHOT, Metric
+from reid_dist.protocols import Protocol
+from reid_dist.stores import FeatureSet, LabelledSet
+
+__all__ = [
+    "check_count",
+    "check_ground_truth",
+    "check_labels",
+    "check_metrics",
+    "check_sets",
+    "joined_labels",
+]
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse what is not a positive whole number."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
+
+
+def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> None:
+    """Refuse sets that this distance cannot compare."""
+    for side, features in (("query", query), ("gallery", gallery)):
+        if not isinstance(features, FeatureSet):
+            raise InputError(
+                f"{side} must be a FeatureSet, found {type(features).__name__}; use FeatureSet.open or .from_arrays"
+            )
+        if distance.needs_length and features.n_zero_rows and not features.allow_zero:
+            rows = ", ".join(map(str, features.first_zero_rows))
+            more = ", …" if features.n_zero_rows > len(features.first_zero_rows) else ""
+            raise InputError(
+                f"{features.n_zero_rows} of {features.n_rows} {side} rows are zero vectors (rows {rows}{more}), which "
+                f"have no direction under {distance.name}; drop them, or allow them (allow_zero=True, ingest "
+                "--allow-zero): they are then at distance 1 from everything"
+            )
+    if query.dim != gallery.dim:
+        raise InputError(
+            f"query features have {query.dim} dimensions, gallery features {gallery.dim}; both must come from one model"
+        )
+
+
+def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> bool:
+    """Refuse label sets that the protocol cannot use; say whether row numbers serve as item ids."""
+    sides = (("query", query), ("gallery", gallery))
+    if protocol.needs_camids:
+        missing = [side for side, each in sides if each.camids is None]
+        if missing:
+            raise InputError(
+                f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} have none; give them, or use "
+                "the protocol 'no_cameras'"
+            )
+    for name in protocol.label_columns:
+        missing = [side for side, each in sides if name not in each.columns]
+        if missing:
+            known = sorted({column for _, each in sides for column in each.columns})
+            raise InputError(
+                f"protocol {protocol.name!r} looks at the label column {name!r}, and {' and '.join(missing)} have none; "
+                f"columns there: {', '.join(known) or 'none'}"
+            )
+    if not protocol.needs_item_ids:
+        return False
+    if query.item_ids is not None and gallery.item_ids is not None:
+        if query.item_ids.dtype.kind != gallery.item_ids.dtype.kind:
+            raise InputError(
+                f"item ids of the query set are {query.item_ids.dtype}, of the gallery {gallery.item_ids.dtype}; they "
+                "must be of one kind to be matched"
+            )
+        return False
+    if query.item_ids is None and gallery.item_ids is None and query.content_digest == gallery.content_digest:
+        return True
+    raise InputError(
+        f"protocol {protocol.name!r} matches items by item id, and the sets differ or only one has item ids; give "
+        "item_ids to both"
+    )
+
+
+def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, *, camids: bool) -> tuple[str, ...]:
+    """Say which labels are texts that the two sets number differently, and refuse texts on one side alone.
+
+    Parameters
+    ----------
+    query, gallery
+        The two sides.
+    protocol
+        Says which labels are matched.
+    camids
+        Whether something besides the protocol looks at cameras of both sides.
+    """
+    kinds = {} if protocol.is_listed else {"pids": (query.pid_names, gallery.pid_names)}
+    if protocol.needs_camids or camids:
+        kinds["camids"] = (query.camid_names, gallery.camid_names)
+    for kind, (near, far) in kinds.items():
+        if (near is None) != (far is None):
+            text, number = ("query", "gallery") if far is None else ("gallery", "query")
+            raise InputError(
+                f"{kind} of the {text} set are texts and of the {number} set whole numbers, so none can be equal; give "
+                "both sets the same kind of labels"
+            )
+    return tuple(kind for kind, (near, far) in kinds.items() if near != far)
+
+
+def check_ground_truth(protocol: Protocol, truth: GroundTruth | None) -> None:
+    """Refuse a protocol by lists without lists, lists of another kind, and lists for a protocol by labels."""
+    if protocol.is_listed and truth is None:
+        raise InputError(
+            f"protocol {protocol.name!r} needs a ground truth: lists of {', '.join(protocol.relevant_lists)} and "
+            f"{', '.join(protocol.junk_lists)} gallery rows for every query (ground_truth=, --ground-truth FILE)"
+        )
+    if truth is None:
+        return
+    if not protocol.is_listed:
+        raise InputError(
+            f"protocol {protocol.name!r} goes by labels and takes no ground truth; protocols by lists are oxford, "
+            "revisitop_easy, revisitop_medium and revisitop_hard"
+        )
+    missing = [name for name in (*protocol.relevant_lists, *protocol.junk_lists) if name not in truth.lists]
+    if missing:
+        raise InputError(
+            f"protocol {protocol.name!r} needs the lists {', '.join(missing)}, and the ground truth has "
+            f"{', '.join(truth.lists)}; use {'oxford' if 'ok' in truth.lists else 'a protocol revisitop_*'}"
+        )
+
+
+def check_metrics(metrics: list[Metric], protocol: Protocol, max_rank: int) -> None:
+    """Refuse metrics that the protocol cannot give."""
+    if not metrics:
+        raise InputError("metrics is an empty list; name at least one, or leave it out for the usual ones")
+    for metric in metrics:
+        if metric.family.needs in (SINGLE_SHOT, PROBES) and protocol.is_listed:
+            raise InputError(
+                f"metric {metric.name!r} needs identities, and protocol {protocol.name!r} goes by lists; use a protocol "
+                "by labels, such as no_cameras, or a rank metric"
+            )
+        if metric.family.needs == SINGLE_SHOT and metric.parameter > max_rank:
+            raise InputError(f"metric {metric.name!r} lies beyond max_rank {max_rank}; raise max_rank")

@@ -1,0 +1,96 @@
+"""``reid-dist compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["command"]
+
+_WORSE = 4
+
+
+@click.command("compare")
+@click.argument("baseline", type=click.Path(path_type=Path))
+@click.argument("candidate", type=click.Path(path_type=Path))
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that both runs have."
+)
+@click.option("--level", type=float, default=0.95, show_default=True, help="Nominal coverage of the intervals.")
+@click.option(
+    "--by",
+    "unit",
+    type=click.Choice(["identity", "query"]),
+    default="identity",
+    show_default=True,
+    help="What is taken to be independent.",
+)
+@click.option(
+    "--resamples", type=int, default=10_000, show_default=True, help="Draws of bootstrap and permutation test."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of these draws.")
+@click.option(
+    "--minimum-effect",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Smallest change that counts as better or worse; 0.005 is half a point.",
+)
+@click.option("--allow-different", is_flag=True, help="Compare although protocol or gallery differ.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE", help="Also write the comparison as JSON there."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON, and nothing else.")
+def command(
+    baseline: Path,
+    candidate: Path,
+    metrics: tuple[str, ...],
+    level: float,
+    unit: str,
+    resamples: int,
+    seed: int,
+    minimum_effect: float,
+    allow_different: bool,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Compare the runs in two output directories query by query; the first is the baseline.
+
+    A metric is worse when the interval of the difference (candidate - baseline, paired, by identity) lies below 0 and
+    the drop is at least --minimum-effect. Exit code 4 when a metric is worse.
+
+    \b
+    Example:
+      reid-dist compare results/plain results/reranked
+    """
+    from reid_dist.cli.comparison_table import print_comparison
+    from reid_dist.comparison import compare
+    from reid_dist.errors import StoreError, StoreExistsError
+    from reid_dist.reports import Report
+
+    comparison = compare(
+        Report.load(baseline),
+        Report.load(candidate),
+        metrics=metrics or None,
+        level=level,
+        n_resamples=resamples,
+        seed=seed,
+        unit=unit,
+        minimum_effect=minimum_effect,
+        allow_different=allow_different,
+    )
+    if output is not None:
+        try:
+            with output.open("x", encoding="ascii") as file:
+                file.write(comparison.to_json())
+        except FileExistsError:
+            raise StoreExistsError(f"{output} is there already; choose another --output") from None
+        except OSError as error:
+            raise StoreError(f"cannot write {output}: {error.strerror}; choose another --output") from None
+    if as_json:
+        click.echo(comparison.to_json(), nl=False)
+    else:
+        print_comparison(comparison, baseline, candidate)
+    return _WORSE if comparison.worse else 0

@@ -1,0 +1,129 @@
+"""A comparison on the console."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from reid_dist.comparison import Comparison, MetricComparison
+from reid_dist.reports.words import integer, metric_value
+
+__all__ = ["print_comparison"]
+
+_LOG_COLUMNS = 80
+_DIGEST_DIGITS = 16
+_SMALLEST_SHOWN = 0.0001
+
+
+def print_comparison(comparison: Comparison, baseline: Path, candidate: Path) -> None:
+    """Print a comparison on standard output; where that is no terminal, as plain text, 80 columns wide.
+
+    Parameters
+    ----------
+    comparison
+        What to print.
+    baseline, candidate
+        Where the runs lie.
+    """
+    parts = Group(_metrics(comparison), _facts(comparison, baseline, candidate), *_changed(comparison))
+    if sys.stdout.isatty():
+        Console().print(parts)
+        return
+    # A buffer of the stream's own encoding: rich then draws rules out of the characters that there are.
+    buffer = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="replace")
+    Console(file=buffer, width=_LOG_COLUMNS, color_system=None, force_terminal=False).print(parts)
+    buffer.seek(0)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in buffer)
+
+
+def _metrics(comparison: Comparison) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table.add_column("metric", style="bold", overflow="fold")
+    for name in ("baseline", "candidate", "change", f"{100 * comparison.level:g} % interval", "p"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, style="cyan")
+    for metric in comparison.metrics:
+        values = [metric_value(metric.name, value) for value in (metric.baseline, metric.candidate)]
+        table.add_row(Text(metric.name), *values, _points(metric.difference), *_test(metric), metric.verdict or "-")
+    return table
+
+
+def _points(difference: float) -> str:
+    """Return a difference of shares in points; a rounded zero has no sign."""
+    if math.isnan(difference):
+        return "-"
+    text = f"{100 * difference:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") and difference == 0 else text
+
+
+def _test(metric: MetricComparison) -> tuple[str, str]:
+    if metric.interval is None or metric.p_value is None:
+        return "-", "-"
+    p_value = f"{metric.p_value:.4f}" if metric.p_value >= _SMALLEST_SHOWN else f"<{_SMALLEST_SHOWN:.4f}"
+    return escape(f"[{_points(metric.interval.low)}, {_points(metric.interval.high)}]"), p_value
+
+
+def _facts(comparison: Comparison, baseline: Path, candidate: Path) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in _lines(comparison, baseline, candidate):
+        table.add_row(name, Text(words))
+    return table
+
+
+def _lines(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[tuple[str, str]]:
+    yield "baseline", f"{baseline} ({comparison.baseline_digest[:_DIGEST_DIGITS]})"
+    yield "candidate", f"{candidate} ({comparison.candidate_digest[:_DIGEST_DIGITS]})"
+    if comparison.identical:
+        yield "", "identical: the same answer, to the last bit"
+    units = {"identity": "identities", "query": "queries"}[comparison.unit]
+    yield "queries", f"{integer(comparison.n_paired)} paired of {integer(comparison.n_query)}"
+    yield (
+        "draws",
+        f"{integer(comparison.n_resamples)} of {integer(comparison.n_units)} {units}, seed {comparison.seed}",
+    )
+    yield "change", "candidate - baseline, in points"
+    if comparison.minimum_effect:
+        yield "smallest", f"a change below {100 * comparison.minimum_effect:g} points is called the same"
+    for option in comparison.options:
+        yield from _difference("compared", option.what, option.baseline, option.candidate)
+    for condition in comparison.conditions:
+        yield from _difference("differs", condition.what, condition.baseline, condition.candidate)
+    for metric in comparison.metrics:
+        if metric.untested:
+            yield "no test", f"{metric.name}: {metric.untested}"
+    for note in comparison.notes:
+        yield "note", note
+
+
+def _difference(title: str, what: str, baseline: str, candidate: str) -> Iterator[tuple[str, str]]:
+    if "digest" in what or "labels" in what:
+        baseline, candidate = baseline[:_DIGEST_DIGITS], candidate[:_DIGEST_DIGITS]
+    yield title, f"{what}: {baseline} -> {candidate}"
+
+
+def _changed(comparison: Comparison) -> Iterator[Table]:
+    """Tables of the queries that changed most under the first metric that is tested."""
+    main = next((metric for metric in comparison.metrics if not metric.untested), None)
+    if main is None or not main.n_gained + main.n_lost:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table.add_column(f"{main.name}: {main.n_lost:,} lost, {main.n_gained:,} gained")
+    for name in ("row", "pid", "camid", "baseline", "candidate"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for title, queries in (("lost most", main.lost), ("gained most", main.gained)):
+        for at, query in enumerate(queries):
+            labels = ("-" if label is None else str(label) for label in (query.row, query.pid, query.camid))
+            values = (f"{value:.4f}" for value in (query.baseline, query.candidate))
+            table.add_row("" if at else title, *labels, *values)
+    yield table

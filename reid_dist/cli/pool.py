@@ -1,0 +1,87 @@
+"""``reid-dist pool``."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("pool")
+@click.argument("store")
+@click.option("--output", required=True, metavar="PATH", help="Where to write the pooled store.")
+@click.option(
+    "--by",
+    default="tracklet",
+    show_default=True,
+    metavar="LABEL",
+    help="A label column of the set, or pid_camid (identity and camera), or item_id.",
+)
+@click.option("--method", default="mean", show_default=True, help="mean, or max: the largest value of each dimension.")
+@click.option("--no-normalise", is_flag=True, help="Keep pooled rows as they are; otherwise they get length 1.")
+@click.option("--normalise-rows", is_flag=True, help="Scale every row to length 1 before it is pooled.")
+@click.option("--drop-camids", is_flag=True, help="Leave cameras out, where rows of several cameras are pooled.")
+@click.option("--allow-zero", is_flag=True, help="Keep zero vectors; otherwise they are refused.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16"]),
+    default="float32",
+    show_default=True,
+    help="How rows are kept.",
+)
+@click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features.")
+@click.option(
+    "--shard-rows", type=click.IntRange(min=1), help="Rows of a shard, for object stores. Default: no shards."
+)
+@click.option("--overwrite", is_flag=True, help="Replace a store that is there.")
+def command(
+    store: str,
+    output: str,
+    by: str,
+    method: str,
+    no_normalise: bool,
+    normalise_rows: bool,
+    drop_camids: bool,
+    allow_zero: bool,
+    dtype: str,
+    chunk_rows: int | None,
+    shard_rows: int | None,
+    overwrite: bool,
+) -> None:
+    """Make one row of all rows of STORE that share a label: tracklets of video, multi-query.
+
+    STORE is a feature store, or any source of one set that `ingest` reads. Rows are pooled as they are stored, and
+    every pooled row is scaled to length 1.
+
+    \b
+    Examples:
+      reid-dist pool data/mars/gallery.zarr --by tracklet --output data/mars/gallery-pooled.zarr
+      reid-dist pool data/market/multi.zarr --by pid_camid --method max --output data/market/query-multi.zarr
+    """
+    from reid_dist.cli.progress import rows_progress
+    from reid_dist.pooling import pool
+    from reid_dist.stores.importers import open_features
+
+    with rows_progress() as progress:
+        features = open_features(store, allow_zero=allow_zero, progress=progress)
+        pooled = pool(
+            features,
+            output,
+            by=by,
+            method=method,
+            normalise=not no_normalise,
+            normalise_rows=normalise_rows,
+            camids="drop" if drop_camids else "keep",
+            allow_zero=allow_zero,
+            dtype=dtype,
+            chunk_rows=chunk_rows,
+            shard_rows=shard_rows,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    click.echo(
+        f"{pooled.uri}: {pooled.n_rows} x {pooled.dim} {pooled.dtype}, of {features.n_rows} rows, "
+        f"{len(set(pooled.pids.tolist()))} identities, content {pooled.content_digest[:16]}"
+    )
+    for note in pooled.notes:
+        click.echo(f"  note: {note}")

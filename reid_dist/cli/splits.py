@@ -1,0 +1,166 @@
+"""``reid-dist splits``."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reid_dist.cli.options import choose_cluster, cluster_options
+
+if TYPE_CHECKING:
+    from reid_dist.splits import SplitReport
+
+__all__ = ["command"]
+
+_WORKSPACE = "workspace"
+
+
+@click.command("splits")
+@click.argument("query")
+@click.argument("gallery")
+@click.option("--repeats", type=int, default=10, show_default=True, metavar="N", help="Number of splits.")
+@click.option(
+    "--per-identity",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Rows to keep of every gallery identity.",
+)
+@click.option("--per-camera", is_flag=True, help="Keep so many of every identity under every camera.")
+@click.option("--rest-as-queries", is_flag=True, help="Rows that are not kept are the queries; give one set twice.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draw.")
+@click.option("--protocol", default="market1501", show_default=True, help="See `reid-dist list protocols`.")
+@click.option("--distance", default="cosine", show_default=True, help="See `reid-dist list distances`.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="mAP, CMC@10, …; repeatable.")
+@click.option("--max-rank", type=int, default=50, show_default=True, help="Length of the CMC curve.")
+@click.option("--chunk-rows", type=int, metavar="N", help="Rows of a tile; the answer does not depend on it.")
+@cluster_options
+@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write splits.json there.")
+@click.option(
+    "--workspace",
+    metavar="URI",
+    help="Directory for drawn rows, seen by all workers. Default: DIR/workspace. What is put there is removed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")
+def command(
+    query: str,
+    gallery: str,
+    repeats: int,
+    per_identity: int,
+    per_camera: bool,
+    rest_as_queries: bool,
+    seed: int,
+    protocol: str,
+    distance: str,
+    metrics: tuple[str, ...],
+    max_rank: int,
+    chunk_rows: int | None,
+    cluster_file: Path | None,
+    workers: int | None,
+    output: Path | None,
+    workspace: str | None,
+    as_json: bool,
+) -> None:
+    """Evaluate QUERY against galleries drawn at random from GALLERY; print mean and spread of every metric.
+
+    Every split keeps some rows of every gallery identity, by default one. VehicleID takes the other rows as queries,
+    SYSU-MM01 draws under every camera.
+
+    \b
+    Examples:
+      reid-dist splits data/vid.zarr data/vid.zarr --rest-as-queries --protocol no_cameras --output results/vid
+      reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --repeats 10 --seed 1 --metric mAP --metric CMC@20
+    """
+    cluster = choose_cluster(cluster_file, workers)
+    from reid_dist.cli.progress import rows_progress, stages
+    from reid_dist.clusters import connect
+    from reid_dist.reports.files import refuse_occupied
+    from reid_dist.splits import evaluate_splits
+    from reid_dist.stores.importers import open_features
+
+    if output is not None:
+        refuse_occupied(output)
+    folder = workspace or (None if output is None else str(output / _WORKSPACE))
+    with contextlib.ExitStack() as on_exit:
+        if workspace is None and output is not None:
+            on_exit.callback(_remove_empty, output / _WORKSPACE, output, made=not output.exists())
+        with rows_progress() as progress:
+            near = open_features(query, role="query", progress=progress)
+            far = open_features(gallery, role="gallery", progress=progress)
+        with connect(cluster) as client, stages() as told:
+            report = evaluate_splits(
+                near,
+                far,
+                repeats=repeats,
+                per_identity=per_identity,
+                per_camera=per_camera,
+                seed=seed,
+                rest_as_queries=rest_as_queries,
+                client=client,
+                workspace=folder,
+                progress=told,
+                protocol=protocol,
+                distance=distance,
+                metrics=list(metrics) or None,
+                max_rank=max_rank,
+                chunk_rows=chunk_rows,
+            )
+    if output is not None:
+        report.save(output)
+    if as_json:
+        click.echo(report.to_json(), nl=False)
+        return
+    click.echo("\n".join(_lines(report)))
+    if output is not None:
+        click.echo(f"\nwritten to {output}: splits.json")
+
+
+def _remove_empty(workspace: Path, output: Path, *, made: bool) -> None:
+    """Leave nothing empty behind that was not there before."""
+    for leftover in (workspace, *([output] if made else [])):
+        with contextlib.suppress(OSError):
+            leftover.rmdir()
+
+
+def _lines(report: SplitReport) -> list[str]:
+    """The report as a table of plain text."""
+    from reid_dist.reports.words import metric_value
+
+    header = ("metric", "mean", "spread", "lowest", "highest")
+    rows: list[tuple[str, ...]] = [header]
+    for name, values in report.per_split.items():
+        cells = (report.metrics[name], report.spread[name], float(values.min()), float(values.max()))
+        rows.append((name, *(metric_value(name, value) for value in cells)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    table = [
+        "   ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    draw, counts = report.draw, report.counts
+    kind = "identity and camera" if draw["per_camera"] else "identity"
+    facts = {
+        "splits": f"{report.n_splits}, {draw['per_identity']} of each {kind}, seed {draw['seed']}",
+        "spread": "sample standard deviation over the splits",
+        "queries": f"{_span(counts['n_valid'])} valid of {_span(counts['n_query'])}",
+        "gallery": f"{_span(counts['n_gallery'])} rows of {counts['n_identity']:,} identities",
+        "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
+        "digest": report.result_digest[:16],
+    }
+    return [
+        *table,
+        "",
+        *(f"{name:<8}  {words}" for name, words in facts.items()),
+        *(f"note      {n}" for n in report.notes),
+    ]
+
+
+def _span(values: list[int]) -> str:
+    """Counts of all splits: one number where they agree."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,0 +1,275 @@
+"""The comparison itself: pair the queries, resample the differences, judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.comparison.conditions import differing_conditions, differing_options, refuse_unlike
+from reid_dist.comparison.values import ChangedQuery, Comparison, MetricComparison
+from reid_dist.confidence import Confidence, Interval, bootstrap_intervals, sign_flip_p_values
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.metrics import exact_mean, parse_metric
+from reid_dist.protocols import ZERO
+from reid_dist.registry import did_you_mean
+from reid_dist.reports import Report
+
+__all__ = ["compare"]
+
+Float64 = NDArray[np.float64]
+
+_FEW_IDENTITIES: Final = 30
+# Room for the rounding of a mean and of a difference of means.
+_ROUNDING: Final = 1e-9
+
+
+def compare(
+    baseline: Report,
+    candidate: Report,
+    *,
+    metrics: Sequence[str] | None = None,
+    level: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+    unit: str = "identity",
+    minimum_effect: float = 0.0,
+    allow_different: bool = False,
+    n_changed: int = 5,
+) -> Comparison:
+    """Compare two runs over the same queries.
+
+    Parameters
+    ----------
+    baseline, candidate
+        The runs.
+    metrics
+        Names; None for all that both runs have.  A metric that a report does not list is taken from its per-query
+        values, if it has them.
+    level
+        Nominal coverage of the intervals, between 0 and 1.
+    n_resamples, seed
+        Of the bootstrap and of the permutation test.
+    unit
+        ``identity`` or ``query``: what is taken to be independent.
+    minimum_effect
+        Smallest change of a metric, as a share (0.005 is half a point), that is called better or worse.
+    allow_different
+        Compare although protocol or gallery differ, or labels of the queries beyond pid and camid; the differences
+        stand in `conditions`.  Where the runs disagree which queries are valid, those valid in both are paired.
+    n_changed
+        How many queries to name that gained most, and that lost most.
+
+    Raises
+    ------
+    InputError
+        If the runs cannot be compared; the message names every difference.
+    UnknownNameError
+        For a metric that a run does not have.
+    """
+    _check_options(metrics, minimum_effect, n_changed)
+    conditions = tuple(differing_conditions(baseline, candidate))
+    refuse_unlike(baseline, candidate, conditions, allow_different=allow_different)
+    names, missing = _choose(metrics, baseline, candidate)
+    pairs = {name: _pair(name, baseline, candidate) for name in names}
+    differences = {name: pair.difference for name, pair in pairs.items() if not pair.untested}
+    pids = _units(baseline, unit)
+    confidence = bootstrap_intervals(differences, pids, level=level, unit=unit, n_resamples=n_resamples, seed=seed)
+    p_values = sign_flip_p_values(differences, pids, unit=unit, n_resamples=n_resamples, seed=seed)
+    compared = []
+    for name, pair in pairs.items():
+        plain = MetricComparison(
+            name, _value(baseline, name), _value(candidate, name), math.nan, untested=pair.untested
+        )
+        if pair.untested:
+            compared.append(replace(plain, difference=plain.candidate - plain.baseline))
+            continue
+        changed = _changes(plain, pair.baseline, pair.candidate, baseline.per_query, n_changed)
+        compared.append(_judge(changed, confidence.intervals[name], p_values[name], minimum_effect))
+    n_paired = max((int(np.count_nonzero(~np.isnan(values))) for values in differences.values()), default=0)
+    return Comparison(
+        identical=baseline.result_digest == candidate.result_digest,
+        metrics=tuple(compared),
+        options=tuple(differing_options(baseline, candidate)),
+        conditions=conditions,
+        level=confidence.level,
+        unit=unit,
+        n_resamples=confidence.n_resamples,
+        seed=confidence.seed,
+        minimum_effect=float(minimum_effect),
+        n_query=int(baseline.counts["n_query"]),
+        n_paired=n_paired,
+        n_units=confidence.n_units,
+        baseline_digest=baseline.result_digest,
+        candidate_digest=candidate.result_digest,
+        notes=(*missing, *_warnings(baseline, candidate, confidence)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Values of the same queries in both runs, shape (n_query,), NaN in both where not paired; or why there are none.
+
+    Attributes
+    ----------
+    baseline, candidate
+        The values; empty if there are none.
+    untested
+        Why there are none; empty if there are.
+    """
+
+    baseline: Float64
+    candidate: Float64
+    untested: str = ""
+
+    @property
+    def difference(self) -> Float64:
+        """Candidate - baseline."""
+        return self.candidate - self.baseline
+
+
+def _choose(metrics: Sequence[str] | None, baseline: Report, candidate: Report) -> tuple[list[str], list[str]]:
+    """Names of the metrics to compare, and a note for each that only one run has."""
+    runs = {"baseline": baseline, "candidate": candidate}
+    known = list(dict.fromkeys(name for report in runs.values() for name in (*report.metrics, *report.bounds)))
+    chosen, notes = [], []
+    for name in known if metrics is None else dict.fromkeys(metrics):
+        having = [run for run, report in runs.items() if _has(report, name)]
+        if len(having) == 2:
+            chosen.append(name)
+        elif metrics is None:
+            notes.append(f"{name}: only the {having[0]} has it")
+        elif having:
+            lacking = next(run for run in runs if run not in having)
+            raise InputError(f"the {lacking} has no metric {name!r}; evaluate it again with that metric")
+        else:
+            raise UnknownNameError(did_you_mean("metric", name, known))
+    if not chosen:
+        raise InputError(f"the runs have no metric in common: {', '.join(known)}; evaluate one of them again")
+    return chosen, notes
+
+
+def _column(name: str) -> str:
+    """Name of the per-query values that a metric is the mean of; empty if it is none."""
+    try:
+        return parse_metric(name).per_query_name
+    except InputError:
+        return ""
+
+
+def _has(report: Report, name: str) -> bool:
+    return name in report.metrics or name in report.bounds or _is_whole(report, _column(name))
+
+
+def _is_whole(report: Report, column: str) -> bool:
+    """Whether every valid query has a value; lists that were cut give some of them none."""
+    if column not in report.per_query:
+        return False
+    return int(np.count_nonzero(~np.isnan(report.per_query[column]))) == int(report.counts["n_valid"])
+
+
+def _zero_for_invalid(report: Report) -> bool:
+    return bool(report.protocol.get("invalid_query") == ZERO)
+
+
+def _mean(report: Report, column: str) -> float:
+    return exact_mean(report.per_query[column], zero_for_invalid=_zero_for_invalid(report))
+
+
+def _value(report: Report, name: str) -> float:
+    if name in report.metrics or name in report.bounds:
+        return report.metrics.get(name, math.nan)
+    return _mean(report, _column(name))
+
+
+def _pair(name: str, baseline: Report, candidate: Report) -> _Pair:
+    column, runs = _column(name), (baseline, candidate)
+    nothing = np.empty(0)
+    if any(name in report.bounds for report in runs):
+        return _Pair(nothing, nothing, "known only between bounds")
+    if not all(_is_whole(report, column) for report in runs):
+        return _Pair(nothing, nothing, "no mean of values per query")
+    # A guard against a column of the right name and another meaning: the pairs must be what the metric is made of.
+    if not all(abs(_mean(report, column) - _value(report, name)) <= _ROUNDING for report in runs):
+        return _Pair(nothing, nothing, "not the mean of its values per query")
+    near, far = (report.per_query[column] for report in runs)
+    if all(map(_zero_for_invalid, runs)):
+        return _Pair(np.nan_to_num(near, nan=0.0), np.nan_to_num(far, nan=0.0))
+    unpaired = np.isnan(near) | np.isnan(far)
+    return _Pair(np.where(unpaired, np.nan, near), np.where(unpaired, np.nan, far))
+
+
+def _units(report: Report, unit: str) -> NDArray[np.int64]:
+    if "pid" in report.per_query:
+        return report.per_query["pid"]
+    if unit == "identity":
+        raise InputError("the baseline does not hold the pids of its queries; evaluate it again, or compare by query")
+    return np.arange(int(report.counts["n_query"]))
+
+
+def _changes(
+    metric: MetricComparison,
+    near: Float64,
+    far: Float64,
+    labels: Mapping[str, NDArray[Any]],
+    n_changed: int,
+) -> MetricComparison:
+    """Name the queries that changed most."""
+    difference = far - near
+    changed = np.flatnonzero(~np.isnan(difference) & (difference != 0))
+    order = changed[np.argsort(difference[changed], kind="stable")]
+    lost = order[difference[order] < 0]
+    # By falling gain; among equals by row, as a stable sort of the negated gains gives it.
+    gained = changed[np.argsort(-difference[changed], kind="stable")]
+    gained = gained[difference[gained] > 0]
+
+    def named(row: int) -> ChangedQuery:
+        pid, camid = (int(labels[name][row]) if name in labels else None for name in ("pid", "camid"))
+        return ChangedQuery(row, pid, camid, float(near[row]), float(far[row]))
+
+    return replace(
+        metric,
+        difference=exact_mean(difference),
+        n_gained=len(gained),
+        n_lost=len(lost),
+        gained=tuple(map(named, gained[:n_changed].tolist())),
+        lost=tuple(map(named, lost[:n_changed].tolist())),
+    )
+
+
+def _judge(metric: MetricComparison, interval: Interval, p_value: float, minimum_effect: float) -> MetricComparison:
+    if not interval.is_known:
+        return replace(metric, untested="fewer than two identities or queries to draw from")
+    verdict = "same"
+    if interval.high < 0 and -metric.difference >= minimum_effect - _ROUNDING:
+        verdict = "worse"
+    elif interval.low > 0 and metric.difference >= minimum_effect - _ROUNDING:
+        verdict = "better"
+    return replace(metric, interval=interval, p_value=p_value, verdict=verdict)
+
+
+def _warnings(baseline: Report, candidate: Report, confidence: Confidence) -> Iterator[str]:
+    n_units = confidence.n_units
+    if confidence.unit == "query":
+        yield "by query: queries of one identity are taken for independent, so intervals are too narrow"
+    elif 0 < n_units < _FEW_IDENTITIES:
+        yield f"{n_units} identities are few: the intervals are too narrow"
+    n_valid = [int(report.counts["n_valid"]) for report in (baseline, candidate)]
+    if n_valid[0] != n_valid[1]:
+        yield f"{n_valid[0]} queries are valid in the baseline, {n_valid[1]} in the candidate"
+    if _zero_for_invalid(baseline) != _zero_for_invalid(candidate):
+        yield "one run counts invalid queries as 0 and the other leaves them out; here they are left out"
+
+
+def _check_options(metrics: Sequence[str] | None, minimum_effect: object, n_changed: object) -> None:
+    if isinstance(metrics, str):
+        raise InputError(f"metrics must be a list of names, found the text {metrics!r}; write [{metrics!r}]")
+    number = isinstance(minimum_effect, int | float | np.number) and not isinstance(minimum_effect, bool)
+    if not number or not 0 <= float(str(minimum_effect)) < math.inf:
+        raise InputError(f"minimum_effect must be a share, 0 or more, found {minimum_effect!r}; 0.005 is half a point")
+    if isinstance(n_changed, bool) or not isinstance(n_changed, int) or n_changed < 0:
+        raise InputError(f"n_changed must be a whole number, at least 0, found {n_changed!r}")

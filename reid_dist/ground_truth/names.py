@@ -1,0 +1,108 @@
+"""Names of items, and the account of what is wrong with a source."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from bisect import bisect_left
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import InputError
+
+__all__ = ["Faults", "ItemIds", "ItemNames", "bare_name", "in_short"]
+
+ItemIds = NDArray[np.generic]
+
+# Comparing a name with very many others takes seconds; then only its neighbours in the alphabet are looked at.
+_MOST_COMPARED: Final = 100_000
+
+
+class Faults:
+    """Everything that is wrong with a source: the first fault in words, the others by number."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self._first = ""
+        self._count = 0
+
+    def add(self, message: str) -> None:
+        """Note a fault."""
+        self._count += 1
+        self._first = self._first or message
+
+    def add_name(self, where: str, names: ItemNames, name: str) -> None:
+        """Note a name that stands for no row or for several; the search for a similar one is made only once."""
+        self.add("" if self._first else f"{where}: {names.explain(name)}")
+
+    def refuse(self) -> None:
+        """Raise, if there was any fault."""
+        if self._count:
+            number = f" ({self._count} faults in all)" if self._count > 1 else ""
+            raise InputError(f"{self.origin}: {self._first}{number}")
+
+
+class ItemNames:
+    """The names of the items of a set.
+
+    Parameters
+    ----------
+    item_ids
+        Shape (n,), int64 or text.
+    what
+        What the set is called in messages.
+    """
+
+    def __init__(self, item_ids: ItemIds, what: str) -> None:
+        self.what = what
+        self.texts = [str(item) for item in np.asarray(item_ids).tolist()]
+        self._exact = _rows_by_name(self.texts)
+
+    @cached_property
+    def _by_bare_name(self) -> dict[str, tuple[int, ...]]:
+        return _rows_by_name(map(bare_name, self.texts))
+
+    def find(self, name: str) -> tuple[int, ...]:
+        """Rows that a name may stand for: one, none, or the first two of several."""
+        return self._exact.get(name) or self._by_bare_name.get(bare_name(name), ())
+
+    def explain(self, name: str) -> str:
+        """Say why a name does not stand for one row."""
+        rows = self.find(name)
+        if rows:
+            first, second = rows
+            return (
+                f"{name!r} is {self.what} row {first} ({self.texts[first]!r}) as well as row {second} "
+                f"({self.texts[second]!r}); item ids must tell the items apart"
+            )
+        near = ""
+        if self.texts:
+            known = sorted(set(self.texts))
+            most = max(0, len(known) - _MOST_COMPARED)
+            at = min(max(0, bisect_left(known, name) - _MOST_COMPARED // 2), most)
+            near = difflib.get_close_matches(name, known[at : at + _MOST_COMPARED], n=1, cutoff=0.0)[0]
+            near = f"; the nearest known is {near!r}"
+        return f"no {self.what} item has the id {name!r}{near}; correct the name or the item ids of the {self.what} set"
+
+
+def _rows_by_name(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The first two rows of every name."""
+    rows: dict[str, tuple[int, ...]] = {}
+    for row, name in enumerate(names):
+        rows[name] = (*rows.get(name, ()), row)[:2]
+    return rows
+
+
+def bare_name(name: str) -> str:
+    """A name without directory and ``.jpg``."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    return last[:-4] if last.lower().endswith(".jpg") else last
+
+
+def in_short(value: object) -> str:
+    """A value as it stands in a message: short, and on one line."""
+    return " ".join(reprlib.repr(value).split())

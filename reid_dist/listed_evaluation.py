@@ -1,0 +1,217 @@
+"""Evaluation of top-k lists: exact where the lists decide a metric, bounds where they do not."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from reid_dist.checks import check_metrics
+from reid_dist.confidence import bootstrap_intervals
+from reid_dist.curves import cmc_curve, rank_curves
+from reid_dist.environment import describe_environment
+from reid_dist.errors import InputError
+from reid_dist.judging import GalleryIndex, judge, judge_listed
+from reid_dist.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
+from reid_dist.metrics import exact_mean, first_rank, parse_metric
+from reid_dist.model import RowRange
+from reid_dist.protocols import JUNK_PID, REASONS, Protocol
+from reid_dist.question import Options, Question
+from reid_dist.reports import Report
+from reid_dist.stores import LabelledSet
+from reid_dist.tasks import joined_label_set
+
+__all__ = ["evaluate_lists"]
+
+# What lists of neighbours cannot answer, and options that would ask it.
+_NOT_OF_LISTS = ("ties", "breakdowns", "gallery_sizes", "single_shot_draws", "roc", "topk", "chunk_rows")
+
+
+def evaluate_lists(
+    index: ArrayLike, query: LabelledSet, gallery: LabelledSet, *, distance: ArrayLike | None = None, **options: Any
+) -> Report:
+    """Evaluate the nearest gallery rows of every query, where nothing else was kept.
+
+    Parameters
+    ----------
+    index
+        Gallery rows, shape (n_query, k), whole numbers, nearest first, junk included; -1 behind the last one where the
+        gallery has fewer than k rows.
+    query, gallery
+        Labels of both sides: `LabelledRows`, or feature sets, whose features are not read.
+    distance
+        Their distances, shape (n_query, k), if there are any: they are checked to ascend.
+    **options
+        ``protocol``, ``metrics``, ``max_rank``, ``ground_truth``, ``confidence`` and ``seed`` as `evaluate` takes them.
+
+    Returns
+    -------
+    A report.  ``metrics`` holds what the lists decide; ``bounds`` holds the lowest and the highest possible mean of the
+    other metrics.  Curves end at the last rank that every list decides.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        As `evaluate`; for lists that are none; for mINP asked of lists that are cut before the last positive, and for
+        metrics that are no function of ranks.
+    """
+    started = time.perf_counter()
+    asked = Options.of(options)
+    usual = Options()
+    for name in _NOT_OF_LISTS:
+        if getattr(asked, name) != getattr(usual, name):
+            raise InputError(f"{name} cannot be had from top-k lists; evaluate the feature stores or a distance block")
+    question = Question.of(asked, query, gallery)
+    check_metrics(question.asked.metrics, question.protocol, question.asked.max_rank)
+    rows = _whole(index)
+    near = None if distance is None else np.asarray(distance, dtype=np.float64)
+    labels = [joined_label_set(each, query, gallery, question.joined, question.protocol, question.rows_are_items)
+              for each in (query, gallery)]  # fmt: skip
+    gallery_labels = GalleryIndex(labels[1], question.protocol)
+    judgement = (
+        judge(question.protocol, labels[0].take(RowRange(0, query.n_rows)), gallery_labels)
+        if question.truth is None
+        else judge_listed(question.protocol, question.truth, gallery.n_rows)
+    )
+    listed = rank_lists(judgement, gallery_labels.mask, rows, near)
+    return _report(question, query, gallery, rows, listed, asked.metrics is not None, started)
+
+
+def _whole(index: ArrayLike) -> NDArray[np.integer]:
+    array = np.asarray(index)
+    if array.dtype.kind not in "iu":
+        raise InputError(f"top-k lists must be whole numbers of shape (n_query, k), found {array.dtype} {array.shape}")
+    return array
+
+
+def _report(
+    question: Question,
+    query: LabelledSet,
+    gallery: LabelledSet,
+    index: NDArray[np.integer],
+    listed: ListedRanks,
+    named: bool,
+    started: float,
+) -> Report:
+    protocol, asked = question.protocol, question.asked
+    zero = protocol.zero_for_invalid
+    valid = listed.best.n_relevant > 0
+    reasons = np.array(REASONS)[listed.best.reason]
+    invalid = dict(Counter(reasons[~valid].tolist()).most_common())
+    if not valid.any():
+        raise InputError(
+            f"no query has a relevant gallery item ({', '.join(f'{count} {reason}' for reason, count in invalid.items())})"
+            "; check the labels of both sides"
+        )
+    split = split_metrics(asked.metrics, listed)
+    bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}
+    if named and "mINP" in bounds:
+        low, high = bounds["mINP"]
+        raise InputError(
+            f"metric 'mINP' needs the rank of every query's last positive, and the lists are cut before it (it lies "
+            f"between {low:.4g} and {high:.4g}); keep longer lists, ask for R@{index.shape[1]}, or evaluate the feature "
+            "stores"
+        )
+    decided = _decided_ranks(listed, listed.n_listed, asked.max_rank)
+    curves = _curves(protocol, listed, decided, asked.max_rank)
+    notes = [f"evaluated from lists of {index.shape[1]} neighbours: curves end at rank {decided}"]
+    if bounds:
+        notes.append(f"{', '.join(bounds)} are known to lie between two bounds only: the lists are cut")
+    confidence = None
+    if asked.confidence is not None and split.exact:
+        confidence = bootstrap_intervals(
+            split.exact, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
+        ).describe()
+    inputs: dict[str, Any] = {"query": query.describe(), "gallery": gallery.describe()}
+    inputs["lists"] = {"shape": list(index.shape), "content_digest": hashlib.sha256(_bytes(index)).hexdigest()}
+    return Report(
+        metrics={name: exact_mean(values, zero_for_invalid=zero) for name, values in split.exact.items()},
+        curves=curves,
+        counts={
+            "n_query": query.n_rows,
+            "n_valid": int(valid.sum()),
+            "n_gallery": gallery.n_rows,
+            "n_junk": int(listed.best.n_junk.sum()),
+            "n_junk_rows": int((gallery.pids == JUNK_PID).sum()) if protocol.junk_pid is not None else 0,
+            "n_relevant": int(listed.best.n_relevant.sum()),
+            "n_found": int(listed.n_found.sum()),
+            "n_invalid_by_reason": invalid,
+        },
+        per_query=_per_query(query, listed, split.exact, asked.metrics, reasons),
+        protocol={
+            **protocol.describe(),
+            **({} if question.truth is None else {"ground_truth": question.truth.describe()}),
+        },
+        distance={"name": "lists", "definition": "the order of the lists", "source": "the lists"},
+        inputs=inputs,
+        ties={"rule": "the order of the lists"},
+        environment=describe_environment(),
+        definitions={metric.name: metric.family.summary for metric in asked.metrics},
+        confidence=confidence,
+        bounds=bounds,
+        notes=notes,
+        options=question.options.describe(),
+        timing={"total": time.perf_counter() - started},
+    )
+
+
+def _mean_bounds(bounds: MetricBounds, zero: bool) -> list[float]:
+    return [exact_mean(values, zero_for_invalid=zero) for values in (bounds.lower, bounds.upper)]
+
+
+def _decided_ranks(listed: ListedRanks, reach: NDArray[np.int64], max_rank: int) -> int:
+    """The last rank that every valid query's list decides, if a list that is cut reaches as far as told."""
+    unknown = (listed.best.n_relevant > 0) & ~listed.known
+    return int(min(max_rank, reach[unknown].min(initial=max_rank)))
+
+
+def _curves(protocol: Protocol, listed: ListedRanks, decided: int, max_rank: int) -> dict[str, NDArray[np.float64]]:
+    """Curves as far as the lists decide them."""
+    zero = protocol.zero_for_invalid
+    curves: dict[str, NDArray[np.float64]] = {}
+    if protocol.cmc_family == "CMC" and decided:
+        curves["CMC"] = cmc_curve(listed.best, decided, zero_for_invalid=zero)
+    # A positive beyond the list comes after all of its negatives, not after all of its items.
+    among_negatives = _decided_ranks(listed, listed.n_listed - listed.n_found, max_rank)
+    if protocol.cmc_family == "CMC_allshots" and among_negatives:
+        all_shots = rank_curves(listed.best, among_negatives, zero_for_invalid=zero)
+        curves["CMC_allshots"] = all_shots["CMC_allshots"]
+    if decided:
+        ranks = rank_curves(listed.best, decided, zero_for_invalid=zero)
+        curves |= {"P": ranks["P"], "R": ranks["R"]}
+    return curves
+
+
+def _per_query(
+    query: LabelledSet,
+    listed: ListedRanks,
+    exact: dict[str, NDArray[np.float64]],
+    metrics: list[Any],
+    reasons: NDArray[np.str_],
+) -> dict[str, NDArray[Any]]:
+    """Values of every query, with bounds of AP and INP."""
+    average, inverse = metric_bounds("mAP", listed), metric_bounds("mINP", listed)
+    first = (listed.n_found > 0) | (listed.known & (listed.best.n_relevant > 0))
+    return {
+        "AP_lower": average.lower,
+        "AP_upper": average.upper,
+        "INP_lower": inverse.lower,
+        "INP_upper": inverse.upper,
+        "first_rank": np.where(first, first_rank(listed.best), np.nan),
+        "n_relevant": listed.best.n_relevant,
+        "n_found": listed.n_found,
+        "n_listed": listed.n_listed,
+        "n_kept": listed.best.n_kept,
+        "reason": reasons,
+        "pid": query.pids,
+        **({} if query.camids is None else {"camid": query.camids}),
+        **{parse_metric(name).per_query_name: values for name, values in exact.items()},
+    }
+
+
+def _bytes(index: NDArray[np.integer]) -> bytes:
+    return np.ascontiguousarray(index, dtype="<i8").tobytes()

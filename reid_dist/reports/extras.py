@@ -1,0 +1,203 @@
+"""What stands beside the numbers of a report: intervals, bounds, breakdowns, counts of verification.
+
+None of it is part of the digest.  Each function here takes what a caller has (arrays, numpy numbers, NaN for "no
+value"), refuses what has another shape, and returns it as plain values with None for "no value": just what comes
+back from ``report.json``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from reid_dist.errors import InputError
+from reid_dist.reports.plain import plain
+
+__all__ = ["BREAKDOWN_KEYS", "checked_bounds", "checked_breakdowns", "checked_confidence", "checked_verification"]
+
+BREAKDOWN_KEYS: Final = {"camera": "camid", "identity": "pid"}
+"""Column that names the groups of a breakdown; ``value`` for every label column."""
+
+_UNITS: Final = ("identity", "query")
+_ORDERS: Final = ("stored", "random")
+
+
+def checked_confidence(confidence: Mapping[str, Any] | None, metrics: Collection[str]) -> dict[str, Any] | None:
+    """Return confidence intervals as plain values.
+
+    Parameters
+    ----------
+    confidence
+        ``level`` (in 0 … 1), ``unit`` ("identity" or "query"), ``n_resamples``, ``seed`` and ``intervals``
+        ({metric: [low, high]}, both None where there is none); None for no intervals.
+    metrics
+        Names of the metrics of the report.
+
+    Raises
+    ------
+    InputError
+        If a part is missing or is something else, or an interval belongs to no metric.
+    """
+    if confidence is None:
+        return None
+    checked = _described("confidence", confidence, ("level", "unit", "n_resamples", "seed", "intervals"))
+    if not (_is_number(checked["level"]) and 0 < checked["level"] < 1):
+        raise InputError(f"confidence: level must lie between 0 and 1, found {checked['level']!r}")
+    if checked["unit"] not in _UNITS:
+        raise InputError(f"confidence: unit must be one of {', '.join(_UNITS)}, found {checked['unit']!r}")
+    _require_counts("confidence", [("n_resamples", checked["n_resamples"])])
+    if not isinstance(checked["intervals"], dict):
+        raise InputError(f"confidence: intervals must be a mapping, found {type(checked['intervals']).__name__}")
+    for name, ends in checked["intervals"].items():
+        if name not in metrics:
+            raise InputError(f"confidence has an interval for {name!r}, which is none of the metrics")
+        if ends != [None, None]:
+            _require_ordered_pair("confidence interval", name, ends)
+    return checked
+
+
+def checked_bounds(bounds: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return bounds as plain values: ``[lowest, highest]`` by metric.
+
+    Raises
+    ------
+    InputError
+        If one is not two finite numbers in order.
+    """
+    checked: dict[str, list[float]] = plain(bounds)
+    for name, ends in checked.items():
+        _require_ordered_pair("bounds", name, ends)
+    return checked
+
+
+def checked_breakdowns(breakdowns: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return breakdowns as plain values.
+
+    Parameters
+    ----------
+    breakdowns
+        Tables by name.  ``camera_pair`` holds ``query_camid``, ``gallery_camid`` and one matrix per metric beside that
+        of ``n_valid``; ``gallery_size`` holds ``order``, ``seed``, ``n_rows`` and one list per metric; every other one
+        holds the column of its groups (``camid``, ``pid`` or ``value``), ``n_query``, ``n_valid`` and one per metric.
+
+    Raises
+    ------
+    InputError
+        If a column is missing or of another length.
+    """
+    checked: dict[str, dict[str, Any]] = {}
+    for name, table in breakdowns.items():
+        check = {"camera_pair": _checked_pairs, "gallery_size": _checked_sizes}.get(name, _checked_groups)
+        checked[str(name)] = check(str(name), table)
+    return checked
+
+
+def checked_verification(verification: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return counts and thresholds of verification as plain values; an infinite threshold stays infinite.
+
+    Raises
+    ------
+    InputError
+        If a count is none, or a threshold is not a number.
+    """
+    if verification is None:
+        return None
+    checked: dict[str, Any] = plain(verification)
+    _require_counts("verification", [(name, value) for name, value in checked.items() if name.startswith("n_")])
+    thresholds = verification.get("thresholds", {})
+    if not isinstance(thresholds, Mapping):
+        raise InputError(f"verification: thresholds must be a mapping, found {type(thresholds).__name__}")
+    for name, value in thresholds.items():
+        try:
+            threshold = math.nan if value is None else float(value)
+        except (TypeError, ValueError):
+            raise InputError(f"verification: the threshold of {name!r} must be a number, found {value!r}") from None
+        checked["thresholds"][str(name)] = None if math.isnan(threshold) else threshold
+    return checked
+
+
+def _checked_groups(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    key = BREAKDOWN_KEYS.get(name, "value")
+    checked = _described(f"breakdown {name!r}", table, (key, "n_query", "n_valid"))
+    _require_columns(name, key, checked, tuple(checked))
+    for column in ("n_query", "n_valid"):
+        _require_counts(f"breakdown {name!r}", [(column, count) for count in checked[column]])
+    _require_numbers(name, {column: checked[column] for column in checked if column != key})
+    return checked
+
+
+def _checked_sizes(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    checked = _described(f"breakdown {name!r}", table, ("order", "seed", "n_rows"))
+    if checked["order"] not in _ORDERS:
+        raise InputError(f"breakdown {name!r}: order must be one of {', '.join(_ORDERS)}, found {checked['order']!r}")
+    columns = tuple(column for column in checked if column not in ("order", "seed"))
+    _require_columns(name, "n_rows", checked, columns)
+    _require_counts(f"breakdown {name!r}", [("n_rows", count) for count in checked["n_rows"]])
+    if checked["n_rows"] != sorted(set(checked["n_rows"])):
+        raise InputError(f"breakdown {name!r}: n_rows must ascend, found {checked['n_rows'][:12]}")
+    _require_numbers(name, {column: checked[column] for column in columns})
+    return checked
+
+
+def _checked_pairs(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    sides = ("query_camid", "gallery_camid")
+    checked = _described(f"breakdown {name!r}", table, (*sides, "n_valid"))
+    for side in sides:
+        _require_columns(name, side, checked, (side,))
+    shape = len(checked["query_camid"]), len(checked["gallery_camid"])
+    for column, matrix in checked.items():
+        if column in sides:
+            continue
+        rows = matrix if isinstance(matrix, list) else []
+        if len(rows) != shape[0] or any(not isinstance(row, list) or len(row) != shape[1] for row in rows):
+            raise InputError(
+                f"breakdown {name!r}: {column!r} must hold {shape[0]} rows (query cameras) of {shape[1]} values "
+                "(gallery cameras)"
+            )
+        _require_numbers(name, {column: [value for row in rows for value in row]})
+    return checked
+
+
+def _described(what: str, given: object, parts: Collection[str]) -> dict[str, Any]:
+    """Return a mapping as plain values if it has these parts."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{what} must be a mapping, found {type(given).__name__}")
+    missing = [part for part in parts if part not in given]
+    if missing:
+        raise InputError(f"{what} lacks {', '.join(missing)}")
+    checked: dict[str, Any] = plain(given)
+    return checked
+
+
+def _require_columns(name: str, key: str, table: Mapping[str, Any], columns: Collection[str]) -> None:
+    for column in columns:
+        values = table[column]
+        if not isinstance(values, list):
+            raise InputError(f"breakdown {name!r}: {column!r} must be a list, found {type(values).__name__}")
+        if len(values) != len(table[key]):
+            raise InputError(
+                f"breakdown {name!r}: {column!r} has {len(values)} values for {len(table[key])} entries of {key!r}"
+            )
+
+
+def _require_numbers(name: str, columns: Mapping[str, list[Any]]) -> None:
+    for column, values in columns.items():
+        for value in values:
+            if value is not None and not _is_number(value):
+                raise InputError(f"breakdown {name!r}: {column!r} must hold numbers or None, found {value!r}")
+
+
+def _require_counts(what: str, counts: Collection[tuple[str, Any]]) -> None:
+    for name, value in counts:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise InputError(f"{what}: {name} must be a count, found {value!r}")
+
+
+def _require_ordered_pair(what: str, name: str, ends: object) -> None:
+    if not isinstance(ends, list) or len(ends) != 2 or not all(map(_is_number, ends)) or ends[0] > ends[1]:
+        raise InputError(f"{what} of {name!r} must be two finite numbers, the lower one first; found {ends!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

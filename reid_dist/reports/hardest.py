@@ -1,0 +1,49 @@
+"""Which queries a model fails on: for the table and for the pictures of the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.reports.topk import TopK
+
+if TYPE_CHECKING:
+    from reid_dist.reports.report import Report
+
+__all__ = ["average_precision_column", "hardest_by_lists", "hardest_queries"]
+
+
+def average_precision_column(report: Report) -> str:
+    """Return the column of the protocol's average precision, the other one where that is missing."""
+    both = ["AP", "AP_trapezoid"]
+    if "trapezoid" in str(report.protocol.get("ap_family", "")):
+        both.reverse()
+    return next((name for name in both if name in report.per_query), "AP")
+
+
+def hardest_queries(report: Report, n_most: int) -> NDArray[np.int64]:
+    """Return the rows of the valid queries of lowest AP, then lowest INP, then lowest row; at most ``n_most``.
+
+    Empty where the report has no AP by query.
+    """
+    columns = report.per_query
+    average = columns.get(average_precision_column(report))
+    if average is None:
+        return np.zeros(0, np.int64)
+    rows = np.flatnonzero(np.isfinite(average))
+    inverse = columns.get("INP", average)
+    return rows[np.lexsort((rows, inverse[rows], average[rows]))][:n_most]
+
+
+def hardest_by_lists(topk: TopK, n_most: int) -> NDArray[np.int64]:
+    """Return the rows of the queries whose first right answer stands last in their lists; at most ``n_most``.
+
+    Those whose list holds none come first; whether such a query is valid, a list does not tell.  Empty where nobody
+    judged the lists.
+    """
+    if topk.relevant is None or not topk.k:
+        return np.zeros(0, np.int64)
+    first = np.where(topk.relevant.any(axis=1), topk.relevant.argmax(axis=1), topk.k)
+    return np.argsort(-first, kind="stable")[:n_most]

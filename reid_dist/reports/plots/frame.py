@@ -1,0 +1,238 @@
+"""What every chart with two axes is made of: scales, ticks, the frame, a line.
+
+All coordinates are in units of a view box of 440 by 290, which the page scales to the width that it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+__all__ = [
+    "BOTTOM",
+    "HEIGHT",
+    "LEFT",
+    "MOST_POINTS",
+    "RIGHT",
+    "TOP",
+    "WIDTH",
+    "Axis",
+    "LinearAxis",
+    "LogAxis",
+    "area",
+    "at",
+    "dot",
+    "frame",
+    "line",
+    "log_ticks",
+    "nothing",
+    "round_ticks",
+    "share_ticks",
+    "thinned",
+    "touch",
+    "value_label",
+    "x_ends",
+    "y_ends",
+]
+
+WIDTH, HEIGHT = 440, 290
+LEFT, RIGHT, TOP, BOTTOM = 52, 16, 30, 46
+MOST_POINTS = 400  # more than there are pixels
+_LETTER = 7.4  # width of a digit in the bold font of the values
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearAxis:
+    """A linear scale from values to coordinates.
+
+    Attributes
+    ----------
+    low, high
+        The values at the two ends.
+    start, stop
+        The coordinates of the two ends.
+    """
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        """Return the coordinate of a value."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogAxis:
+    """A logarithmic scale from positive values to coordinates; fields as in :class:`LinearAxis`."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        """Return the coordinate of a value."""
+        return self.start + math.log(value / self.low) / math.log(self.high / self.low) * (self.stop - self.start)
+
+
+Axis = LinearAxis | LogAxis
+
+
+def x_ends() -> dict[str, float]:
+    """Coordinates of the two ends of the horizontal axis."""
+    return {"start": LEFT, "stop": WIDTH - RIGHT}
+
+
+def y_ends() -> dict[str, float]:
+    """Coordinates of the two ends of the vertical axis; up is a smaller y."""
+    return {"start": HEIGHT - BOTTOM, "stop": TOP}
+
+
+def frame(
+    label: str,
+    *,
+    x: Axis,
+    y: Axis,
+    x_ticks: Sequence[tuple[float, str]],
+    y_ticks: Sequence[tuple[float, str]],
+    x_label: str,
+    y_label: str,
+    body: Sequence[Markup],
+) -> Markup:
+    """Return the chart: grid and labels below, ``body`` on top; ``label`` is what a screen reader says."""
+    parts = [
+        Markup(
+            '<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" text-anchor="end">{}</text>'
+        ).format(LEFT, WIDTH - RIGHT, at(y(tick)), at(y(tick)), LEFT - 8, at(y(tick) + 4.5), words)
+        for tick, words in y_ticks
+    ]
+    parts.append(
+        Markup('<line class="axis" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
+            LEFT, WIDTH - RIGHT, at(y.start), at(y.start)
+        )
+    )
+    parts += [
+        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(at(x(tick)), HEIGHT - BOTTOM + 19, words)
+        for tick, words in x_ticks
+    ]
+    parts.append(
+        Markup('<text class="name" x="{}" y="{}" text-anchor="middle">{}</text>').format(
+            at((x.start + x.stop) / 2), HEIGHT - 6, x_label
+        )
+    )
+    parts.append(Markup('<text class="name" x="6" y="14">{}</text>').format(y_label))
+    return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        WIDTH, HEIGHT, label, Markup("").join([*parts, *body])
+    )
+
+
+def line(x: Axis, y: Axis, xs: NDArray[np.generic], ys: NDArray[np.float64], series: str) -> Markup:
+    """Return a line through the points whose value is finite; ``series`` names its style."""
+    points = [(a, b) for a, b in zip(xs.tolist(), ys.tolist(), strict=True) if math.isfinite(b)]
+    return Markup('<polyline class="line {}" points="{}"/>').format(
+        series, " ".join(f"{at(x(a))},{at(y(b))}" for a, b in points)
+    )
+
+
+def area(x: Axis, y: Axis, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> Markup:
+    """Return the area below that line."""
+    points = [(a, b) for a, b in zip(xs.tolist(), ys.tolist(), strict=True) if math.isfinite(b)]
+    corners = [(points[0][0], y.low), *points, (points[-1][0], y.low)]
+    return Markup('<polygon class="area" points="{}"/>').format(" ".join(f"{at(x(a))},{at(y(b))}" for a, b in corners))
+
+
+def dot(x: float, y: float, title: str) -> Markup:
+    """Return a marked point, at coordinates, that says ``title`` under the pointer."""
+    return Markup('<circle class="dot" cx="{}" cy="{}" r="4"><title>{}</title></circle>').format(at(x), at(y), title)
+
+
+def touch(x: float, y: float, title: str) -> Markup:
+    """Return an unseen place, at coordinates, that says ``title`` under the pointer."""
+    return Markup('<circle class="touch" cx="{}" cy="{}" r="9"><title>{}</title></circle>').format(at(x), at(y), title)
+
+
+def value_label(
+    x: Axis, y: Axis, xs: NDArray[np.generic], ys: NDArray[np.float64], place: tuple[float, float], words: str
+) -> Markup:
+    """Return a value in words beside its point, where it hides least of the line and stays inside the frame.
+
+    Parameters
+    ----------
+    x, y
+        The axes.
+    xs, ys
+        (n_points,) the line; a value that is not finite is no point of it.
+    place
+        The point, in values.
+    words
+        What is written.
+    """
+    known = np.isfinite(ys)
+    line_x = np.array([x(value) for value in xs[known].tolist()])
+    line_y = np.array([y(value) for value in ys[known].tolist()])
+    # Points between the points too: a line of two points crosses a label as well.
+    dense = np.linspace(x.start, x.stop, 8 * MOST_POINTS)
+    height = np.interp(dense, line_x, line_y, left=np.nan, right=np.nan)
+    width, (at_x, at_y) = _LETTER * len(words), (x(place[0]), y(place[1]))
+    best, least = ("start", 0.0, 0.0), math.inf
+    for anchor, shift, left in (("start", 6, 0.0), ("end", -6, -width), ("middle", 0, -width / 2)):
+        for far, base in enumerate((at_y + 20, at_y - 9, at_y - 26, at_y + 36)):
+            start, top = at_x + shift + left, base - 11
+            outside = start < LEFT - 2 or start + width > WIDTH or top < TOP - 16 or base > HEIGHT - BOTTOM - 3
+            over = (dense >= start) & (dense <= start + width) & (height >= top - 2) & (height <= base + 3)
+            cost = float(np.count_nonzero(over)) + (1e6 if outside else far / 100)
+            if cost < least:
+                best, least = (anchor, at_x + shift, base), cost
+    anchor, text_x, base = best
+    return Markup('<text class="value" x="{}" y="{}" text-anchor="{}">{}</text>').format(
+        at(text_x), at(base), anchor, words
+    )
+
+
+def nothing(words: str) -> Markup:
+    """Return what stands in the place of a chart that cannot be drawn."""
+    return Markup(
+        '<svg class="plot" viewBox="0 0 {} 80" role="img" aria-label="{}">'
+        '<text class="name" x="{}" y="45" text-anchor="middle">{}</text></svg>'
+    ).format(WIDTH, words, WIDTH // 2, words)
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return three to six round values from ``low`` to ``high``, both in reach of a step of 1, 2 or 5."""
+    rough = (high - low) / 5
+    magnitude = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * magnitude for size in (1, 2, 5, 10) if size * magnitude >= rough * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(count * step, 12) for count in range(first, last + 1)]
+
+
+def share_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Return round shares and how they are written, in percent with as few decimals as they need."""
+    return [(tick, f"{round(100 * tick, 6):g} %") for tick in round_ticks(low, high)]
+
+
+def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
+    """Return up to ``most`` values from ``low`` to ``high``: powers of ten, and some between where those are few."""
+    decades = math.log10(high / low)
+    steps = (1,) if decades >= 2.5 else (1, 3) if decades >= 1.2 else (1, 2, 5)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = [float(f"{step * 10.0**power:.12g}") for power in powers for step in steps]
+    inside = [tick for tick in found if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+    return inside[:: math.ceil(len(inside) / most)] if len(inside) > 1 else [low, high]
+
+
+def thinned(n_points: int) -> NDArray[np.int64]:
+    """Return the positions of at most 400 of ``n_points`` points, evenly spread, first and last among them."""
+    return np.unique(np.linspace(0, n_points - 1, min(n_points, MOST_POINTS)).round().astype(np.int64))
+
+
+def at(coordinate: float) -> str:
+    """Return a coordinate as it is written; a tenth of a unit is less than a pixel."""
+    return f"{coordinate:.1f}"

@@ -1,0 +1,205 @@
+"""The same metrics by camera, by identity, by label, by camera pair, and against the size of the gallery."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.reports import words
+from reid_dist.reports.extras import BREAKDOWN_KEYS
+from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map
+
+if TYPE_CHECKING:
+    from reid_dist.reports.report import Report
+
+__all__ = ["breakdown_line", "breakdowns"]
+
+_MOST_GROUPS = 40
+_MOST_IDENTITIES = 20
+_MOST_CAMERAS = 32
+_MOST_SIZES = 25
+_MOST_CURVES = 6
+_MOST_MAPS = 4
+_COUNTS = {"n_query": "queries", "n_valid": "valid"}
+
+
+def breakdowns(report: Report) -> list[dict[str, Any]]:
+    """Return what the page shows of every breakdown.
+
+    Returns
+    -------
+    list of dict
+        Each with ``id``, ``title``, ``caption``, ``charts`` (drawings with captions and tables; may be empty),
+        ``wide`` (whether a chart takes the width of the page), ``table`` (heads and rows of text; may be None) and
+        ``counts`` (a table of the valid queries behind the cells; may be None).
+    """
+    shown = []
+    for number, (name, table) in enumerate(report.breakdowns.items()):
+        make = {"camera_pair": _pairs, "gallery_size": _sizes}.get(name)
+        content = _groups(name, table, report) if make is None else make(table)
+        # "none" is said for each kind of content, so that the template need not know who has what.
+        nothing: dict[str, Any] = {"charts": [], "wide": False, "table": None, "counts": None}
+        shown.append({"id": f"breakdown-{number}", "title": words.breakdown_title(name)} | nothing | content)
+    return shown
+
+
+def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
+    """Return one line for the console: how many, from what to what in the first metric, and where the table is."""
+    where = f"report.json: breakdowns.{name}; report.html: {words.breakdown_title(name)}"
+    if name == "camera_pair":
+        sides = ("query_camid", "gallery_camid")
+        what = f"{len(table[sides[0]])} query x {len(table[sides[1]])} gallery cameras"
+        metrics = _metrics(table, (*sides, "n_valid"))
+        labelled = [
+            (value, f" ({query} to {gallery})")
+            for metric in metrics[:1]
+            for query, row in zip(table[sides[0]], table[metric], strict=True)
+            for gallery, value in zip(table[sides[1]], row, strict=True)
+        ]
+    elif name == "gallery_size":
+        what = f"{words.integer(len(table['n_rows']))} sizes, rows in {table['order']} order"
+        metrics = _metrics(table, ("n_rows", "order", "seed"))
+        labelled = [
+            (value, f" ({words.compact(size)} rows)")
+            for metric in metrics[:1]
+            for size, value in zip(table["n_rows"], table[metric], strict=True)
+        ]
+    else:
+        key = BREAKDOWN_KEYS.get(name, "value")
+        what = f"{words.integer(len(table[key]))} groups"
+        metrics = _metrics(table, (key, *_COUNTS))
+        labelled = [
+            (value, f" ({BREAKDOWN_KEYS.get(name, name)} {group})")
+            for metric in metrics[:1]
+            for group, value in zip(table[key], table[metric], strict=True)
+        ]
+    known = [(value, label) for value, label in labelled if value is not None]
+    if known:
+        low, high = (
+            words.metric_value(metrics[0], value) + label
+            for value, label in (end(known, key=operator.itemgetter(0)) for end in (min, max))
+        )
+        what += f", {metrics[0]} {low} to {high}"
+    return f"{what} ({where})"
+
+
+def _metrics(table: Mapping[str, Any], others: Sequence[str]) -> list[str]:
+    return [name for name in table if name not in others]
+
+
+def _groups(name: str, table: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """Return a table with a row per camera, identity or label: the worst identities, the others in their order."""
+    key = BREAKDOWN_KEYS.get(name, "value")
+    metrics = _metrics(table, (key, *_COUNTS))
+    n_groups = len(table[key])
+    places = list(range(n_groups))
+    caption = ["A metric is the mean over the valid queries of a row."]
+    if str(report.protocol.get("invalid_query", "")).startswith("counts as 0"):
+        caption = ["A metric is the mean over the queries of a row, an invalid one counting as 0."]
+    if name == "identity" and metrics:
+        first = table[metrics[0]]
+        places.sort(key=lambda place: (first[place] is None, first[place] or 0.0, place))
+        caption.append(f"Lowest {metrics[0]} first.")
+    most = _MOST_IDENTITIES if name == "identity" else _MOST_GROUPS
+    if n_groups > most:
+        caption.append(f"{words.integer(n_groups - most)} more rows are in report.json under breakdowns.{name}.")
+    heads = [{"camid": "camera", "pid": "pid"}.get(key, name), *_COUNTS.values(), *metrics]
+    rows = [
+        [
+            words.scalar(table[key][place]),
+            *(words.integer(table[count][place]) for count in _COUNTS),
+            *(_value(metric, table[metric][place]) for metric in metrics),
+        ]
+        for place in places[:most]
+    ]
+    return {"caption": " ".join(caption), "table": {"heads": heads, "rows": rows}}
+
+
+def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a heat map per metric, each with its table."""
+    sides = ("query_camid", "gallery_camid")
+    queries, galleries = (table[side][:_MOST_CAMERAS] for side in sides)
+    caption = (
+        "Rows are cameras of the query, columns cameras of the gallery; a cell has only that camera's rows in "
+        "the gallery. A dash stands where no query is valid."
+    )
+    if any(len(table[side]) > _MOST_CAMERAS for side in sides):
+        caption += (
+            f" Shown are the first {_MOST_CAMERAS} cameras of {len(table[sides[0]])} and {len(table[sides[1]])}; "
+            "report.json has all under breakdowns.camera_pair."
+        )
+    metrics = _metrics(table, (*sides, "n_valid"))
+    if len(metrics) > _MOST_MAPS:
+        caption += f" Drawn are the first {_MOST_MAPS} of {len(metrics)} metrics; report.json has all."
+    n_valid = _cut(table["n_valid"])
+    charts = []
+    for name in metrics[:_MOST_MAPS]:
+        values = _cut(table[name])
+        charts.append(
+            {
+                "plot": heat_map(name, queries, galleries, values, n_valid),
+                "caption": f"{name} in percent. The stronger the colour, the higher.",
+                "table": _matrix(queries, galleries, [[_value(name, value) for value in row] for row in values]),
+            }
+        )
+    counted = _matrix(queries, galleries, [[words.integer(count) for count in row] for row in n_valid])
+    return {
+        "caption": caption,
+        "charts": charts,
+        "wide": len(galleries) > 9,
+        "counts": counted,
+    }
+
+
+def _cut(matrix: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    return [row[:_MOST_CAMERAS] for row in matrix[:_MOST_CAMERAS]]
+
+
+def _matrix(queries: Sequence[int], galleries: Sequence[int], cells: Sequence[Sequence[str]]) -> dict[str, Any]:
+    return {
+        "heads": ["query \\ gallery", *map(str, galleries)],
+        "rows": [[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
+    }
+
+
+def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the distractor curve of every metric, and one table."""
+    n_rows = table["n_rows"]
+    metrics = _metrics(table, ("n_rows", "order", "seed"))
+    order = "in the order of the store" if table["order"] == "stored" else f"in a random order (seed {table['seed']})"
+    caption = (
+        "Relevant and junk rows are in the gallery from the start; all others, the distractors, enter "
+        f"{order}. The last value is that of the whole gallery. The horizontal axis is {distractor_scale(n_rows)}."
+    )
+    if len(metrics) > _MOST_CURVES:
+        caption += f" Drawn are the first {_MOST_CURVES} of {len(metrics)} metrics; the table has all."
+    places = _spread(len(n_rows), _MOST_SIZES)
+    if len(places) < len(n_rows):
+        caption += f" The table shows {len(places)} of {len(n_rows)} sizes; report.json has all."
+    rows = [[words.integer(n_rows[at]), *(_value(name, table[name][at]) for name in metrics)] for at in places]
+    charts = [
+        {
+            "plot": distractor_plot(name, n_rows, table[name]),
+            "caption": f"{name} against the gallery rows that have entered. The vertical axis need not start at 0.",
+            "table": None,
+        }
+        for name in metrics[:_MOST_CURVES]
+        if n_rows
+    ]
+    return {
+        "caption": caption,
+        "charts": charts,
+        "table": {"heads": ["gallery rows", *metrics], "rows": rows},
+    }
+
+
+def _spread(n_places: int, most: int) -> list[int]:
+    """Return at most ``most`` of the places, evenly spread, first and last among them."""
+    if n_places <= most:
+        return list(range(n_places))
+    return sorted({round(step * (n_places - 1) / (most - 1)) for step in range(most)})
+
+
+def _value(name: str, value: float | None) -> str:
+    return "-" if value is None else words.metric_value(name, value)

@@ -1,0 +1,157 @@
+"""The conventions in words: what a reader must know to set these numbers beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.reports import words
+
+if TYPE_CHECKING:
+    from reid_dist.reports.report import Report
+
+__all__ = ["described_rows", "in_words", "parameters"]
+
+_LABELS = {"cmc_family": "CMC family", "ap_family": "AP family", "uri": "URI", "cpu": "CPU"}
+
+# What the rules of `protocols` come to; another text stands as it is.
+_INVALID = {
+    "left out": "Left out of every mean, counted and listed",
+    "counts as 0": "Count as 0 in every mean, which is divided by the number of all queries; their rows stay undefined",
+}
+_CMC = {
+    "CMC": "CMC@k: the share of queries that have a right answer among the first k kept items. A list shorter than k "
+    "holds its last value.",
+    "CMC_allshots": "CMC_allshots@k: every right answer counts on its own; it is a hit when fewer than k wrong items "
+    "stand before it. The mean is over the right answers of a query, then over the queries.",
+    "CMC_single_shot": "CMC_single_shot@k: the gallery keeps one item of every identity; a right answer is a hit when "
+    "it is among the first k of that gallery.",
+}
+_AP = {
+    "rectangle": "Rectangle rule: the mean of j / r_j over the right answers j = 1 … n at ranks r_j; all n are in the "
+    "denominator.",
+    "trapezoid": "Trapezoid rule: the mean of (j / r_j + precision at rank r_j - 1) / 2 over the right answers "
+    "j = 1 … n at ranks r_j; all n are in the denominator.",
+}
+
+
+def in_words(report: Report) -> list[tuple[str, str]]:
+    """Return what every number of the report rests on, as pairs of a subject and its sentences."""
+    return [(subject, text) for subject, text in _subjects(report) if text]
+
+
+def parameters(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return every stage with all of its parameters, as tables."""
+    ties = {name: value for name, value in report.ties.items() if name not in ("optimistic", "pessimistic")}
+    described = {
+        "Protocol": report.protocol,
+        "Distance": report.distance,
+        "Query expansion": report.expand,
+        "Re-ranking": report.rerank,
+        "Ties": ties,
+    }
+    return [
+        (title, [("used", "none")] if value is None else described_rows(value)) for title, value in described.items()
+    ]
+
+
+def described_rows(values: Mapping[str, Any] | object) -> list[tuple[str, str]]:
+    """Return a description as rows of a name and a text; one that has no names is one row."""
+    if not isinstance(values, Mapping):
+        return [("given", words.scalar(values))]
+    return [
+        (_LABELS.get(name, name.removeprefix("n_").replace("_", " ")), text) for name, text in words.flatten(values)
+    ]
+
+
+def _subjects(report: Report) -> Iterator[tuple[str, str]]:
+    protocol, counts = report.protocol, report.counts
+    yield "Protocol", _named(protocol, "summary")
+    yield "Ground truth", _ground_truth(report)
+    yield "Right answers", _sentence(_text(protocol, "relevant"))
+    if junk := _text(protocol, "junk"):
+        yield "Junk", f"{_sentence(junk)} Junk is invisible: neither right nor wrong, and no rank counts it."
+    yield "Queries without a right answer", _invalid(report)
+    valid, total = words.integer(counts["n_valid"]), words.integer(counts["n_query"])
+    if cameras := _text(protocol, "query_cameras"):
+        yield "Query cameras", f"Only queries of the cameras {cameras} count."
+    yield "Counted", f"{valid} valid queries of {total}, against {words.integer(counts['n_gallery'])} gallery rows."
+    yield "CMC", _cmc(report)
+    yield "Average precision", _average_precision(protocol)
+    yield "Distance", _named(report.distance, "definition")
+    yield "Ties", _ties(report)
+    for subject, stage in (("Query expansion", report.expand), ("Re-ranking", report.rerank)):
+        # What is not there is said as well: a re-ranked number beside a plain one is no comparison.
+        yield subject, "None." if stage is None else words.call(stage)
+
+
+def _invalid(report: Report) -> str:
+    rule = _text(report.protocol, "invalid_query")
+    if not rule:
+        return ""
+    n_invalid = report.counts["n_query"] - report.counts["n_valid"]
+    here = f"{words.integer(n_invalid)} of {words.integer(report.counts['n_query'])} here"
+    return f"{_INVALID.get(rule, words.upper_first(rule))} ({here})."
+
+
+def _cmc(report: Report) -> str:
+    families = [name for name in report.curves if name.startswith("CMC")]
+    family = _text(report.protocol, "cmc_family")
+    if family and family not in families:
+        families.insert(0, family)
+    sentences = [_CMC.get(name, name) for name in families]
+    single = report.protocol.get("single_shot")
+    if single:
+        sentences.append(f"Single shot: {_sentence(_listed(single))}")
+    return " ".join(sentences)
+
+
+def _average_precision(protocol: Mapping[str, Any]) -> str:
+    family = _text(protocol, "ap_family")
+    if not family:
+        return ""
+    rule = _AP["trapezoid" if "trapezoid" in family else "rectangle"]
+    return f"{rule} mAP is always the rectangle, mAP_trapezoid always the trapezoid."
+
+
+def _ground_truth(report: Report) -> str:
+    for holder in (report.protocol, report.inputs):
+        given = holder.get("ground_truth")
+        if isinstance(given, Mapping) and "entries" in given:
+            entries = ", ".join(f"{words.integer(count)} {name}" for name, count in given["entries"].items())
+            return f"Lists of gallery rows for {words.integer(given.get('n_query'))} queries: {entries}."
+        if given:
+            return _sentence(_listed(given))
+    return "The labels of the two sets." if report.inputs else ""
+
+
+def _listed(given: object) -> str:
+    """Return a description as a text: ``draws 10, seed 0``."""
+    if isinstance(given, Mapping):
+        return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in words.flatten(given))
+    return words.scalar(given)
+
+
+def _ties(report: Report) -> str:
+    if not report.ties:
+        return ""
+    rule = str(report.ties.get("rule", next(iter(report.ties.values()))))
+    return f"Items are ordered by {rule}."
+
+
+def _named(description: Mapping[str, Any], detail: str) -> str:
+    name, text = str(description.get("name", "")), description.get(detail)
+    return f"{name}: {text}" if name and text else name
+
+
+def _text(description: Mapping[str, Any], name: str) -> str:
+    value = description.get(name)
+    return "" if value is None else words.scalar(value)
+
+
+def _sentence(text: str) -> str:
+    """Return a text with a capital at its start and a stop at its end; an empty one stays empty."""
+    if not text:
+        return text
+    ended = text if text.endswith((".", "!", "?")) else f"{text}."
+    return words.upper_first(ended)

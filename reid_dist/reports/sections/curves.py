@@ -1,0 +1,69 @@
+"""Curves over ranks and recall, and how the queries are spread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.reports import words
+from reid_dist.reports.hardest import average_precision_column
+from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
+
+if TYPE_CHECKING:
+    from reid_dist.reports.report import Report
+
+__all__ = ["curves", "distributions"]
+
+_RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
+_BY_RANK = {
+    "P": "Mean precision at each rank k: right answers in the first k / k.",
+    "R": "Mean recall at each rank k: right answers in the first k / all of them.",
+}
+
+
+def curves(report: Report) -> list[dict[str, Any]]:
+    """Return the curves that are drawn here, each with its caption and a table of some of its values."""
+    drawn: list[dict[str, Any]] = []
+    for name, curve in report.curves.items():
+        if len(curve) and (name in _BY_RANK or name.startswith("CMC")):
+            drawn.append(_by_rank(name, curve))
+        elif len(curve) and name == "precision_recall":
+            drawn.append(_precision_recall(curve))
+    return drawn
+
+
+def _by_rank(name: str, curve: NDArray[np.float64]) -> dict[str, Any]:
+    ranks = sorted({rank for rank in _RANKS if rank <= len(curve)} | {len(curve)})
+    table = [(words.integer(rank), words.percent(float(curve[rank - 1]))) for rank in ranks]
+    start = cmc_axis_start(curve)
+    caption = _BY_RANK.get(name, f"{name} up to each rank.")
+    if start > 0:
+        caption += f" The vertical axis starts at {100 * start:.0f} %."
+    return {"plot": cmc_plot(name, curve), "caption": caption, "head": "rank", "table": table}
+
+
+def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
+    levels = np.linspace(0, 1, len(curve))
+    tenth = max(1, (len(curve) - 1) // 10)
+    table = [
+        (f"{100 * level:.0f} %", words.percent(float(value)))
+        for level, value in zip(levels[::tenth], curve[::tenth], strict=True)
+    ]
+    caption = "Precision at each recall: the best from there on (interpolated), mean over queries."
+    return {"plot": precision_recall_plot(curve), "caption": caption, "head": "recall", "table": table}
+
+
+def distributions(report: Report) -> list[dict[str, Any]]:
+    """Return histograms of the average precision and of the inverse negative penalty of the queries."""
+    average = average_precision_column(report)
+    explained = {
+        average: "Average precision of each query.",
+        "INP": "Inverse negative penalty of each query: relevant items / rank of the last one.",
+    }
+    present: dict[str, NDArray[Any]] = {name: report.per_query[name] for name in explained if name in report.per_query}
+    return [
+        {"plot": histogram(name, values, series=series), "caption": explained[name]}
+        for (name, values), series in zip(present.items(), "ab", strict=False)
+    ]

@@ -1,0 +1,82 @@
+"""The metrics: values, intervals, bounds, and what ties could make of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.reports import words
+
+if TYPE_CHECKING:
+    from reid_dist.reports.report import Report
+
+__all__ = ["headline", "metric_names", "metric_table", "tie_values"]
+
+
+def metric_names(report: Report) -> list[str]:
+    """Return the names of all metrics, those of which only bounds are known last."""
+    return [*report.metrics, *(name for name in report.bounds if name not in report.metrics)]
+
+
+def headline(report: Report) -> list[dict[str, str]]:
+    """Return the three metrics that papers print: the protocol's own AP, its CMC at 1, and mINP."""
+    names = metric_names(report)
+    trapezoid = "trapezoid" in str(report.protocol.get("ap_family", ""))
+    averages = ["mAP_trapezoid", "mAP"] if trapezoid else ["mAP", "mAP_trapezoid"]
+    chosen = [next((name for name in averages if name in names), "")]
+    chosen.append(next((name for name in names if name.startswith("CMC") and name.endswith("@1")), ""))
+    chosen.append("mINP" if "mINP" in names else "")
+    return [_metric(report, name) for name in [name for name in chosen if name] or names[:3]]
+
+
+def metric_table(report: Report) -> dict[str, Any]:
+    """Return the table of all metrics.
+
+    Returns
+    -------
+    dict
+        ``heads``: the columns between value and convention; ``rows``: name, value, words and, in the order of
+        the heads, ``more``; ``lines``: what must be said of the table.
+    """
+    heads = []
+    lines = []
+    if report.confidence is not None:
+        heads.append(f"{100 * report.confidence['level']:g} % interval")
+        lines.append(f"{words.resampled(report.confidence)}.")
+    sides = tie_values(report)
+    if sides:
+        heads += ["Ties for", "Ties against"]
+        lines.append(
+            "Ties for: the optimistic value, as if every tie were settled for the right answer. Ties against: the "
+            "pessimistic one."
+        )
+    if report.bounds:
+        lines.append("Between: only the heads of the rankings are known, and the value lies somewhere between the two.")
+    rows = []
+    for name in metric_names(report):
+        more = []
+        if report.confidence is not None:
+            more.append(words.interval(name, report.confidence["intervals"].get(name)))
+        if sides:
+            more += [words.metric_value(name, side[name]) if name in side else "-" for side in sides]
+        rows.append(_metric(report, name) | {"more": list(zip(heads, more, strict=True))})
+    return {"heads": heads, "rows": rows, "lines": lines}
+
+
+def tie_values(report: Report) -> list[dict[str, float]]:
+    """Return the optimistic and the pessimistic value by metric; nothing where they were not asked for."""
+    sides = [report.ties.get(side) for side in ("optimistic", "pessimistic")]
+    if not all(sides):
+        return []
+    return [{name: math.nan if value is None else value for name, value in (side or {}).items()} for side in sides]
+
+
+def _metric(report: Report, name: str) -> dict[str, str]:
+    confidence = report.confidence
+    ends = None if confidence is None else confidence["intervals"].get(name)
+    return {
+        "name": name,
+        "value": words.bounded_value(name, report.metrics.get(name, math.nan), report.bounds.get(name)),
+        "interval": f"{100 * confidence['level']:g} %: {words.interval(name, ends)}" if confidence and ends else "",
+        "words": words.metric_words(name, report.definitions),
+    }

@@ -1,0 +1,126 @@
+"""Single queries: the hardest ones, their pictures, and those that are invalid."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from reid_dist.reports import words
+from reid_dist.reports.hardest import average_precision_column, hardest_queries
+from reid_dist.reports.pictures import Picture, RankedPictures
+
+if TYPE_CHECKING:
+    from reid_dist.reports.report import Report
+
+__all__ = ["hardest_table", "invalid_queries", "ranked_pictures"]
+
+_HARDEST = 20
+_LISTED_ROWS = 100
+_SHARES = ("AP", "AP_trapezoid", "INP")
+# Column of ``per_query`` and its heading, in the order of the table of the hardest queries.
+_COLUMNS = {
+    "pid": "pid",
+    "camid": "camid",
+    "AP": "AP",
+    "AP_trapezoid": "AP (trapezoid)",
+    "INP": "INP",
+    "first_rank": "first rank",
+    "last_rank": "last rank",
+    "n_relevant": "relevant",
+}
+_SIGNS = {
+    "query": "query",
+    "right": "\N{CHECK MARK} right",
+    "wrong": "\N{BALLOT X} wrong",
+    "junk": "junk",
+    "not judged": "not judged",
+}
+
+
+def hardest_table(report: Report) -> dict[str, Any]:
+    """Return the heads and rows of the table of the hardest queries."""
+    average = average_precision_column(report)
+    columns = report.per_query
+    shown = [name for name in _COLUMNS if name in columns and name not in {"AP", "AP_trapezoid"} - {average}]
+    return {
+        "heads": ["query row", *(_COLUMNS[name] for name in shown)],
+        "rows": [
+            [str(row), *(_cell(name, columns[name][row].item()) for name in shown)]
+            for row in hardest_queries(report, _HARDEST).tolist()
+        ],
+    }
+
+
+def invalid_queries(report: Report) -> list[dict[str, Any]]:
+    """Return every reason with its count, its advice and the first of its rows."""
+    reasons = report.per_query.get("reason", np.zeros(0, dtype="<U1"))
+    found = []
+    for reason, count in report.counts["n_invalid_by_reason"].items():
+        rows = np.flatnonzero(reasons == reason)
+        found.append(
+            {
+                "reason": reason,
+                "count": count,
+                "share": words.share(count, report.counts["n_query"]),
+                "advice": words.advice(reason, listed="ground_truth" in report.protocol),
+                "rows": ", ".join(map(str, rows[:_LISTED_ROWS].tolist())),
+                "n_more": max(0, len(rows) - _LISTED_ROWS),
+            }
+        )
+    return found
+
+
+def ranked_pictures(report: Report) -> dict[str, Any]:
+    """Return the pictures of the page: the queries with their items, and the line that says what is missing."""
+    pictures = report.pictures
+    if pictures is None:
+        return {"queries": [], "note": ""}
+    return {"queries": [_ranked(report, shown) for shown in pictures.queries], "note": pictures.note}
+
+
+def _ranked(report: Report, shown: RankedPictures) -> dict[str, Any]:
+    row = shown.query.row
+    facts = [shown.reason]
+    for name in (average_precision_column(report), "first_rank"):
+        if name in report.per_query and row < len(report.per_query[name]):
+            value = float(report.per_query[name][row])
+            if math.isfinite(value):
+                text = words.percent(value) if name != "first_rank" else words.integer(value)
+                facts.append(
+                    f"{_COLUMNS[name]} {text}" if name != "first_rank" else f"first right answer at rank {text}"
+                )
+    reason = str(report.per_query["reason"][row]) if "reason" in report.per_query else ""
+    if reason:
+        facts.append(f"invalid: {reason}")
+    return {
+        "title": f"Query row {row}",
+        "facts": ", ".join(facts),
+        "tiles": [_tile(shown.query, "query"), *(_tile(item, "gallery") for item in shown.items)],
+    }
+
+
+def _tile(picture: Picture, side: str) -> dict[str, Any]:
+    labels = [f"{name} {value}" for name, value in (("pid", picture.pid), ("cam", picture.camid)) if value is not None]
+    rank = "" if picture.rank is None else f"{picture.rank} "
+    return {
+        "kind": picture.mark.replace(" ", "-"),
+        "sign": f"{rank}{_SIGNS[picture.mark]}",
+        "row": f"row {picture.row}",
+        "labels": labels,
+        "distance": "" if picture.distance is None else f"{picture.distance:.4g}",
+        "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {picture.mark}"),
+        # Base64 has no character that means anything in HTML.
+        "image": None
+        if picture.image is None
+        else Markup("data:image/jpeg;base64,") + base64.b64encode(picture.image).decode("ascii"),
+    }
+
+
+def _cell(name: str, value: float) -> str:
+    if name in {"pid", "camid"}:
+        return str(value)  # a label, not a quantity: no thousands separator
+    return words.percent(value) if name in _SHARES else words.integer(value)

@@ -1,0 +1,165 @@
+"""Scorers: what gives the distances of pairs of rows, as canonical values and as tiles to screen.
+
+Everything above (the sweep, ranks, lists, verification) is written against this one interface and does not know
+whether distances come from features or from a block of distances that somebody else computed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.distances import GIVEN_DISTANCE, Distance
+from reid_dist.errors import DamagedStoreError
+from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.model import RowRange
+from reid_dist.plan import SetShape
+from reid_dist.reductions import FeatureBlock
+from reid_dist.stores import DistanceBlock, FeatureSet
+
+__all__ = ["BlockScorer", "FeatureScorer", "Scorer"]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+# Gallery rows held at once for the distances of single pairs.
+_PEEKED_ROWS = 8192
+
+
+class Scorer(ABC):
+    """Distances between query and gallery rows; a value that travels to workers, never an array of features.
+
+    Attributes
+    ----------
+    distance
+        The distance.
+    """
+
+    distance: Distance
+
+    @property
+    @abstractmethod
+    def shapes(self) -> tuple[SetShape, SetShape]:
+        """What a plan must know of the query and the gallery side."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[str, ...]:
+        """Content digests of what the distances come from."""
+
+    @abstractmethod
+    def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
+        """Read query rows, to be compared with a range of gallery rows."""
+
+    @abstractmethod
+    def open_gallery(self, rows: RowRange) -> FeatureBlock:
+        """Read gallery rows."""
+
+    @abstractmethod
+    def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
+        """Canonical distances of listed pairs, from rows that are fetched one by one and not verified.
+
+        Parameters
+        ----------
+        rows
+            A block of queries.
+        owner
+            Position in it of each pair's query, shape (n,), int64.
+        gallery_row
+            Gallery row of each pair, shape (n,), int64.
+        """
+
+
+def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
+    """Read rows with their canonical norms.
+
+    Raises
+    ------
+    DamagedStoreError
+        If a row is not finite, or its chunk is not what was written.
+    """
+    block = features.read(rows.start, rows.stop)
+    norm = squared_norms(block)
+    if not np.isfinite(norm).all():
+        row = rows.start + int(np.flatnonzero(~np.isfinite(norm))[0])
+        raise DamagedStoreError(f"row {row} of {features.uri} is not finite; run `reid-dist check` on it")
+    return FeatureBlock(np.arange(rows.start, rows.stop), block, norm)
+
+
+@dataclass(frozen=True)
+class FeatureScorer(Scorer):
+    """Distances of features, by one of the registered distances."""
+
+    query: FeatureSet
+    gallery: FeatureSet
+    distance: Distance
+
+    @property
+    def shapes(self) -> tuple[SetShape, SetShape]:
+        """Of the two sets."""
+        return _shape(self.query), _shape(self.gallery)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Of the two sets."""
+        return (self.query.uri, self.query.content_digest, self.gallery.uri, self.gallery.content_digest)
+
+    def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
+        """Read query rows."""
+        return read_block(self.query, rows)
+
+    def open_gallery(self, rows: RowRange) -> FeatureBlock:
+        """Read gallery rows."""
+        return read_block(self.gallery, rows)
+
+    def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
+        """Peek at the gallery rows, some thousand at a time; see `Scorer.pair_distances`."""
+        query = read_block(self.query, rows)
+        wanted, position = np.unique(gallery_row, return_inverse=True)
+        distance = np.empty(len(owner))
+        for start in range(0, len(wanted), _PEEKED_ROWS):
+            features = self.gallery.peek(wanted[start : start + _PEEKED_ROWS])
+            mine = np.flatnonzero((position >= start) & (position < start + _PEEKED_ROWS))
+            pairs = PairRows(self.distance.kind, query.features, features, query.norm, squared_norms(features))
+            distance[mine] = pair_distances(pairs, owner[mine], position[mine] - start)
+        return distance
+
+
+def _shape(features: FeatureSet) -> SetShape:
+    return SetShape(features.n_rows, features.dim, features.dtype.itemsize, features.chunk_rows)
+
+
+@dataclass(frozen=True)
+class BlockScorer(Scorer):
+    """Distances of a block that was computed elsewhere, one row per query and one column per gallery row."""
+
+    block: DistanceBlock
+    distance: Distance = GIVEN_DISTANCE
+
+    @property
+    def shapes(self) -> tuple[SetShape, SetShape]:
+        """A "feature" of either side is one distance: what a task holds is a piece of the block."""
+        n_query, n_gallery = self.block.shape
+        return SetShape(n_query, 1, 8, n_query), SetShape(n_gallery, 1, 8, n_gallery)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Of the block."""
+        return (self.block.uri, self.block.content_digest)
+
+    def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
+        """Read a piece of the block, float64."""
+        values = self.block.read(rows.start, rows.stop, gallery_rows.start, gallery_rows.stop)
+        return FeatureBlock(np.arange(rows.start, rows.stop), values, np.zeros(len(values)))
+
+    def open_gallery(self, rows: RowRange) -> FeatureBlock:
+        """Number the places in a piece of the block."""
+        places = np.arange(len(rows), dtype=np.float64)[:, None]
+        return FeatureBlock(np.arange(rows.start, rows.stop), places, np.zeros(len(rows)))
+
+    def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
+        """Look pairs up; see `Scorer.pair_distances`."""
+        return self.block.peek(rows.start + owner, gallery_row)

@@ -1,0 +1,298 @@
+"""Evaluate every split, and gather what they say."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.distances import DISTANCES
+from reid_dist.environment import describe_environment
+from reid_dist.errors import InputError, StoreError
+from reid_dist.evaluation import evaluate
+from reid_dist.graph import Progress
+from reid_dist.metrics import parse_metrics
+from reid_dist.protocols import JUNK_PID, PROTOCOLS
+from reid_dist.reports import Report
+from reid_dist.splits.draw import Draw, draw_rows
+from reid_dist.splits.report import SplitReport
+from reid_dist.stores import FeatureSet, FeatureWriter
+from reid_dist.stores.scattered import read_scattered
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["evaluate_splits"]
+
+Int64 = NDArray[np.int64]
+
+_STAGE = "splits"
+
+# Drawn rows are held in memory up to so many bytes, and put into the workspace beyond.
+_HELD_BYTES = 256 << 20
+
+# Options of `evaluate` whose answers are of one gallery, of which there are several here.
+_OF_ONE_GALLERY = ("ground_truth", "topk", "ties", "breakdowns", "gallery_sizes", "roc", "confidence")
+
+
+def evaluate_splits(
+    query: FeatureSet,
+    gallery: FeatureSet,
+    *,
+    repeats: int = 10,
+    per_identity: int = 1,
+    per_camera: bool = False,
+    seed: int = 0,
+    rest_as_queries: bool = False,
+    client: Client | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    held_bytes: int = _HELD_BYTES,
+    **options: Any,
+) -> SplitReport:
+    """Evaluate on galleries that are drawn at random, exactly each time.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, of equal dimension.
+    repeats
+        Number of splits.
+    per_identity
+        Rows of every gallery identity that a split keeps; all of them where there are fewer, and a note says so.
+    per_camera
+        Keep so many of every identity under every camera, as SYSU-MM01 does.
+    seed
+        Of the draw, 0 to 2**64 - 1; also handed to `evaluate`, for what it may draw itself.
+    rest_as_queries
+        Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the gallery, too.
+    client
+        Cluster to run on; None for threads of this process.  The answer does not depend on it.
+    workspace
+        Directory that every worker sees, for drawn rows; None for a temporary one.  What is put there is
+        removed.
+    progress
+        Told of finished splits: one stage, ``"splits"``.
+    held_bytes
+        Drawn features are held in memory up to so many bytes, and written to the workspace beyond.
+    options
+        Further options of `reid_dist.evaluate`: protocol, distance, metrics, max_rank, chunk_rows, ….  Those that ask
+        for more than metrics, and those about rows of one gallery, are refused.
+
+    Returns
+    -------
+    The report; `SplitReport.save` writes it.
+
+    Raises
+    ------
+    UnknownNameError
+        For a protocol, distance or metric that does not exist.
+    InputError
+        For sets or options that cannot be evaluated so; for a split in which no query is valid.
+    PlanError, RunFailedError, ClusterError
+        As `reid_dist.evaluate` does.
+    """
+    draw = Draw(
+        repeats=repeats, per_identity=per_identity, per_camera=per_camera, seed=seed, rest_as_queries=rest_as_queries
+    )
+    _check_options(options)
+    # Spread over splits is the uncertainty that is reported; intervals of each would be thrown away.
+    asked = {**options, "confidence": None}
+    drawn = _Population(query, gallery, draw)
+    told = progress or Progress()
+    told.start({_STAGE: draw.repeats})
+    started = time.perf_counter()
+    reports: list[Report] = []
+    with _temporary(workspace) as folder:
+        near = query
+        if client is not None and not (query.is_stored or draw.rest_as_queries):
+            # Once for all splits; `evaluate` would put it there again for each.
+            near = query.save(Path(folder) / "query.zarr")
+        for split in range(draw.repeats):
+            with tempfile.TemporaryDirectory(prefix="split-", dir=folder) as room:
+                rows = draw_rows(gallery.pids, gallery.camids, draw, split)
+                far = _subset(gallery, rows, Path(room) / "gallery.zarr", held_bytes)
+                if draw.rest_as_queries:
+                    rest = np.setdiff1d(drawn.known, rows, assume_unique=True)
+                    near = _subset(gallery, rest, Path(room) / "query.zarr", held_bytes)
+                try:
+                    reports.append(evaluate(near, far, client=client, workspace=room, seed=draw.seed, **asked))
+                except InputError as error:
+                    raise InputError(f"split {split} of {draw.repeats} (from 0): {error}") from error
+            told.advance(_STAGE)
+    return _summarise(query, gallery, draw, drawn, reports, time.perf_counter() - started)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuse what no split can answer, before rows are read."""
+    for name in _OF_ONE_GALLERY:
+        if options.get(name):
+            raise InputError(
+                f"{name} is about one gallery, and every split has its own; evaluate without splits for it"
+            )
+    protocol = options.get("protocol", "market1501")
+    rules = PROTOCOLS.get(protocol) if isinstance(protocol, str) else protocol
+    if rules.is_listed:
+        raise InputError(
+            f"protocol {rules.name!r} goes by lists of gallery rows, and every split has other rows; use a protocol by "
+            "labels, such as no_cameras"
+        )
+    DISTANCES.get(options.get("distance", "cosine"))
+    if options.get("metrics") is not None:
+        parse_metrics(options["metrics"])
+
+
+class _Population:
+    """What is drawn from.
+
+    Attributes
+    ----------
+    known
+        Gallery rows that have an identity, ascending, int64.
+    n_identity, n_groups
+        Identities; what rows are drawn of: identities, or pairs of identity and camera.
+    n_short, n_whole
+        Those of them with fewer rows than are drawn; with no more rows than are drawn.
+    """
+
+    def __init__(self, query: FeatureSet, gallery: FeatureSet, draw: Draw) -> None:
+        if draw.rest_as_queries and query.content_digest != gallery.content_digest:
+            raise InputError(
+                "with rest_as_queries (--rest-as-queries) one set is query and gallery, and two different ones were "
+                "given; give the same one twice"
+            )
+        self.known = np.flatnonzero(gallery.pids != JUNK_PID)
+        if not self.known.size:
+            raise InputError(f"all {gallery.n_rows} gallery rows have pid {JUNK_PID}, so there is nothing to draw from")
+        labels = [gallery.pids[self.known]]
+        if draw.per_camera:
+            if gallery.camids is None:
+                raise InputError(
+                    "per_camera (--per-camera) needs camids, and the gallery has none; give them, or draw by identity "
+                    "alone"
+                )
+            labels.append(gallery.camids[self.known])
+        _, sizes = np.unique(np.stack(labels), axis=1, return_counts=True)
+        self.n_identity = len(np.unique(labels[0]))
+        self.n_groups = len(sizes)
+        self.n_short = int((sizes < draw.per_identity).sum())
+        self.n_whole = int((sizes <= draw.per_identity).sum())
+        if draw.rest_as_queries and self.n_whole == self.n_groups:
+            raise InputError(
+                f"no row is left to be a query: the fullest of {self.words(draw)} has {sizes.max()} rows, and "
+                f"{draw.per_identity} of each are drawn"
+            )
+
+    def words(self, draw: Draw) -> str:
+        """What rows are drawn of, counted."""
+        if draw.per_camera:
+            return f"{self.n_groups:,} pairs of identity and camera"
+        return f"{self.n_groups:,} identities"
+
+
+def _temporary(workspace: str | os.PathLike[str] | None) -> tempfile.TemporaryDirectory[str]:
+    try:
+        if workspace is not None:
+            Path(workspace).mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix="reid-dist-", dir=workspace)
+    except OSError as error:
+        raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
+
+
+def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> FeatureSet:
+    """Some rows of a set, in their order: in memory, or stored where they are too many."""
+    labels = {name: values if name.endswith("_names") else values[rows] for name, values in features.labels.items()}
+    if len(rows) * features.dim * features.dtype.itemsize > held_bytes:
+        with FeatureWriter(
+            path, dim=features.dim, n_rows=len(rows), dtype=features.dtype, allow_zero=features.allow_zero
+        ) as writer:
+            for block in read_scattered(features, rows):
+                writer.append(block)
+            writer.set_labels(labels)
+        return FeatureSet.open(path)
+    held = np.empty((len(rows), features.dim), features.dtype)
+    filled = 0
+    for block in read_scattered(features, rows):
+        held[filled : filled + len(block)] = block
+        filled += len(block)
+    return FeatureSet.from_labels(held, labels, allow_zero=features.allow_zero)
+
+
+def _summarise(
+    query: FeatureSet,
+    gallery: FeatureSet,
+    draw: Draw,
+    drawn: _Population,
+    reports: list[Report],
+    seconds: float,
+) -> SplitReport:
+    first = reports[0]
+    per_split = {name: np.array([report.metrics[name] for report in reports]) for name in first.metrics}
+    means, spreads = {}, {}
+    for name, values in per_split.items():
+        means[name], spreads[name] = _mean_and_spread(values.tolist())
+    return SplitReport(
+        metrics=means,
+        spread=spreads,
+        per_split=per_split,
+        counts={
+            **{name: [report.counts[name] for report in reports] for name in ("n_query", "n_valid", "n_gallery")},
+            "n_identity": drawn.n_identity,
+            "n_groups": drawn.n_groups,
+            "n_short": drawn.n_short,
+            "n_junk_rows": gallery.n_rows - len(drawn.known),
+        },
+        digests={
+            **{side: [report.inputs[side]["content_digest"] for report in reports] for side in ("query", "gallery")},
+            "result": [report.result_digest for report in reports],
+        },
+        draw={
+            "repeats": draw.repeats,
+            "per_identity": draw.per_identity,
+            "per_camera": draw.per_camera,
+            "seed": draw.seed,
+            "rest_as_queries": draw.rest_as_queries,
+            "generator": "SplitMix64 by seed, split and gallery row; the smallest numbers of a group are kept",
+        },
+        protocol=first.protocol,
+        distance=first.distance,
+        inputs={"query": query.describe(), "gallery": gallery.describe()},
+        definitions=first.definitions,
+        environment=describe_environment(),
+        timing={"total": seconds},
+        notes=_notes(query, gallery, draw, drawn, reports),
+    )
+
+
+def _mean_and_spread(values: list[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation, from exact sums; NaN where a value, or a second one, is missing."""
+    if not all(map(math.isfinite, values)):
+        return math.nan, math.nan
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan
+
+
+def _notes(query: FeatureSet, gallery: FeatureSet, draw: Draw, drawn: _Population, reports: list[Report]) -> list[str]:
+    notes = [*query.notes, *gallery.notes, *(note for report in reports for note in report.notes)]
+    if drawn.n_short:
+        notes.append(
+            f"{drawn.n_short:,} of {drawn.words(draw)} have fewer than {draw.per_identity} gallery rows: all of theirs "
+            "are in every split"
+        )
+    if draw.rest_as_queries and drawn.n_whole:
+        notes.append(
+            f"{drawn.n_whole:,} of {drawn.words(draw)} have no more rows than are drawn: none of theirs is a query"
+        )
+    n_junk_rows = gallery.n_rows - len(drawn.known)
+    if n_junk_rows:
+        where = "in the gallery or the queries" if draw.rest_as_queries else "in the gallery"
+        notes.append(f"rows of pid {JUNK_PID} are not {where} of any split: {n_junk_rows:,} of the whole gallery")
+    if draw.repeats == 1:
+        notes.append("one split has no spread")
+    return list(dict.fromkeys(notes))

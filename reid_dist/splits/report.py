@@ -1,0 +1,164 @@
+"""The answer of an evaluation on several splits, and the file that holds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import InputError, StoreError
+from reid_dist.reports.digest import arrays_digest
+from reid_dist.reports.files import refuse_occupied
+from reid_dist.reports.plain import plain
+
+__all__ = ["DOCUMENT", "SCHEMA", "SplitReport"]
+
+SCHEMA: Final = 1
+"""The version of ``splits.json``."""
+
+DOCUMENT: Final = "splits.json"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SplitReport:
+    """Metrics of several splits.  Mappings keep their order, which is the order in which they are printed.
+
+    Attributes
+    ----------
+    metrics
+        Mean over the splits by name of metric; NaN where a split has no value.
+    spread
+        Sample standard deviation over the splits (ddof 1) by name; NaN for a single split.
+    per_split
+        Value of every split by name, (n_splits,) float64.
+    counts
+        ``n_query``, ``n_valid``, ``n_gallery``: a list with one entry per split.  ``n_identity``: identities of the
+        draw; ``n_groups``: identities, or pairs of identity and camera, that it draws from; ``n_short``: those that
+        have fewer rows than are drawn; ``n_junk_rows``: gallery rows of pid -1, which stay out.
+    digests
+        ``query``, ``gallery``: content digests of the sets of every split; ``result``: their result digests.
+    draw
+        How the galleries were drawn, with every parameter.
+    protocol, distance
+        The conventions, with every parameter.
+    inputs
+        The whole sets: uri, shape, dtype, content digest.
+    definitions
+        The convention in words by name of metric.
+    environment, timing
+        As in a `reid_dist.reports.Report`.
+    notes
+        What the reader of the numbers should know.
+
+    Raises
+    ------
+    InputError
+        If the three mappings of values do not belong together.
+    """
+
+    metrics: dict[str, float]
+    spread: dict[str, float]
+    per_split: dict[str, NDArray[np.float64]]
+    counts: dict[str, Any]
+    digests: dict[str, list[str]]
+    draw: dict[str, Any]
+    protocol: dict[str, Any]
+    distance: dict[str, Any]
+    inputs: dict[str, Any]
+    definitions: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    timing: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        per_split = {name: np.asarray(values, np.float64).view() for name, values in self.per_split.items()}
+        if not list(self.metrics) == list(self.spread) == list(per_split):
+            raise InputError("metrics, spread and per_split of a split report must name the same metrics")
+        if len({values.shape for values in per_split.values()}) > 1:
+            raise InputError("every metric of a split report must have one value per split")
+        for values in per_split.values():
+            values.flags.writeable = False
+        object.__setattr__(self, "per_split", per_split)
+
+    @property
+    def n_splits(self) -> int:
+        """Number of splits."""
+        return len(self.digests["result"])
+
+    @cached_property
+    def result_digest(self) -> str:
+        """SHA-256 over means, spreads and the values of every split as exact bytes, 64 hexadecimal digits."""
+        return arrays_digest(
+            {
+                "metrics": {name: np.asarray(value, np.float64) for name, value in self.metrics.items()},
+                "spread": {name: np.asarray(value, np.float64) for name, value in self.spread.items()},
+                "per_split": self.per_split,
+            }
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return the content of ``splits.json``, made of plain Python values; None stands for what is not finite."""
+        document = {
+            "schema": SCHEMA,
+            "metrics": self.metrics,
+            "spread": self.spread,
+            "per_split": self.per_split,
+            "counts": self.counts,
+            "digests": self.digests,
+            "draw": self.draw,
+            "protocol": self.protocol,
+            "distance": self.distance,
+            "inputs": self.inputs,
+            "definitions": self.definitions,
+            "environment": self.environment,
+            "timing": self.timing,
+            "notes": self.notes,
+            "result_digest": self.result_digest,
+        }
+        return {name: plain(value) for name, value in document.items()}
+
+    def to_json(self) -> str:
+        """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
+        return json.dumps(self.describe(), indent=2, allow_nan=False) + "\n"
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write ``splits.json`` in one atomic step; return the directory.
+
+        Parameters
+        ----------
+        directory
+            A local directory, missing or empty.
+
+        Raises
+        ------
+        InputError
+            If it is a URI.
+        StoreExistsError
+            If it holds anything.
+        StoreError
+            If it cannot be written.
+        """
+        path = refuse_occupied(directory)
+        staged = path / f".{DOCUMENT}.{secrets.token_hex(4)}.tmp"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with staged.open("x", encoding="ascii") as file:
+                file.write(self.to_json())
+                file.flush()
+                os.fsync(file.fileno())
+            staged.replace(path / DOCUMENT)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write the report to {path}: {error.strerror or error}; choose another directory"
+            ) from error
+        finally:
+            if path.is_dir():
+                staged.unlink(missing_ok=True)
+        return path

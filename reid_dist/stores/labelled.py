@@ -1,0 +1,173 @@
+"""Labels of items: the properties that everything judged by labels has, and a set that has nothing else."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import ArrayLike, NDArray
+
+from reid_dist.errors import DamagedStoreError
+from reid_dist.stores.digests import digest_label
+from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
+
+__all__ = ["LabelledRows", "LabelledSet"]
+
+
+class LabelledSet(ABC):
+    """Labels of n items by name.
+
+    Attributes
+    ----------
+    uri : str
+        Where the labels come from.
+    n_rows : int
+        Number of items.
+    content_digest : str
+        Of all that the set holds.
+    """
+
+    uri: str
+    n_rows: int
+    content_digest: str
+
+    @abstractmethod
+    def _label(self, name: str) -> NDArray[Any] | None:
+        """Return a label array by the name that `reid_dist.stores.labels` gives it."""
+
+    @property
+    @abstractmethod
+    def _label_names(self) -> tuple[str, ...]:
+        """Names of the label arrays that there are."""
+
+    @abstractmethod
+    def _label_digest(self, name: str) -> str:
+        """Return the digest of a label array that there is."""
+
+    @property
+    def pids(self) -> NDArray[np.int64]:
+        """(n,) identities."""
+        pids = self._label("pids")
+        if pids is None:
+            raise DamagedStoreError(f"{self.uri} has no pids in its manifest; ingest the source again")
+        return pids
+
+    @property
+    def camids(self) -> NDArray[np.int64] | None:
+        """(n,) cameras, if known."""
+        return self._label("camids")
+
+    @property
+    def item_ids(self) -> NDArray[np.int64] | NDArray[np.str_] | None:
+        """(n,) names of the items, whole numbers or text, if given."""
+        return self._label("item_ids")
+
+    @property
+    def image_paths(self) -> NDArray[np.str_] | None:
+        """(n,) paths of the images, if given."""
+        return self._label("image_paths")
+
+    @property
+    def pid_names(self) -> tuple[str, ...] | None:
+        """The texts that pids 1 … P stand for (entry p - 1), or None if pids are numbers themselves."""
+        names = self._label("pid_names")
+        return None if names is None else tuple(names.tolist())
+
+    @property
+    def camid_names(self) -> tuple[str, ...] | None:
+        """The texts that camids 1 … C stand for (entry c - 1), or None if camids are numbers themselves."""
+        names = self._label("camid_names")
+        return None if names is None else tuple(names.tolist())
+
+    @property
+    def columns(self) -> dict[str, NDArray[np.int64]]:
+        """Further (n,) whole-number labels by name."""
+        return {
+            name.removeprefix(COLUMN_PREFIX): cast("NDArray[np.int64]", self._label(name))
+            for name in self._label_names
+            if name.startswith(COLUMN_PREFIX)
+        }
+
+    @property
+    def labels(self) -> Labels:
+        """All label arrays by the names that `reid_dist.stores.labels` gives them."""
+        found = {name: self._label(name) for name in self._label_names}
+        return {name: values for name, values in found.items() if values is not None}
+
+    @cached_property
+    def labels_digest(self) -> str:
+        """Hex digest of the labels that an evaluation can use, without the features.
+
+        It covers pids, camids, item ids and columns, with the texts that numbers stand for; not the image paths, which
+        only say where items came from.  Two sets of features of the same items, in the same order, share it, which is
+        what makes their evaluations comparable query by query.
+        """
+        digests = {name: self._label_digest(name) for name in self._label_names if name != "image_paths"}
+        header = {"kind": "reid_dist labels 1", "labels": digests}
+        return blake3(json.dumps(header, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def notes(self) -> list[str]:
+        """What happened to the values on the way here, one line each."""
+        return []
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a report says of an input."""
+        return {
+            "uri": self.uri,
+            "shape": [self.n_rows],
+            "content_digest": self.content_digest,
+            "labels_digest": self.labels_digest,
+        }
+
+
+class LabelledRows(LabelledSet):
+    """Labels without features: what a distance block or a list of neighbours is judged by.
+
+    Parameters
+    ----------
+    pids
+        (n,) identities, whole numbers or text.
+    camids, item_ids, columns, image_paths
+        As `FeatureSet.from_arrays` takes them.
+    uri
+        Where they come from.
+
+    Raises
+    ------
+    InputError
+        If the labels cannot be used.
+    """
+
+    def __init__(
+        self,
+        pids: ArrayLike,
+        camids: ArrayLike | None = None,
+        item_ids: ArrayLike | None = None,
+        *,
+        columns: Mapping[str, ArrayLike] | None = None,
+        image_paths: ArrayLike | None = None,
+        uri: str = "memory",
+    ) -> None:
+        self.n_rows = len(as_column(pids, "pids"))
+        self._labels = make_labels(self.n_rows, pids, camids, item_ids, columns, image_paths)
+        self.uri = uri
+        self.content_digest = self.labels_digest
+
+    def _label(self, name: str) -> NDArray[Any] | None:
+        return self._labels.get(name)
+
+    @property
+    def _label_names(self) -> tuple[str, ...]:
+        return tuple(self._labels)
+
+    def _label_digest(self, name: str) -> str:
+        return digest_label(self._labels[name])
+
+    def __len__(self) -> int:
+        return self.n_rows

@@ -1,0 +1,160 @@
+"""``reid-dist compare``: the table, the JSON, the exit codes that a scheduler reads."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, Report, evaluate
+from reid_dist.comparison import compare
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Reports of a good and a bad model, of another distance, protocol, gallery and query set."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((35, 16))
+    labels = {side: (rng.integers(0, 35, n), rng.integers(0, 3, n)) for side, n in (("query", 80), ("gallery", 250))}
+    folder = tmp_path_factory.mktemp("runs")
+
+    def sets(noise: float, seed: int, n_query: int = 80, n_gallery: int = 250) -> list[FeatureSet]:
+        dice = np.random.default_rng(seed)
+        made = []
+        for side, n in (("query", n_query), ("gallery", n_gallery)):
+            pids, camids = (label[:n] for label in labels[side])
+            features = centres[pids] + noise * dice.standard_normal((n, 16))
+            made.append(FeatureSet.from_arrays(features.astype(np.float32), pids, camids))
+        return made
+
+    good = evaluate(*sets(1.2, 1))
+    made = {
+        "good": good,
+        "bad": evaluate(*sets(2.5, 2)),
+        "euclidean": evaluate(*sets(1.2, 1), distance="euclidean"),
+        "no_cameras": evaluate(*sets(1.2, 1), protocol="no_cameras"),
+        "gallery": evaluate(*sets(1.2, 1, n_gallery=249)),
+        "query": evaluate(*sets(1.2, 1, n_query=79)),
+        "tar": replace(good, metrics=good.metrics | {"TAR@FAR=0.01": 0.25, "EER": math.nan}),
+    }
+    for name, report in made.items():
+        report.save(folder / name)
+    return {name: folder / name for name in made}
+
+
+def test_a_regression_ends_with_code_4_and_a_gain_with_0(reid_dist, runs) -> None:
+    worse = reid_dist("compare", runs["good"], runs["bad"], "--resamples", 500)
+    assert worse.code == 4
+    assert worse.err == ""
+    lines = worse.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    good, bad = (Report.load(runs[name]).metrics["mAP"] for name in ("good", "bad"))
+    row = next(line for line in lines if line.split()[:1] == ["mAP"])
+    assert f"{100 * good:.2f} %" in row
+    assert f"{100 * bad:.2f} %" in row
+    assert f"{100 * (bad - good):+.2f}" in row
+    assert row.split()[-1] == "worse"
+    assert "80 paired of 80" in worse.out
+    per_query = Report.load(runs["good"]).per_query
+    n_identities = len(set(per_query["pid"][per_query["reason"] == ""].tolist()))
+    assert f"500 of {n_identities} identities, seed 0" in worse.out
+    assert "query.content_digest" in worse.out
+    assert "lost most" in worse.out
+    better = reid_dist("compare", runs["bad"], runs["good"], "--resamples", 500)
+    assert better.code == 0
+    assert next(line for line in better.out.splitlines() if "mAP" in line).split()[-1] == "better"
+
+
+def test_json_is_the_comparison_and_nothing_else(reid_dist, runs, tmp_path: Path) -> None:
+    options = ("--metric", "mAP", "--metric", "CMC@5", "--level", 0.9, "--seed", 3, "--resamples", 300, "--by", "query",
+               "--minimum-effect", 0.01)  # fmt: skip
+    kept = tmp_path / "comparison.json"
+    done = reid_dist("compare", runs["good"], runs["bad"], *options, "--json", "--output", kept)
+    assert done.code == 4
+    expected = compare(
+        Report.load(runs["good"]), Report.load(runs["bad"]), metrics=["mAP", "CMC@5"], level=0.9, seed=3,
+        n_resamples=300, unit="query", minimum_effect=0.01,
+    )  # fmt: skip
+    assert json.loads(done.out) == expected.to_dict()
+    assert kept.read_text() == done.out
+    again = reid_dist("compare", runs["good"], runs["bad"], "--output", kept)
+    assert (again.code, again.out) == (2, "")
+    assert "is there already" in again.err
+
+
+def test_a_loss_below_the_minimum_effect_is_no_regression(reid_dist, runs) -> None:
+    done = reid_dist("compare", runs["good"], runs["bad"], "--minimum-effect", 0.99, "--resamples", 200)
+    assert done.code == 0
+    assert "a change below 99 points is called the same" in done.out
+
+
+def test_equal_runs_are_called_identical(reid_dist, runs) -> None:
+    same = reid_dist("compare", runs["good"], runs["good"])
+    assert same.code == 0
+    assert "identical" in same.out
+    assert "lost most" not in same.out
+    assert "identical" not in reid_dist("compare", runs["good"], runs["bad"]).out
+
+
+def test_what_is_compared_is_said(reid_dist, runs) -> None:
+    done = reid_dist("compare", runs["good"], runs["euclidean"], "--resamples", 200)
+    assert "distance.name: cosine -> euclidean" in done.out
+
+
+def test_metrics_without_a_test_are_listed(reid_dist, runs) -> None:
+    done = reid_dist("compare", runs["tar"], runs["tar"], "--resamples", 200)
+    assert done.code == 0
+    row = next(line for line in done.out.splitlines() if line.split()[:1] == ["TAR@FAR=0.01"])
+    assert row.split() == ["TAR@FAR=0.01", "25.00", "%", "25.00", "%", "0.00", "-", "-", "-"]
+    assert "undefined" in next(line for line in done.out.splitlines() if line.split()[:1] == ["EER"])
+    assert "no test    TAR@FAR=0.01: no mean of values per query" in done.out
+    assert (
+        json.loads(reid_dist("compare", runs["tar"], runs["tar"], "--json").out)["metrics"]["EER"]["baseline"] is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words", "parts"),
+    [
+        ("no_cameras", (), ("not comparable", "protocol.name: market1501", "no_cameras", "--allow-different")),
+        ("gallery", (), ("n_gallery: 250 in the baseline, 249", "labels of the gallery set")),
+        ("query", ("--allow-different",), ("80 queries against 79", "same query set")),
+        ("bad", ("--metric", "mAPP"), ("did you mean 'mAP'",)),
+        ("bad", ("--metric", "CMC@7"), ("'CMC@7'",)),
+        ("bad", ("--level", "95"), ("level must lie between 0 and 1",)),
+        ("bad", ("--resamples", "5"), ("draw at least 40",)),
+        ("bad", ("--seed", "-1"), ("seed",)),
+        ("bad", ("--minimum-effect", "-1"), ("minimum_effect",)),
+        ("bad", ("--by", "camera"), ("--by",)),
+        ("bad", ("--output", "/proc/none/x.json"), ("cannot write",)),
+        ("nowhere", (), ("nowhere",)),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(reid_dist, runs, candidate: str, words, parts) -> None:
+    place = runs.get(candidate, runs["good"].parent / candidate)
+    refused = reid_dist("compare", runs["good"], place, *words)
+    assert (refused.code, refused.out) == (2, "")
+    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, refused.err
+    for part in parts:
+        assert part in lines[0]
+
+
+def test_different_conditions_are_compared_on_request(reid_dist, runs) -> None:
+    done = reid_dist("compare", runs["good"], runs["no_cameras"], "--allow-different", "--resamples", 200)
+    assert done.code in (0, 4)
+    assert "differs    protocol.name: market1501 -> no_cameras" in done.out
+
+
+def test_a_changed_report_is_refused(reid_dist, runs, tmp_path: Path) -> None:
+    Report.load(runs["good"]).save(tmp_path / "changed")
+    document = json.loads((tmp_path / "changed" / "report.json").read_text())
+    document["metrics"]["mAP"] = 0.99
+    (tmp_path / "changed" / "report.json").write_text(json.dumps(document))
+    refused = reid_dist("compare", runs["good"], tmp_path / "changed")
+    assert refused.code == 2
+    assert "changed after it was written" in refused.err

@@ -1,0 +1,108 @@
+"""``reid-dist splits`` as users call it: mean and spread on the console, one file, one clear line for a mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet
+from reid_dist.splits import evaluate_splits
+
+
+def test_splits_prints_and_writes_what_python_says(reid_dist, stores, threads, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = ("--repeats", 4, "--per-identity", 2, "--seed", 9, "--metric", "mAP", "--metric", "CMC@1")
+    done = reid_dist("splits", *stores, "--cluster", threads, "--output", output, *words)
+    assert done.code == 0, done.err
+    expected = evaluate_splits(
+        *map(FeatureSet.open, stores), repeats=4, per_identity=2, seed=9, metrics=["mAP", "CMC@1"]
+    )
+    assert [path.name for path in output.iterdir()] == ["splits.json"]
+    assert json.loads((output / "splits.json").read_text())["result_digest"] == expected.result_digest
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["metric", "mean", "spread", "lowest", "highest"]
+    for name, line in zip(expected.metrics, lines[1:], strict=False):
+        values = (expected.metrics[name], expected.spread[name], *np.sort(expected.per_split[name])[[0, -1]])
+        assert line.split() == [name, *" ".join(f"{100 * value:.2f} %" for value in values).split()]
+    assert "4, 2 of each identity, seed 9" in done.out
+    assert expected.result_digest[:16] in done.out
+    assert "splits: 4/4 tasks" in done.err
+
+
+def test_every_option_reaches_the_evaluation(reid_dist, stores, threads) -> None:
+    words = ("--per-camera", "--protocol", "no_cameras", "--distance", "euclidean", "--repeats", 2, "--max-rank", 7)
+    done = reid_dist("splits", *stores, "--cluster", threads, "--json", *words, "--chunk-rows", 33)
+    document = json.loads(done.out)
+    expected = evaluate_splits(
+        *map(FeatureSet.open, stores), repeats=2, per_camera=True, protocol="no_cameras", distance="euclidean"
+    )
+    assert document["metrics"] == expected.metrics
+    assert document["draw"]["per_camera"] is True
+    assert document["distance"]["name"] == "euclidean"
+    assert document["digests"]["gallery"] == expected.digests["gallery"]
+
+
+def test_a_local_cluster_draws_from_a_file(tmp_path: Path) -> None:
+    """VehicleID from a file, hence from memory, in worker processes: sets are spilled for them, and nothing is left."""
+    rng = np.random.default_rng(4)
+    pids = rng.integers(0, 12, 90)
+    features = (rng.standard_normal((12, 10))[pids] + rng.standard_normal((90, 10))).astype(np.float32)
+    np.savez(tmp_path / "vehicles.npz", features=features, pids=pids)
+    source = str(tmp_path / "vehicles.npz")
+    words = [sys.executable, "-m", "reid_dist.cli", "splits", source, source, "--rest-as-queries", "--repeats", "2"]
+    words += ["--protocol", "no_cameras", "--workers", "1", "--output", str(tmp_path / "out"), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    whole = FeatureSet.from_arrays(features, pids)
+    expected = evaluate_splits(whole, whole, rest_as_queries=True, repeats=2, protocol="no_cameras")
+    assert document["result_digest"] == expected.result_digest
+    assert document["counts"]["n_query"] == [78, 78]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["splits.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--repeats", "0"), ("repeats must be at least 1", "found 0")),
+        (("--repeats", "many"), ("--repeats",)),
+        (("--per-identity", "0"), ("per_identity must be at least 1",)),
+        (("--seed", "-3"), ("seed must be between 0",)),
+        (("--rest-as-queries",), ("--rest-as-queries", "give the same one twice")),
+        (("--metric", "mAPP"), ("did you mean 'mAP'",)),
+        (("--protocol", "market"), ("did you mean 'market1501'",)),
+        (("--cluster", "nowhere.yaml"), ("nowhere.yaml",)),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
+    output = tmp_path / "out"
+    refused = reid_dist("splits", *stores, "--cluster", threads, "--output", output, *words)
+    assert refused.code == 2
+    assert refused.out == ""
+    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, refused.err
+    for part in parts:
+        assert part in lines[0]
+    assert not output.exists()
+
+
+def test_an_output_that_holds_something_is_refused_before_any_work(reid_dist, stores, threads, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    refused = reid_dist("splits", *stores, "--cluster", threads, "--output", tmp_path / "out")
+    assert refused.code == 2
+    assert "not empty" in refused.err
+    assert "splits:" not in refused.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+
+
+def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert reid_dist("splits", *stores, "--cluster", threads, "--repeats", 1).code == 0
+    assert list((tmp_path / "here").iterdir()) == []

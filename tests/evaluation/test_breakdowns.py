@@ -1,0 +1,372 @@
+"""Tables by camera, identity, label, camera pair and gallery size: each cell is the evaluation of a smaller set."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from agreement import evaluate_items
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import breakdowns, evaluation
+from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
+from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from strategies import crowded_sets, problems, problems_for, scattered_sets
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.errors import InputError, UnknownNameError
+
+METRICS = ("mAP", "mINP", "mAP_trapezoid", "CMC@1", "CMC@3", "CMC_allshots@2", "P@2")
+ALL = ("camera", "identity", "camera_pair", "gallery_size")
+EXACT_KINDS = ("palette", "few_valued", "scaled", "constant", "half")
+
+
+def assert_cell(found, expected, *where):
+    """A number of a table: close to what is expected, and None where there is nothing."""
+    if expected is None:
+        assert found is None, (*where, found)
+    else:
+        assert found == pytest.approx(expected, abs=1e-12), (*where, found, expected)
+
+
+def assert_groups(table, column, expected, metrics):
+    """A table by a value of the query, against the oracle's."""
+    assert list(table[column]) == sorted(expected)
+    for row, value in enumerate(table[column]):
+        n_query, n_valid, means = expected[value]
+        assert (table["n_query"][row], table["n_valid"][row]) == (n_query, n_valid), value
+        for name in metrics:
+            assert_cell(table[name][row], None if means is None else means[name], value, name)
+
+
+def assert_pairs(table, expected):
+    """A table of camera pairs, against the oracle's."""
+    near, far = (sorted({pair[side] for pair in expected}) for side in (0, 1))
+    assert list(table["query_camid"]) == near
+    assert list(table["gallery_camid"]) == far
+    for i, query_camera in enumerate(near):
+        for j, gallery_camera in enumerate(far):
+            n_valid, means = expected[query_camera, gallery_camera]
+            assert table["n_valid"][i][j] == n_valid
+            for name in ("mAP", "CMC@1"):
+                cell = None if means is None else means[name]
+                assert_cell(table[name][i][j], cell, query_camera, gallery_camera, name)
+
+
+def assert_sizes(table, expected_at, metrics):
+    """A distractor curve, against the oracle at each of its sizes."""
+    for row, n_rows in enumerate(table["n_rows"]):
+        expected = expected_at(n_rows)
+        for name in metrics:
+            assert_cell(table[name][row], expected[name], n_rows, name)
+
+
+@cache
+def crowded():
+    """Ties, junk, strangers, three cameras; whole numbers, so that every oracle may be asked."""
+    query, gallery = crowded_sets(30, 240, 6, seed=111)
+    whole = np.random.default_rng(112).integers(-3, 4, (25, 6)).astype(np.float32)
+    pick = np.random.default_rng(113)
+    gallery = gallery.with_features(whole[pick.integers(0, 25, 240)])
+    query = query.with_features(whole[pick.integers(0, 25, 30)])
+    strangers = ItemSet(whole[5:9], np.array([900, 901, 902, 902]), np.array([0, 1, 7, 7]), np.arange(900, 904))
+    return query + strangers, gallery
+
+
+@cache
+def lists():
+    """Ground truth for `crowded`, with queries that have nothing to find."""
+    rng = np.random.default_rng(114)
+    query, gallery = crowded()
+    truth = []
+    for number in range(len(query)):
+        place = rng.choice(4, len(gallery), p=[0.0, 0.0, 0.3, 0.7] if number % 6 == 5 else [0.04, 0.05, 0.11, 0.8])
+        truth.append({name: np.flatnonzero(place == i).tolist() for i, name in enumerate(("easy", "hard", "junk"))})
+    return truth
+
+
+# ------------------------------------------------------------------------------------------------- the oracle
+
+
+def test_parts_add_up_to_the_whole():
+    """Group means, weighted with their numbers of valid queries, give the mean; the last size is the whole gallery."""
+    query, gallery = crowded()
+    whole = evaluation.evaluate(query, gallery, "market1501", "sqeuclidean", METRICS)
+    for values in (query.camids, query.pids):
+        table = breakdowns.by_value(query, gallery, values, "market1501", "sqeuclidean", METRICS)
+        assert sum(n_query for n_query, _, _ in table.values()) == len(query)
+        for name in METRICS:
+            total = sum(n_valid * means[name] for _, n_valid, means in table.values() if means)
+            assert total / whole.counts["n_valid"] == pytest.approx(whole.metrics[name], abs=1e-12)
+    size = len(gallery)
+    assert breakdowns.at_gallery_size(query, gallery, size, "market1501", "sqeuclidean", METRICS) == whole.metrics
+
+
+def test_a_gallery_without_distractors_ranks_perfectly():
+    query, gallery = crowded()
+    means = breakdowns.at_gallery_size(query, gallery, 0, "market1501", "sqeuclidean", METRICS)
+    assert means["mAP"] == means["mINP"] == means["CMC@1"] == 1
+
+
+# -------------------------------------------------------------------------------------------------- by hand
+
+
+def line(places, pids, camids):
+    """Items at places of a line."""
+    return ItemSet(np.asarray(places, np.float32)[:, None], np.asarray(pids), np.asarray(camids), np.arange(len(pids)))
+
+
+def test_tables_by_hand():
+    """Query 1 of camera 0 finds its item behind one negative, query 2 of camera 1 at once, query 3 nowhere."""
+    gallery = line([1, 2, 3, 4], [2, 1, 9, -1], [0, 1, 1, 1])
+    query = line([0, 0, 0], [1, 2, 3], [0, 1, 1])
+    report = evaluate_items(query, gallery, "market1501", "euclidean", ["mAP", "CMC@1"], breakdowns=ALL,
+                            gallery_sizes=[1, 2])  # fmt: skip
+    assert set(report.breakdowns) == set(ALL)
+    assert report.breakdowns["camera"] == {
+        "camid": [0, 1], "n_query": [1, 2], "n_valid": [1, 1], "mAP": [0.5, 1.0], "CMC@1": [0.0, 1.0],
+    }  # fmt: skip
+    assert report.breakdowns["identity"] == {
+        "pid": [1, 2, 3], "n_query": [1] * 3, "n_valid": [1, 1, 0], "mAP": [0.5, 1.0, None], "CMC@1": [0.0, 1.0, None],
+    }  # fmt: skip
+    assert report.breakdowns["camera_pair"] == {
+        "query_camid": [0, 1],
+        "gallery_camid": [0, 1],
+        "n_valid": [[0, 1], [1, 0]],
+        "mAP": [[None, 1.0], [1.0, None]],
+        "CMC@1": [[None, 1.0], [1.0, None]],
+    }
+    # Row 0 holds the only distractor of query 1; query 2 has its item before everything.
+    assert report.breakdowns["gallery_size"] == {
+        "order": "stored", "seed": 0, "n_rows": [1, 2, 4], "mAP": [0.75] * 3, "CMC@1": [0.5] * 3,
+    }  # fmt: skip
+
+
+def test_the_distractor_curve_by_hand():
+    """The positive lies behind three distractors, which come in stored order, in rows 1, 3 and 4; row 0 is junk."""
+    gallery = line([1, 2, 9, 3, 4, 50], [1, 7, 1, 7, 8, 8], [0, 1, 1, 1, 1, 1])
+    query = line([0], [1], [0])
+    report = evaluate_items(query, gallery, "market1501", "euclidean", ["mAP", "CMC@2"], breakdowns=["gallery_size"],
+                            gallery_sizes=[1, 2, 3, 4, 5])  # fmt: skip
+    table = report.breakdowns["gallery_size"]
+    assert table["n_rows"] == [1, 2, 3, 4, 5, 6]
+    assert table["mAP"] == pytest.approx([1, 1 / 2, 1 / 2, 1 / 3, 1 / 4, 1 / 4], abs=1e-15)
+    assert table["CMC@2"] == [1, 1, 1, 0, 0, 0]
+
+
+# ----------------------------------------------------------------------------------------------- small sets
+
+
+@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_small_sets(protocol, data):
+    problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS, max_gallery=20))
+    query, gallery = problem.query, problem.gallery
+    distance = data.draw(st.sampled_from(DISTANCES))
+    assume(order_is_unambiguous(query.features, gallery.features, distance))
+    assume(evaluation.evaluate(query, gallery, protocol, distance) is not None)
+    sizes = data.draw(st.lists(st.integers(1, len(gallery)), min_size=1, max_size=4, unique=True).map(sorted))
+    chunk = data.draw(st.sampled_from([None, 1, 6]))
+    report = evaluate_items(query, gallery, protocol, distance, METRICS, breakdowns=ALL, gallery_sizes=sizes,
+                            chunk_rows=chunk)  # fmt: skip
+    for name, column, values in (("camera", "camid", query.camids), ("identity", "pid", query.pids)):
+        expected = breakdowns.by_value(query, gallery, values, protocol, distance, METRICS)
+        assert_groups(report.breakdowns[name], column, expected, METRICS)
+    assert_pairs(report.breakdowns["camera_pair"], breakdowns.by_camera_pair(query, gallery, protocol, distance))
+    table = report.breakdowns["gallery_size"]
+    assert table["n_rows"] == sorted({*sizes, len(gallery)})
+    assert (table["order"], table["seed"]) == ("stored", 0)
+    assert_sizes(
+        table,
+        lambda size: breakdowns.at_gallery_size(query, gallery, size, protocol, distance, METRICS),
+        METRICS,
+    )
+    for name in METRICS:
+        assert table[name][-1] == report.metrics[name]
+
+
+@pytest.mark.parametrize("protocol", [*CAMERA_PROTOCOLS, "no_cameras"])
+def test_a_crowded_set(protocol):
+    query, gallery = crowded()
+    metrics = [*METRICS, f"{CMC_FAMILY.get(protocol, 'CMC')}@4"]
+    found = [
+        evaluate_items(query, gallery, protocol, "sqeuclidean", metrics, breakdowns=ALL, gallery_sizes=[10, 37, 120],
+                       chunk_rows=chunk)
+        for chunk in (None, 7, 50)
+    ]  # fmt: skip
+    assert found[0].breakdowns == found[1].breakdowns == found[2].breakdowns
+    assert len({report.result_digest for report in found}) == 1
+    report = found[0]
+    for name, column, values in (("camera", "camid", query.camids), ("identity", "pid", query.pids)):
+        expected = breakdowns.by_value(query, gallery, values, protocol, "sqeuclidean", METRICS)
+        assert_groups(report.breakdowns[name], column, expected, METRICS)
+    assert_pairs(report.breakdowns["camera_pair"], breakdowns.by_camera_pair(query, gallery, protocol, "sqeuclidean"))
+    assert report.breakdowns["gallery_size"]["n_rows"] == [10, 37, 120, 240]
+    assert_sizes(
+        report.breakdowns["gallery_size"],
+        lambda size: breakdowns.at_gallery_size(query, gallery, size, protocol, "sqeuclidean", METRICS),
+        METRICS,
+    )
+
+
+@pytest.mark.parametrize("protocol", LIST_PROTOCOLS[1:])
+def test_lists(protocol):
+    query, gallery = crowded()
+    report = evaluate_items(query, gallery, protocol, "sqeuclidean", METRICS, breakdowns=["camera", "gallery_size"],
+                            gallery_sizes=[10, 60], ground_truth=lists())  # fmt: skip
+    expected = breakdowns.by_value(query, gallery, query.camids, protocol, "sqeuclidean", METRICS, lists())
+    assert_groups(report.breakdowns["camera"], "camid", expected, METRICS)
+    assert_sizes(
+        report.breakdowns["gallery_size"],
+        lambda size: breakdowns.at_gallery_size(query, gallery, size, protocol, "sqeuclidean", METRICS, lists()),
+        METRICS,
+    )
+
+
+@pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab"])
+def test_a_label_column(protocol):
+    """Clothes of the queries; the gallery has no such column."""
+    query, gallery = crowded()
+    clothes = np.random.default_rng(115).integers(-2, 3, len(query))
+    near = FeatureSet.from_arrays(query.features, query.pids, query.camids, query.item_ids,
+                                  columns={"clothes": clothes, "view": query.camids}, allow_zero=True)  # fmt: skip
+    far = FeatureSet.from_arrays(gallery.features, gallery.pids, gallery.camids, allow_zero=True)
+    report = evaluate(near, far, protocol=protocol, distance="sqeuclidean", metrics=METRICS,
+                      breakdowns=["clothes", "view", "camera"])  # fmt: skip
+    assert list(report.breakdowns) == ["clothes", "view", "camera"]
+    expected = breakdowns.by_value(query, gallery, clothes, protocol, "sqeuclidean", METRICS)
+    assert_groups(report.breakdowns["clothes"], "value", expected, METRICS)
+    by_camera = dict(report.breakdowns["camera"])
+    by_view = dict(report.breakdowns["view"])
+    assert by_view.pop("value") == by_camera.pop("camid")
+    assert by_view == by_camera
+
+
+# ----------------------------------------------------------------------------------------------- gallery size
+
+
+def test_sizes_as_shares():
+    query, gallery = crowded()
+    by_rows, by_share = (
+        evaluate_items(query, gallery, breakdowns=["gallery_size"], metrics=METRICS, gallery_sizes=sizes)
+        for sizes in ([60, 120, 240], [0.25, 0.5, 1.0])
+    )
+    assert by_rows.breakdowns == by_share.breakdowns
+
+
+def test_sizes_when_none_are_given():
+    query, gallery = crowded()
+    table = evaluate_items(query, gallery, breakdowns=["gallery_size"], metrics=METRICS).breakdowns["gallery_size"]
+    assert len(table["n_rows"]) > 2
+    assert table["n_rows"] == sorted(set(table["n_rows"]))
+    assert table["n_rows"][0] >= 1
+    assert table["n_rows"][-1] == len(gallery)
+    distances = "cosine"
+    assert_sizes(
+        table, lambda size: breakdowns.at_gallery_size(query, gallery, size, "market1501", distances, METRICS), METRICS
+    )
+
+
+@settings(max_examples=15)
+@given(problem=problems(kinds=EXACT_KINDS, max_gallery=24), seed=st.integers(0, 5))
+def test_distractors_never_help(problem, seed):
+    """Along the curve nothing rises, in either order; it ends at the whole gallery."""
+    names = ["mAP", "mINP", "CMC@1", "CMC@3", "P@3", "MRR"]
+    assume(evaluation.evaluate(problem.query, problem.gallery, "no_cameras") is not None)
+    sizes = list(range(1, len(problem.gallery) + 1))
+    for order in ("stored", "random"):
+        report = evaluate_items(
+            problem.query, problem.gallery, "no_cameras", metrics=names, breakdowns=["gallery_size"],
+            gallery_sizes=sizes, gallery_order=order, seed=seed,
+        )  # fmt: skip
+        table = report.breakdowns["gallery_size"]
+        assert (table["order"], table["seed"]) == (order, seed)
+        for name in names:
+            assert (np.diff(table[name]) <= 1e-12).all(), (order, name)
+            assert table[name][-1] == report.metrics[name]
+
+
+def test_a_random_order_is_one_permutation():
+    """Entering one row at a time, each step adds one row for all queries: the curve of some order of entry."""
+    rng = np.random.default_rng(116)
+    n = 40
+    gallery = line(rng.permutation(n) + 1, np.where(np.arange(n) == 17, 1, 9), np.ones(n, int))
+    query = line([0], [1], [0])
+    options = {"distance": "euclidean", "metrics": ["MRR"], "breakdowns": ["gallery_size"],
+               "gallery_sizes": list(range(1, n)), "gallery_order": "random"}  # fmt: skip
+    distances = canonical_distances(query.features, gallery.features, "euclidean")[0]
+    nearer = np.flatnonzero(distances < distances[17])
+    curves = set()
+    for seed in (1, 2):
+        tables = [
+            evaluate_items(query, gallery, seed=seed, chunk_rows=chunk, **options).breakdowns["gallery_size"]
+            for chunk in (None, 1, 7)
+        ]
+        assert tables[0] == tables[1] == tables[2]
+        ranks = np.round(1 / np.array(tables[0]["MRR"])).astype(int)
+        steps = np.diff(ranks, prepend=1)
+        assert set(steps.tolist()) <= {0, 1}
+        assert steps.sum() == len(nearer)
+        curves.add(tuple(ranks.tolist()))
+    stored = evaluate_items(query, gallery, **{**options, "gallery_order": "stored"}).breakdowns["gallery_size"]
+    curves.add(tuple(np.round(1 / np.array(stored["MRR"])).astype(int).tolist()))
+    assert len(curves) == 3
+
+
+# ------------------------------------------------------------------------------------------------- invariance
+
+
+def test_asking_changes_nothing_else():
+    query, gallery = crowded()
+    plain = evaluate_items(query, gallery, metrics=METRICS)
+    asked = evaluate_items(query, gallery, metrics=METRICS, breakdowns=ALL, gallery_sizes=[10, 100])
+    assert asked.result_digest == plain.result_digest
+    assert plain.breakdowns == {}
+    assert asked.counts == plain.counts
+
+
+def test_tables_do_not_depend_on_their_company():
+    query, gallery = crowded()
+    together = evaluate_items(query, gallery, metrics=METRICS, breakdowns=ALL, gallery_sizes=[10, 100]).breakdowns
+    for name in ALL:
+        sizes = {"gallery_sizes": [10, 100]} if name == "gallery_size" else {}
+        alone = evaluate_items(query, gallery, metrics=METRICS, breakdowns=[name], **sizes).breakdowns
+        assert alone == {name: together[name]}
+
+
+# -------------------------------------------------------------------------------------------------- bad input
+
+
+def test_an_unknown_table():
+    query, gallery = crowded()
+    with pytest.raises(UnknownNameError, match="camera_pair") as caught:
+        evaluate_items(query, gallery, breakdowns=["camera_pairs"])
+    assert "camera_pairs" in str(caught.value)
+
+
+def test_a_name_instead_of_a_list():
+    query, gallery = crowded()
+    with pytest.raises(InputError, match="list"):
+        evaluate_items(query, gallery, breakdowns="camera")
+
+
+@pytest.mark.parametrize("name", ["camera", "camera_pair"])
+def test_tables_of_cameras_need_cameras(name):
+    query, gallery = (ItemSet(items.features, items.pids) for items in scattered_sets(5, 40, 5, seed=117))
+    with pytest.raises(InputError, match="cam"):
+        evaluate_items(query, gallery, "no_cameras", breakdowns=[name])
+
+
+@pytest.mark.parametrize("sizes", [[0], [-3], [241], [1.5], [0.0], [], ["ten"], [True], [float("nan")]])
+def test_sizes_out_of_range(sizes):
+    query, gallery = crowded()
+    with pytest.raises(InputError, match="gallery_sizes"):
+        evaluate_items(query, gallery, breakdowns=["gallery_size"], gallery_sizes=sizes)
+
+
+def test_an_order_that_is_none():
+    query, gallery = crowded()
+    with pytest.raises(InputError, match="gallery_order"):
+        evaluate_items(query, gallery, breakdowns=["gallery_size"], gallery_order="reverse")

@@ -1,0 +1,275 @@
+"""Every rank metric by its name: the formula, the walk down the list, the worked examples, and the report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import evaluate_items
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import evaluation, rank_metrics
+from oracles.rank_metrics import hits_of, value
+from reference import ItemSet
+from strategies import crowded_sets, problems, scattered_sets
+
+from reid_dist.errors import InputError, UnknownNameError
+
+METRICS = (
+    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
+    *(f"CMC@{k}" for k in (1, 2, 7, 90)),
+    *(f"CMC_allshots@{k}" for k in (1, 2, 7, 90)),
+    *(f"{name}@{k}" for name in ("mAP", "mAP_found", "P", "R", "P_clipped") for k in (1, 2, 5, 10, 90)),
+)
+sets_of_ranks = st.sets(st.integers(1, 40), min_size=1, max_size=12).map(sorted)
+
+
+def lines(*rankings, n):
+    """Queries at the origin of a line, and a gallery of `n` items on it that all of them keep.
+
+    Each query has a pid of its own, whose items are at some 1-based ranks; no rank may be given twice.
+    """
+    pids = np.full(n, 1000)
+    for pid, ranks in enumerate(rankings):
+        assert (pids[np.array(ranks) - 1] == 1000).all()
+        pids[np.array(ranks) - 1] = pid
+    gallery = ItemSet(np.arange(1, n + 1, dtype=np.float32)[:, None], pids, np.ones(n, int), np.arange(n))
+    n_query = len(rankings)
+    query = ItemSet(
+        np.zeros((n_query, 1), np.float32), np.arange(n_query), np.zeros(n_query, int), np.arange(5000, 5000 + n_query)
+    )
+    return query, gallery
+
+
+def evaluate_list(ranks, metrics, n=60, **options):
+    """The report of one query with positives at these ranks among n items."""
+    return evaluate_items(*lines(ranks, n=n), "market1501", "euclidean", metrics, **options)
+
+
+# ------------------------------------------------------------------------------------------------- the oracle
+
+
+@given(sets_of_ranks)
+def test_formulas_and_walks(ranks):
+    hits = hits_of(ranks, 40)
+    n = len(ranks)
+    for k in (1, 2, 5, 13, 60):
+        cut = hits[:k]
+        assert value(f"CMC@{k}", ranks) == rank_metrics.walk_first_match(hits, k)[-1]
+        assert value(f"CMC_allshots@{k}", ranks) == pytest.approx(rank_metrics.walk_all_shots(hits, k)[-1], abs=1e-12)
+        assert value(f"mAP@{k}", ranks) == pytest.approx(rank_metrics.walk_average_precision(cut, n), abs=1e-12)
+        found = sum(cut)
+        of_found = rank_metrics.walk_average_precision(cut, found) if found else 0.0
+        assert value(f"mAP_found@{k}", ranks) == pytest.approx(of_found, abs=1e-12)
+        assert value(f"P@{k}", ranks) == pytest.approx(found / k)
+        assert value(f"R@{k}", ranks) == pytest.approx(found / n)
+    assert value("mAP", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits, n), abs=1e-12)
+    assert value("mAP_trapezoid", ranks) == pytest.approx(rank_metrics.walk_trapezoid(hits, n), abs=1e-12)
+
+
+def test_the_worked_example_by_both_ways():
+    # hit, miss, miss, hit, hit; then a list miss, hit, hit, hit, miss; five relevant items in all
+    one, two = [True, False, False, True, True], [False, True, True, True, False]
+    assert rank_metrics.walk_average_precision(one, 5) == pytest.approx(0.42, abs=1e-15)
+    assert rank_metrics.walk_trapezoid(one, 5) == pytest.approx(59 / 150, abs=1e-15)
+    assert rank_metrics.walk_trapezoid(two, 5) == pytest.approx(37 / 120, abs=1e-15)
+    curves = [rank_metrics.walk_first_match(hits, 5) for hits in (one, two)]
+    assert np.mean(curves, axis=0).tolist() == [0.5, 1, 1, 1, 1]
+    # Rank among negatives: the first list has its hits behind 0, 2, 2 misses, the second one behind 1, 1, 1.
+    assert rank_metrics.walk_all_shots(one, 4) == pytest.approx([1 / 3, 1 / 3, 1, 1])
+    assert rank_metrics.walk_all_shots(two, 4) == pytest.approx([0, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "expected"),
+    [
+        ("CMC_allshots@1", [1, 2, 3], 1.0),
+        ("CMC_allshots@1", [2, 3, 7], 0.0),
+        ("CMC_allshots@2", [2, 3, 7], 2 / 3),
+        ("CMC_allshots@5", [2, 3, 7], 1.0),
+        ("mAP_found@5", [2, 3, 7], (1 / 2 + 2 / 3) / 2),
+        ("mAP_found@1", [2, 3, 7], 0.0),
+        ("mAP@5", [2, 3, 7], (1 / 2 + 2 / 3) / 3),
+        ("P_clipped@5", [2, 3, 7], 2 / 5),
+        ("P_clipped@10", [2, 3, 7], 3 / 7),
+        ("P_clipped@10", [1], 1.0),
+        ("P_clipped@5", [1, 3], 2 / 3),
+        ("P@10", [1], 1 / 10),
+        ("R@10", [1, 50], 1 / 2),
+        ("P@1000", [1, 50], 2 / 1000),
+        ("mINP", [2, 3, 7], 3 / 7),
+        ("Rprec", [2, 3, 7], 2 / 3),
+        ("MRR", [2, 3, 7], 1 / 2),
+    ],
+)
+def test_values_by_hand(name, ranks, expected):
+    assert value(name, ranks) == pytest.approx(expected, abs=1e-15)
+    report = evaluate_list(ranks, [name])
+    assert report.metrics == {name: pytest.approx(expected, abs=1e-15)}
+
+
+# ------------------------------------------------------------------------------------------------- the report
+
+
+@settings(max_examples=25)
+@given(ranks=sets_of_ranks)
+def test_any_list(ranks):
+    report = evaluate_list(ranks, METRICS, n=40, max_rank=45)
+    for name in METRICS:
+        assert report.metrics[name] == pytest.approx(value(name, ranks), abs=1e-12), name
+    hits = hits_of(ranks, 40)
+    assert report.curves["CMC"].tolist() == rank_metrics.walk_first_match(hits, 45)
+
+
+@settings(max_examples=25)
+@given(ranks=sets_of_ranks)
+def test_all_shots_curve_of_any_list(ranks):
+    report = evaluate_items(*lines(ranks, n=40), "allshots", "euclidean", ["mAP"], max_rank=45)
+    expected = rank_metrics.walk_all_shots(hits_of(ranks, 40), 45)
+    assert report.curves["CMC_allshots"] == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=40)
+@given(problem=problems(kinds=("palette", "few_valued", "scaled", "constant")))
+def test_small_sets(problem):
+    expected = evaluation.evaluate(problem.query, problem.gallery, "no_cameras", "sqeuclidean", METRICS)
+    if expected is None:
+        return
+    report = evaluate_items(problem.query, problem.gallery, "no_cameras", "sqeuclidean", METRICS, max_rank=10)
+    for name in METRICS:
+        assert report.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-12), name
+    assert list(report.metrics) == list(METRICS)
+
+
+def test_several_lists():
+    rankings = [[1, 4, 5], [2, 3], [60], [6, 30, 31, 32], [7], [58, 59]]
+    report = evaluate_items(*lines(*rankings, n=60), "market1501", "euclidean", METRICS)
+    for name in METRICS:
+        expected = np.mean([value(name, ranks) for ranks in rankings])
+        assert report.metrics[name] == pytest.approx(expected, abs=1e-12), name
+    assert report.per_query["first_rank"].tolist() == [1, 2, 60, 6, 7, 58]
+
+
+def test_metrics_do_not_depend_on_their_company():
+    query, gallery = crowded_sets(20, 200, 9, seed=51)
+    together = evaluate_items(query, gallery, metrics=METRICS).metrics
+    assert tuple(together) == METRICS
+    for name in METRICS:
+        assert evaluate_items(query, gallery, metrics=[name], max_rank=3).metrics == {name: together[name]}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_perfect_ranking_scores_one(name):
+    """But for what is cut at K and shared among all 90 positives: K of them have been found there."""
+    report = evaluate_list(list(range(1, 91)), [name], n=95)
+    best = int(name.partition("@")[2]) / 90 if name.startswith(("R@", "mAP@")) else 1.0
+    assert report.metrics[name] == pytest.approx(best, abs=1e-15)
+
+
+@settings(max_examples=15)
+@given(problem=problems(kinds=("palette", "few_valued")))
+def test_relations_between_metrics(problem):
+    """What must hold between the families on any set."""
+    names = [f"{family}@{k}" for family in ("CMC", "CMC_allshots", "mAP", "mAP_found", "P", "R", "P_clipped") for k in
+             (1, 3, 50)] + ["mAP", "mINP", "MRR"]  # fmt: skip
+    try:
+        found = evaluate_items(problem.query, problem.gallery, "no_cameras", metrics=names).metrics
+    except InputError:
+        return
+    assert all(0 <= score <= 1 for score in found.values())
+    assert found["CMC@1"] == found["P@1"] == found["P_clipped@1"] == found["mAP_found@1"]
+    assert found["mAP@50"] == pytest.approx(found["mAP"], abs=1e-12)  # no gallery is longer
+    assert found["mAP_found@50"] == pytest.approx(found["mAP"], abs=1e-12)
+    assert found["R@50"] == found["CMC@50"] == found["CMC_allshots@50"] == 1
+    assert found["mINP"] <= found["mAP"] + 1e-12
+    assert found["CMC@1"] <= found["MRR"] + 1e-12
+    for k in (1, 3, 50):
+        assert found[f"mAP@{k}"] <= found[f"mAP_found@{k}"] + 1e-12
+        assert found[f"P@{k}"] <= found[f"P_clipped@{k}"] + 1e-12
+        assert found[f"R@{k}"] <= found[f"CMC@{k}"] + 1e-12
+        assert found[f"CMC_allshots@{k}"] >= found[f"R@{k}"] - 1e-12
+
+
+@pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab"])
+def test_curves_of_precision_and_recall(protocol):
+    query, gallery = crowded_sets(20, 200, 9, seed=52)
+    report = evaluate_items(query, gallery, protocol, "sqeuclidean", ["P@4", "R@30"], max_rank=30)
+    expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", ["P@4", "R@30"], max_rank=30)
+    for name, curve in expected.more_curves.items():
+        assert report.curves[name] == pytest.approx(curve, abs=1e-12), name
+    assert report.curves["P"][3] == report.metrics["P@4"]
+    assert report.curves["R"][29] == report.metrics["R@30"]
+    assert (np.diff(report.curves["R"]) >= 0).all()
+
+
+def test_per_query_values_of_what_was_asked():
+    """One value per query, NaN where it is invalid, with the mean that was reported."""
+    query, gallery = crowded_sets(20, 150, 9, seed=53)
+    query = query + ItemSet(query.features[:1], np.array([4000]), query.camids[:1], np.array([4000]))
+    names = ["CMC@2", "CMC_allshots@2", "mAP@5", "P_clipped@5", "Rprec"]
+    report = evaluate_items(query, gallery, metrics=names)
+    columns = {name for name, column in report.per_query.items() if column.dtype.kind == "f"}
+    for name in ("CMC@2", "CMC_allshots@2", "P_clipped@5", "Rprec"):
+        assert name in columns
+        column = report.per_query[name]
+        assert len(column) == 21
+        assert np.isnan(column[-1])
+        assert np.nanmean(column) == pytest.approx(report.metrics[name], abs=1e-12)
+
+
+def test_columns_of_two_metrics_do_not_overwrite_each_other():
+    """mAP@5 and mAP_found@5 differ, per query too."""
+    query, gallery = crowded_sets(20, 150, 9, seed=54)
+    both = evaluate_items(query, gallery, metrics=["mAP@5", "mAP_found@5", "P@5", "P_clipped@5"])
+    assert both.metrics["mAP@5"] < both.metrics["mAP_found@5"]
+    alone = evaluate_items(query, gallery, metrics=["mAP@5"]).per_query
+    added = set(alone) - set(evaluate_items(query, gallery, metrics=["mAP"]).per_query)
+    assert added
+    for name in added:
+        assert both.per_query[name].tobytes() == alone[name].tobytes()
+
+
+# -------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"{family}@{k}" for family in ("CMC_allshots", "CMC_single_shot", "mAP_found", "P_clipped") for k in
+     ("0", "-1", "1.5", "x", "")],
+)  # fmt: skip
+def test_ranks_out_of_range(name):
+    with pytest.raises(InputError):
+        evaluate_list([1, 2], [name])
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("CMC_allshot@1", "CMC_allshots"),
+        ("CMC_singleshot@1", "CMC_single_shot"),
+        ("mAP_fond@5", "mAP_found"),
+        ("P_cliped@5", "P_clipped"),
+        ("TAR@FRA=0.1", "TAR@FAR"),
+    ],
+)
+def test_unknown_names(given, meant):
+    with pytest.raises(UnknownNameError, match=meant):
+        evaluate_list([1, 2], [given])
+
+
+@pytest.mark.parametrize("name", ["CMC_allshots", "CMC_single_shot", "mAP_found", "P_clipped"])
+def test_a_family_without_its_rank(name):
+    with pytest.raises(InputError, match=name):
+        evaluate_list([1, 2], [name])
+
+
+def test_a_rank_beyond_the_list():
+    """K larger than the gallery: precision has K below, everything else is that of the whole list."""
+    query, gallery = scattered_sets(8, 30, 5, seed=55, n_pids=4)
+    names = ["mAP", *(f"{family}@500" for family in ("CMC", "CMC_allshots", "mAP", "mAP_found", "P", "R", "P_clipped"))]
+    report = evaluate_items(query, gallery, metrics=names, max_rank=500)
+    expected = evaluation.evaluate(query, gallery, metrics=names, distance="cosine", max_rank=500)
+    for name in names:
+        assert report.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-12), name
+    assert report.metrics["mAP@500"] == report.metrics["mAP_found@500"] == report.metrics["mAP"]
+    assert len(report.curves["CMC"]) == 500
+    assert report.curves["CMC"][-1] == 1

@@ -1,0 +1,282 @@
+"""CMC over single-shot galleries: the exact expectation, and seeded draws around it."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from agreement import evaluate_items
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import evaluation, single_shot
+from oracles.protocols import PID_PROTOCOLS, judge
+from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from strategies import crowded_sets, problems, problems_for, scattered_sets
+
+from reid_dist.errors import InputError
+
+PROTOCOLS = ("cuhk03", "cuhk03_separate_cameras")
+CURVE = "CMC_single_shot"
+
+
+# ------------------------------------------------------------------------------------------------- the oracle
+
+
+@settings(max_examples=40)
+@given(problem=problems(kinds=("palette", "few_valued", "constant"), max_query=2, max_gallery=11), data=st.data())
+def test_the_formula_is_the_mean_over_every_draw(problem, data):
+    protocol = data.draw(st.sampled_from(PID_PROTOCOLS))
+    order = data.draw(st.sampled_from(single_shot.ORDERS))
+    distances = canonical_distances(problem.query.features, problem.gallery.features, "sqeuclidean")
+    relevant, junk = judge(problem.query, problem.gallery, protocol)
+    for i in np.flatnonzero(relevant.any(axis=1)):
+        arguments = distances[i], relevant[i], junk[i], problem.gallery.pids, 6, order
+        assert single_shot.expected_curve(*arguments) == single_shot.enumerated_curve(*arguments)
+
+
+def test_the_formula_by_hand():
+    """Two of three items of pid 8 and one of two of pid 9 are nearer than the positive."""
+    distances = np.array([1.0, 2.0, 9.0, 1.0, 9.0, 5.0])
+    pids = np.array([8, 8, 8, 9, 9, 1])
+    relevant, junk = pids == 1, np.zeros(6, bool)
+    curve = single_shot.expected_curve(distances, relevant, junk, pids, 4)
+    assert [float(p) for p in curve] == pytest.approx([1 / 6, 1 / 6 + 1 / 2, 1, 1])
+    assert curve == single_shot.enumerated_curve(distances, relevant, junk, pids, 4)
+
+
+# -------------------------------------------------------------------------------------------------- reports
+
+
+def as_items(features, pids, camids=None):
+    """A set on a line, everything in camera 1."""
+    features = np.asarray(features, np.float32)[:, None]
+    return ItemSet(features, np.asarray(pids), np.ones(len(pids), int) if camids is None else np.asarray(camids))
+
+
+ORIGIN = ItemSet(np.zeros((1, 1), np.float32), np.array([1]), np.array([0]))
+
+
+def test_the_example_by_hand():
+    gallery = as_items([1, 2, 9, 1, 9, 5], [8, 8, 8, 9, 9, 1])
+    for protocol in PROTOCOLS:
+        report = evaluate_items(ORIGIN, gallery, protocol, "euclidean", [f"{CURVE}@1", f"{CURVE}@2"], max_rank=4)
+        assert report.curves[CURVE] == pytest.approx([1 / 6, 2 / 3, 1, 1], abs=1e-15)
+        assert report.metrics == {f"{CURVE}@1": report.curves[CURVE][0], f"{CURVE}@2": report.curves[CURVE][1]}
+
+
+def test_several_positives_are_averaged():
+    """Positives at 2 and 4; one item of pid 8, at 3: the curve of each positive, and their mean."""
+    report = evaluate_items(ORIGIN, as_items([2, 3, 4], [1, 8, 1]), "cuhk03", "euclidean", max_rank=3, metrics=None)
+    assert report.curves[CURVE].tolist() == [0.5, 1, 1]
+    assert report.metrics["mAP"] == pytest.approx((1 + 2 / 3) / 2)  # over the whole kept gallery
+
+
+def test_junk_is_never_drawn():
+    """Of pid 8 in the query's own camera, and unlabelled rows, nothing is drawn."""
+    gallery = as_items([1, 5, 2, 0.5, 9], [8, 8, 1, -1, 8], camids=[0, 1, 1, 1, 1])
+    together = evaluate_items(ORIGIN, gallery, "cuhk03", "euclidean", metrics=None, max_rank=3)
+    apart = evaluate_items(ORIGIN, gallery, "cuhk03_separate_cameras", "euclidean", metrics=None, max_rank=3)
+    assert together.curves[CURVE] == pytest.approx([2 / 3, 1, 1], abs=1e-15)
+    assert apart.curves[CURVE].tolist() == [1, 1, 1]
+
+
+def test_pid_zero_is_one_identity():
+    gallery = as_items([1, 1, 1, 2], [0, 0, 0, 1])
+    report = evaluate_items(ORIGIN, gallery, "cuhk03", "euclidean", metrics=None, max_rank=3)
+    assert report.curves[CURVE].tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_small_sets(protocol, data):
+    problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "scaled", "constant", "half")))
+    distance = data.draw(st.sampled_from(DISTANCES))
+    assume(order_is_unambiguous(problem.query.features, problem.gallery.features, distance))
+    names = [f"{CURVE}@{k}" for k in (1, 2, 5, 40)]
+    expected = evaluation.evaluate(problem.query, problem.gallery, protocol, distance, names, max_rank=8)
+    assume(expected is not None)
+    chunk = data.draw(st.sampled_from([None, 1, 6]))
+    report = evaluate_items(problem.query, problem.gallery, protocol, distance, names, max_rank=8, chunk_rows=chunk)
+    for name in names:
+        assert report.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-12), name
+    if protocol in PROTOCOLS:
+        assert report.curves[CURVE] == pytest.approx(expected.curves[CURVE], abs=1e-12)
+        assert (np.diff(report.curves[CURVE]) >= 0).all()
+        assert 0 <= report.curves[CURVE][0] <= report.curves[CURVE][-1] <= 1
+
+
+@cache
+def many_identities():
+    """Identities of one to a dozen items, some of them exact duplicates, in two cameras."""
+    query, gallery = crowded_sets(15, 260, 7, seed=71, n_distinct=60, n_pids=40, n_cameras=2)
+    return query, gallery
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_many_identities(protocol):
+    query, gallery = many_identities()
+    names = [f"{CURVE}@1", f"{CURVE}@10", "mAP"]
+    expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", names, max_rank=25)
+    digests = set()
+    for chunk in (None, 1, 7, 100):
+        report = evaluate_items(query, gallery, protocol, "sqeuclidean", names, max_rank=25, chunk_rows=chunk)
+        digests.add(report.result_digest)
+        assert report.curves[CURVE] == pytest.approx(expected.curves[CURVE], abs=1e-12)
+    assert len(digests) == 1
+
+
+def test_one_item_of_each_identity_leaves_nothing_to_chance():
+    """Where nothing is drawn, the curve is CMC."""
+    rng = np.random.default_rng(72)
+    gallery = ItemSet(rng.normal(size=(50, 6)).astype(np.float32), rng.permutation(50), np.ones(50, int))
+    query = ItemSet(rng.normal(size=(20, 6)).astype(np.float32), rng.integers(0, 50, 20), np.zeros(20, int))
+    single = evaluate_items(query, gallery, "cuhk03", metrics=None)
+    plain = evaluate_items(query, gallery, "market1501", metrics=None)
+    assert single.curves[CURVE].tolist() == plain.curves["CMC"].tolist()
+    drawn = evaluate_items(query, gallery, "cuhk03", metrics=None, single_shot_draws=3)
+    assert drawn.curves[CURVE].tolist() == plain.curves["CMC"].tolist()
+
+
+def test_names_of_identities_mean_nothing():
+    query, gallery = many_identities()
+
+    def renamed(items):
+        return ItemSet(items.features, np.where(items.pids == -1, -1, 10**12 - 7 * items.pids), items.camids)
+
+    one = evaluate_items(query, gallery, "cuhk03", metrics=None)
+    other = evaluate_items(renamed(query), renamed(gallery), "cuhk03", metrics=None)
+    assert other.curves[CURVE] == pytest.approx(one.curves[CURVE], abs=1e-12)
+
+
+def test_other_items_of_a_nearer_identity_lower_the_curve():
+    base = as_items([3, 2, 9], [1, 8, 8])
+    before = evaluate_items(ORIGIN, base, "cuhk03", "euclidean", metrics=None, max_rank=2).curves[CURVE]
+    after = evaluate_items(ORIGIN, base + as_items([1], [8]), "cuhk03", "euclidean", metrics=None, max_rank=2).curves[
+        CURVE
+    ]
+    assert before.tolist() == [0.5, 1]
+    assert after == pytest.approx([1 / 3, 1], abs=1e-15)
+
+
+# ---------------------------------------------------------------------------------------------------- draws
+
+
+def sampling_error(query, gallery, protocol, max_rank, n_draws):
+    """Standard deviation of each value of a drawn curve: the mean of independent draws, a coin for each query."""
+    distances = canonical_distances(query.features, gallery.features, "sqeuclidean")
+    relevant, junk = judge(query, gallery, protocol)
+    curves = [
+        [float(p) for p in single_shot.expected_curve(distances[i], relevant[i], junk[i], gallery.pids, max_rank)]
+        for i in np.flatnonzero(relevant.any(axis=1))
+    ]
+    p = np.array(curves)
+    return p.mean(axis=0), np.sqrt((p * (1 - p)).sum(axis=0) / n_draws) / len(p)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_draws_lie_around_the_expectation(protocol, seed):
+    query, gallery = many_identities()
+    exact, error = sampling_error(query, gallery, protocol, 12, 400)
+    report = evaluate_items(
+        query, gallery, protocol, "sqeuclidean", metrics=None, max_rank=12, single_shot_draws=400, seed=seed
+    )
+    assert error.max() > 1e-3
+    assert (np.abs(report.curves[CURVE] - exact) <= 5 * error + 1e-12).all()
+    assert report.metrics[f"{CURVE}@5"] == report.curves[CURVE][4]
+
+
+def test_draws_are_counts():
+    """N draws of one query have N + 1 possible values."""
+    gallery = as_items([1, 2, 9, 1, 9, 5], [8, 8, 8, 9, 9, 1])
+    for n_draws in (1, 7):
+        report = evaluate_items(
+            ORIGIN, gallery, "cuhk03", "euclidean", metrics=None, max_rank=4, single_shot_draws=n_draws, seed=5
+        )
+        counts = report.curves[CURVE] * n_draws
+        assert counts == pytest.approx(np.round(counts), abs=1e-9)
+        assert report.curves[CURVE][2] == 1
+
+
+def test_each_draw_is_as_likely_as_another():
+    """Rank 1, 2 and 3 of one query in many draws, as often as enumeration says."""
+    gallery = as_items([1, 2, 9, 1, 9, 5], [8, 8, 8, 9, 9, 1])
+    n_draws = 20_000
+    report = evaluate_items(
+        ORIGIN, gallery, "cuhk03", "euclidean", metrics=None, max_rank=3, single_shot_draws=n_draws, seed=11
+    )
+    for found, p in zip(report.curves[CURVE], [1 / 6, 2 / 3, 1], strict=True):
+        assert abs(found - p) <= 5 * math.sqrt(p * (1 - p) / n_draws) + 1e-12
+
+
+def test_draws_do_not_depend_on_tiles_or_company():
+    query, gallery = many_identities()
+    options = {"metrics": None, "max_rank": 12, "single_shot_draws": 6, "seed": 3}
+    digests = {
+        evaluate_items(query, gallery, "cuhk03", chunk_rows=chunk, **options).result_digest
+        for chunk in (None, 1, 7, 100)
+    }
+    assert len(digests) == 1
+    with_others = {**options, "metrics": ["mAP", f"{CURVE}@1", "CMC_allshots@1", "CMC@1"]}
+    assert (
+        evaluate_items(query, gallery, "cuhk03", **with_others).curves[CURVE].tobytes()
+        == evaluate_items(query, gallery, "cuhk03", **options).curves[CURVE].tobytes()
+    )
+
+
+def test_the_seed_is_part_of_the_question():
+    query, gallery = many_identities()
+    curves = [
+        evaluate_items(query, gallery, "cuhk03", metrics=None, single_shot_draws=3, seed=seed).curves[CURVE].tobytes()
+        for seed in (0, 1, 2, 0)
+    ]
+    assert curves[0] == curves[3]
+    assert len(set(curves)) == 3
+
+
+def test_the_seed_does_not_touch_the_expectation():
+    query, gallery = many_identities()
+    digests = {evaluate_items(query, gallery, "cuhk03", metrics=None, seed=seed).result_digest for seed in (0, 1)}
+    assert len(digests) == 1
+
+
+def test_draws_touch_nothing_but_the_curve():
+    query, gallery = many_identities()
+    exact = evaluate_items(query, gallery, "cuhk03", metrics=["mAP", "mINP", "CMC@1"])
+    drawn = evaluate_items(query, gallery, "cuhk03", metrics=["mAP", "mINP", "CMC@1"], single_shot_draws=4)
+    assert drawn.metrics == exact.metrics
+    assert drawn.curves[CURVE].tobytes() != exact.curves[CURVE].tobytes()
+
+
+def test_queries_draw_independently():
+    """Copies of one query do not all get one draw."""
+    gallery = as_items([1, 9, 5], [8, 8, 1])
+    query = ItemSet(np.zeros((64, 1), np.float32), np.ones(64, int), np.zeros(64, int), np.arange(100, 164))
+    curve = evaluate_items(
+        query, gallery, "cuhk03", "euclidean", metrics=None, max_rank=2, single_shot_draws=1, seed=0
+    ).curves[CURVE]
+    assert 0 < curve[0] < 1
+    assert curve[1] == 1
+
+
+# -------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("draws", [0, -1, 1.5, True])
+def test_draws_out_of_range(draws):
+    query, gallery = scattered_sets(5, 40, 5, seed=73)
+    with pytest.raises(InputError, match="single_shot_draws"):
+        evaluate_items(query, gallery, "cuhk03", metrics=None, single_shot_draws=draws)
+
+
+@pytest.mark.parametrize("protocol", ["oxford", "revisitop_medium"])
+def test_lists_have_no_identities_to_draw_from(protocol):
+    query, gallery = scattered_sets(2, 40, 5, seed=74)
+    truth = [{"ok": [0], "junk": []}, {"ok": [3], "junk": []}]
+    if protocol != "oxford":
+        truth = [{"easy": [0], "hard": [], "junk": []}, {"easy": [3], "hard": [5], "junk": []}]
+    with pytest.raises(InputError, match=CURVE):
+        evaluate_items(query, gallery, protocol, metrics=[f"{CURVE}@1"], ground_truth=truth)

@@ -1,0 +1,117 @@
+"""What ties are worth: every metric with all of them settled for the positives, and against them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import evaluate_items
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import evaluation
+from oracles.protocols import PID_PROTOCOLS
+from reference import DISTANCES, ItemSet, order_is_unambiguous
+from strategies import crowded_sets, problems_for, scattered_sets
+
+from reid_dist.errors import InputError
+
+METRICS = (
+    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@1", "CMC_allshots@3"),
+    *("mAP@3", "mAP_found@3", "P@2", "R@2", "P_clipped@5", "CMC_single_shot@1", "CMC_single_shot@2"),
+)
+# A positive that moves up past the cut may lower the mean precision of those found.
+NOT_MONOTONE = ("mAP_found@3",)
+
+
+@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_small_sets(protocol, data):
+    problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "constant", "half"), max_gallery=20))
+    distance = data.draw(st.sampled_from(DISTANCES))
+    assume(order_is_unambiguous(problem.query.features, problem.gallery.features, distance))
+    expected = evaluation.evaluate(problem.query, problem.gallery, protocol, distance, METRICS, ties=True)
+    assume(expected is not None)
+    chunk = data.draw(st.sampled_from([None, 1, 4]))
+    report = evaluate_items(problem.query, problem.gallery, protocol, distance, METRICS, ties=True, chunk_rows=chunk)
+    for name in METRICS:
+        default = report.metrics[name]
+        best, worst = (report.ties[order][name] for order in ("optimistic", "pessimistic"))
+        assert default == pytest.approx(expected.metrics[name], abs=1e-12), name
+        assert best == pytest.approx(expected.ties["optimistic"][name], abs=1e-12), name
+        assert worst == pytest.approx(expected.ties["pessimistic"][name], abs=1e-12), name
+        if name not in NOT_MONOTONE:
+            assert best + 1e-12 >= default >= worst - 1e-12, name
+
+
+def test_all_tied_by_hand():
+    """Five items at one distance, the positive in the middle row."""
+    gallery = ItemSet(np.ones((5, 2), np.float32), np.array([8, 8, 1, 8, 9]), np.ones(5, int), np.arange(5))
+    query = ItemSet(np.ones((1, 2), np.float32), np.array([1]), np.zeros(1, int), np.array([50]))
+    names = ["mAP", "mAP_trapezoid", "MRR", "CMC@3", "CMC_allshots@3", "CMC_single_shot@2"]
+    for distance in DISTANCES:
+        report = evaluate_items(query, gallery, "market1501", distance, names, ties=True)
+        best, worst = report.ties["optimistic"], report.ties["pessimistic"]
+        assert [found["mAP"] for found in (best, report.metrics, worst)] == [1, 1 / 3, 1 / 5]
+        assert [found["mAP_trapezoid"] for found in (best, report.metrics, worst)] == [1, 1 / 6, 1 / 10]
+        assert [found["CMC@3"] for found in (best, report.metrics, worst)] == [1, 1, 0]
+        assert [found["CMC_allshots@3"] for found in (best, report.metrics, worst)] == [1, 1, 0]
+        # One item of pid 8 (two of three are in earlier rows) and pid 9, in a later one: rank 1 or 2, never 3.
+        assert [found["CMC_single_shot@2"] for found in (best, report.metrics, worst)] == [1, 1, 0]
+    assert report.ties["rule"] == "distance, then gallery row"
+
+
+def test_all_tied_single_shot_by_hand():
+    """Rank 1 when the drawn item of pid 8 is the one in the later row: once in three draws."""
+    gallery = ItemSet(np.ones((4, 2), np.float32), np.array([8, 8, 1, 8]), np.ones(4, int), np.arange(4))
+    query = ItemSet(np.ones((1, 2), np.float32), np.array([1]), np.zeros(1, int), np.array([50]))
+    report = evaluate_items(query, gallery, "cuhk03", "cosine", ["CMC_single_shot@1"], ties=True)
+    assert report.metrics["CMC_single_shot@1"] == pytest.approx(1 / 3, abs=1e-15)
+    assert report.ties["optimistic"]["CMC_single_shot@1"] == 1
+    assert report.ties["pessimistic"]["CMC_single_shot@1"] == 0
+
+
+def test_no_ties_no_difference():
+    query, gallery = scattered_sets(20, 200, 12, seed=61)
+    report = evaluate_items(query, gallery, "market1501", "cosine", METRICS, ties=True)
+    assert report.ties["n_tied_positives"] == 0
+    assert report.ties["optimistic"] == report.ties["pessimistic"] == report.metrics
+
+
+def test_asking_changes_nothing_else():
+    query, gallery = crowded_sets(20, 300, 12, seed=62)
+    plain = evaluate_items(query, gallery, metrics=METRICS)
+    asked = evaluate_items(query, gallery, metrics=METRICS, ties=True)
+    assert asked.result_digest == plain.result_digest
+    assert {"optimistic", "pessimistic"} & set(plain.ties) == set()
+    assert asked.ties["n_tied_positives"] == plain.ties["n_tied_positives"] > 0
+
+
+def test_the_bounds_hold_for_every_order_of_the_gallery():
+    """Whatever rows duplicates stand in, the default value stays between the two, which do not move."""
+    query, gallery = crowded_sets(15, 200, 9, seed=63, n_distinct=12)
+    names = [name for name in METRICS if name not in NOT_MONOTONE]
+    first = evaluate_items(query, gallery, "no_cameras", metrics=names, ties=True).ties
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(200)
+        report = evaluate_items(query, gallery.take(order), "no_cameras", metrics=names, ties=True)
+        for name in names:
+            for side in ("optimistic", "pessimistic"):
+                assert report.ties[side][name] == pytest.approx(first[side][name], abs=1e-12)
+            assert first["optimistic"][name] + 1e-12 >= report.metrics[name] >= first["pessimistic"][name] - 1e-12
+
+
+def test_matlab_divides_by_all_queries_here_too():
+    query, gallery = crowded_sets(12, 100, 9, seed=64)
+    query = query + ItemSet(query.features[:3], np.array([400, 401, 402]), query.camids[:3], np.arange(400, 403))
+    expected = evaluation.evaluate(query, gallery, "market1501_matlab", "sqeuclidean", METRICS, ties=True)
+    report = evaluate_items(query, gallery, "market1501_matlab", "sqeuclidean", METRICS, ties=True)
+    for side in ("optimistic", "pessimistic"):
+        for name in METRICS:
+            assert report.ties[side][name] == pytest.approx(expected.ties[side][name], abs=1e-12), (side, name)
+
+
+def test_nothing_to_average_is_refused_as_ever():
+    query, gallery = scattered_sets(4, 30, 6, seed=65)
+    strangers = ItemSet(query.features, query.pids + 100, query.camids, query.item_ids)
+    with pytest.raises(InputError, match="no query has a relevant gallery item"):
+        evaluate_items(strangers, gallery, ties=True)

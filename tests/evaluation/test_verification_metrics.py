@@ -1,0 +1,368 @@
+"""Verification and open-set search: TAR@FAR, EER and the ROC over all pairs, DIR@FAR over probes."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+from agreement import evaluate_items
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import verification
+from oracles.protocols import PID_PROTOCOLS, judge
+from oracles.verification import Pairs
+from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from sklearn.metrics import roc_curve
+from strategies import crowded_sets, problems_for, scattered_sets
+
+from reid_dist.errors import InputError
+
+RATES = ("0", "0.001", "0.01", "0.1", "0.25", "0.3", "0.5", "1")
+TAR = [f"TAR@FAR={rate}" for rate in RATES]
+DIR = [f"DIR@FAR={rate}" for rate in RATES]
+# Distances are compared between queries here, so their last bits must be right everywhere.
+EXACT_KINDS = ("palette", "few_valued", "scaled", "constant")
+ascending = st.lists(st.integers(0, 12), min_size=1, max_size=25).map(lambda found: sorted(map(float, found)))
+
+
+def last_not_above(far, tar, rate):
+    """scikit-learn's answer: the true positive rate at the last false positive rate that is at most a rate."""
+    return tar[np.flatnonzero(far <= rate)[-1]]
+
+
+def crossing_of(genuine, impostor):
+    """The false positive rate of scikit-learn's curve where it meets FAR = 1 - TAR."""
+    truth = np.repeat([1, 0], [len(genuine), len(impostor)])
+    far, tar, _ = roc_curve(truth, -np.concatenate([genuine, impostor]), drop_intermediate=False)
+    return np.interp(1.0, far + tar, far)
+
+
+# ------------------------------------------------------------------------------------------------- the oracle
+
+
+@given(genuine=ascending, impostor=ascending)
+def test_the_oracle_is_scikit_learn(genuine, impostor):
+    pairs = Pairs(genuine, impostor)
+    truth = np.repeat([1, 0], [len(genuine), len(impostor)])
+    far, tar, _ = roc_curve(truth, -np.array(genuine + impostor), drop_intermediate=False)
+    points = verification.roc_points(pairs)
+    assert far == pytest.approx([float(x) for x, _ in points], abs=1e-15)
+    assert tar == pytest.approx([float(y) for _, y in points], abs=1e-15)
+    n = len(impostor)
+    # Rates in between two steps, which rounding cannot confuse, and the steps themselves as exact decimals.
+    for count in range(n + 1):
+        between = (count + 0.5) / n
+        assert float(verification.tar_at_far(pairs, between)) == last_not_above(far, tar, between)
+    for rate in ("0", "0.25", "0.5", "0.75", "1"):
+        exact = [Fraction(step, n) for step in range(n + 1)]
+        allowed = max(step for step in exact if step <= Fraction(rate))
+        reached = [y for x, y in points if x <= allowed][-1]
+        assert verification.tar_at_far(pairs, rate) == reached
+
+
+@given(genuine=ascending, impostor=ascending)
+def test_the_equal_error_rate_of_the_oracle(genuine, impostor):
+    """Against the curve of scikit-learn, on which FAR + TAR never falls."""
+    rate = verification.equal_error_rate(Pairs(genuine, impostor))
+    assert float(rate) == pytest.approx(crossing_of(genuine, impostor), abs=1e-12)
+    # Who is genuine and who is not: the other way round the curve is mirrored.
+    assert verification.equal_error_rate(Pairs(impostor, genuine)) == 1 - rate
+
+
+def test_the_oracle_by_hand():
+    pairs = Pairs(genuine=[1, 2, 4, 6], impostor=[3, 4, 5, 7, 8])
+    assert verification.tar_at_far(pairs, "0") == Fraction(2, 4)  # nearer than 3
+    assert verification.tar_at_far(pairs, "0.2") == Fraction(2, 4)  # nearer than 4, where one impostor is
+    assert verification.tar_at_far(pairs, "0.4") == Fraction(3, 4)  # nearer than 5
+    assert verification.tar_at_far(pairs, "0.6") == Fraction(4, 4)
+    # The curve goes from (0.2, 0.5) at distance 3 to (0.4, 0.75) at 4: FAR + TAR = 1 at 2/3 of the way.
+    assert verification.equal_error_rate(pairs) == Fraction(1, 5) + Fraction(2, 3) * Fraction(1, 5)
+
+
+# ------------------------------------------------------------------------------------------------ small sets
+
+
+def expected_pairs(query, gallery, protocol, distance):
+    """Sorted pairs, probes, and the distances they come from."""
+    distances = canonical_distances(query.features, gallery.features, distance)
+    relevant, junk = judge(query, gallery, protocol)
+    return (
+        verification.pairs_of(distances, relevant, junk),
+        verification.probes_of(query, gallery, distances, relevant, junk),
+    )
+
+
+@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_small_sets(protocol, data):
+    problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS))
+    distance = data.draw(st.sampled_from(DISTANCES))
+    assume(order_is_unambiguous(problem.query.features, problem.gallery.features, distance))
+    pairs, probes = expected_pairs(problem.query, problem.gallery, protocol, distance)
+    assume(pairs.genuine)
+    assume(pairs.impostor)
+    names = [*TAR, "EER"] + (DIR if probes.non_mated else [])
+    chunk = data.draw(st.sampled_from([None, 1, 6]))
+    report = evaluate_items(problem.query, problem.gallery, protocol, distance, names, chunk_rows=chunk)
+    assert list(report.metrics) == names
+    for rate in RATES:
+        name = f"TAR@FAR={rate}"
+        assert report.metrics[name] == pytest.approx(float(verification.tar_at_far(pairs, rate)), abs=1e-15), name
+        assert report.verification["thresholds"][name] == verification.threshold_at(pairs.impostor, rate), name
+    assert report.metrics["EER"] == pytest.approx(float(verification.equal_error_rate(pairs)), abs=1e-15)
+    assert report.verification["n_genuine"] == len(pairs.genuine)
+    assert report.verification["n_impostor"] == len(pairs.impostor)
+    if probes.non_mated:
+        for rate in RATES:
+            name = f"DIR@FAR={rate}"
+            assert report.metrics[name] == pytest.approx(float(verification.dir_at_far(probes, rate)), abs=1e-15), name
+            assert report.verification["thresholds"][name] == verification.threshold_at(probes.non_mated, rate), name
+        assert report.verification["n_mated"] == len(probes.mated)
+        assert report.verification["n_non_mated"] == len(probes.non_mated)
+
+
+@cache
+def crowded():
+    """Ties between pairs of all queries, junk, strangers among the queries, and one that only its camera knows."""
+    query, gallery = crowded_sets(30, 600, 6, seed=81, n_distinct=40)
+    whole = np.random.default_rng(82).integers(-3, 4, (40, 6)).astype(np.float32)
+    gallery = gallery.with_features(whole[np.random.default_rng(83).integers(0, 40, 600)])
+    query = query.with_features(whole[np.random.default_rng(84).integers(0, 40, 30)])
+    strangers = ItemSet(whole[5:25], np.arange(900, 920), np.zeros(20, int), np.arange(900, 920))
+    lonely = ItemSet(whole[:1], np.array([990]), np.array([0]), np.array([990]))
+    return query + strangers + lonely, gallery + lonely
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab", "cuhk03_separate_cameras", "no_cameras"])
+def test_a_crowded_set(protocol, distance):
+    query, gallery = crowded()
+    pairs, probes = expected_pairs(query, gallery, protocol, distance)
+    assert len(probes.non_mated) == 20
+    found = [evaluate_items(query, gallery, protocol, distance, [*TAR, "EER", *DIR], chunk_rows=chunk, roc=True)
+             for chunk in (None, 7, 100)]  # fmt: skip
+    assert len({report.result_digest for report in found}) == 1
+    assert found[0].verification == found[1].verification == found[2].verification
+    report = found[0]
+    for rate in RATES:
+        assert report.metrics[f"TAR@FAR={rate}"] == float(verification.tar_at_far(pairs, rate))
+        if protocol != "market1501_matlab":
+            assert report.metrics[f"DIR@FAR={rate}"] == float(verification.dir_at_far(probes, rate))
+    assert report.metrics["EER"] == pytest.approx(float(verification.equal_error_rate(pairs)), abs=1e-15)
+
+
+def test_scikit_learn_to_the_last_pair():
+    query, gallery = scattered_sets(25, 400, 8, seed=85, spread=1.5)
+    report = evaluate_items(query, gallery, "no_cameras", "sqeuclidean", [*TAR[1:-1], "EER"])
+    distances = canonical_distances(query.features, gallery.features, "sqeuclidean")
+    genuine = query.pids[:, None] == gallery.pids[None, :]
+    far, tar, _ = roc_curve(genuine.ravel(), -distances.ravel(), drop_intermediate=False)
+    for name in TAR[1:-1]:
+        assert report.metrics[name] == last_not_above(far, tar, float(name.partition("=")[2])), name
+    crossing = crossing_of(distances[genuine], distances[~genuine])
+    assert report.metrics["EER"] == pytest.approx(crossing, abs=1e-12)
+    assert report.verification["n_genuine"] == genuine.sum()
+    assert report.verification["n_impostor"] == (~genuine).sum()
+
+
+# ---------------------------------------------------------------------------------------------- what is meant
+
+
+def on_a_line(places, pids, camera):
+    """Items at some places of a line, all in one camera."""
+    return ItemSet(np.asarray(places, np.float32)[:, None], np.asarray(pids), np.full(len(pids), camera))
+
+
+def test_a_rate_is_read_as_a_decimal():
+    """0.29 of 100 impostors are 29, though 0.29 * 100 is less than that in floats."""
+    assert 0.29 * 100 < 29
+    gallery = on_a_line([*range(1, 101), 29.5], [*[5] * 100, 1], 1)
+    report = evaluate_items(on_a_line([0], [1], 0), gallery, metrics=["TAR@FAR=0.29", "TAR@FAR=0.28"],
+                            distance="euclidean")  # fmt: skip
+    assert report.metrics == {"TAR@FAR=0.29": 1.0, "TAR@FAR=0.28": 0.0}
+    assert report.verification["thresholds"] == {"TAR@FAR=0.29": 30.0, "TAR@FAR=0.28": 29.0}
+
+
+def test_a_genuine_pair_at_the_threshold_is_not_accepted():
+    gallery = on_a_line([1, 2, 2, 3], [5, 1, 5, 5], 1)
+    report = evaluate_items(on_a_line([0], [1], 0), gallery, distance="euclidean",
+                            metrics=["TAR@FAR=0", "TAR@FAR=0.33", "TAR@FAR=0.34", "TAR@FAR=0.67"])  # fmt: skip
+    assert list(report.metrics.values()) == [0, 0, 0, 1]
+
+
+def test_impostors_of_queries_that_do_not_count_are_counted():
+    """The second query has nobody in the gallery; its negatives are nearer than any genuine pair."""
+    gallery = on_a_line([10, 20, 30], [1, 5, 6], 1)
+    alone = on_a_line([0], [1], 0)
+    report = evaluate_items(alone, gallery, distance="euclidean", metrics=["TAR@FAR=0", "EER"])
+    assert report.metrics["TAR@FAR=0"] == 1
+    assert (report.verification["n_genuine"], report.verification["n_impostor"]) == (1, 2)
+    both = alone + on_a_line([19], [77], 0)
+    report = evaluate_items(both, gallery, distance="euclidean", metrics=["TAR@FAR=0", "EER"])
+    assert report.metrics["TAR@FAR=0"] == 0
+    assert (report.verification["n_genuine"], report.verification["n_impostor"]) == (1, 5)
+
+
+def test_a_perfect_verification():
+    gallery = on_a_line([1, 2, 8, 9], [1, 1, 5, 6], 1)
+    report = evaluate_items(on_a_line([0], [1], 0), gallery, distance="euclidean", metrics=["TAR@FAR=0", "EER"])
+    assert report.metrics == {"TAR@FAR=0": 1.0, "EER": 0.0}
+
+
+def test_all_distances_tied():
+    """One threshold accepts everything or nothing: the ROC is a diagonal."""
+    gallery = ItemSet(np.ones((6, 3), np.float32), np.array([1, 1, 5, 5, 6, 7]), np.ones(6, int))
+    query = ItemSet(np.ones((1, 3), np.float32), np.array([1]), np.zeros(1, int))
+    report = evaluate_items(query, gallery, metrics=["TAR@FAR=0.5", "TAR@FAR=1", "EER"])
+    assert report.metrics == {"TAR@FAR=0.5": 0.0, "TAR@FAR=1": 1.0, "EER": 0.5}
+
+
+def test_the_orientation():
+    """Accepting a tenth of the impostors accepts nine tenths of the genuine pairs, and not the other way round."""
+    gallery = on_a_line([*range(1, 10), 30, 9.5, *range(20, 29)], [*[1] * 10, *[5] * 10], 1)
+    report = evaluate_items(on_a_line([0], [1], 0), gallery, distance="euclidean", metrics=["TAR@FAR=0.1", "TAR@FAR=0"])
+    assert report.metrics == {"TAR@FAR=0.1": 0.9, "TAR@FAR=0": 0.9}
+    assert report.verification["thresholds"]["TAR@FAR=0.1"] == 20
+
+
+class TestOpenSet:
+    """Four mated probes with their mates at 1, 2, 3 and 4; strangers whose nearest items are at chosen places."""
+
+    def sets(self, *strangers):
+        """Each probe stands at a place of its own, far from all others."""
+        query_places, query_pids, gallery_places, gallery_pids = [], [], [], []
+        for number, near in enumerate([1, 2, 3, 4, *strangers]):
+            query_places.append(1000 * number)
+            query_pids.append(number + 1)
+            gallery_places.append(1000 * number + near)
+            gallery_pids.append(number + 1 if number < 4 else 500)
+        return on_a_line(query_places, query_pids, 0), on_a_line(gallery_places, gallery_pids, 1)
+
+    def rate(self, *strangers, far):
+        """DIR at a rate."""
+        query, gallery = self.sets(*strangers)
+        name = f"DIR@FAR={far}"
+        report = evaluate_items(query, gallery, distance="euclidean", metrics=[name])
+        assert (report.verification["n_mated"], report.verification["n_non_mated"]) == (4, len(strangers))
+        return report.metrics[name]
+
+    def test_thresholds(self):
+        assert self.rate(2.5, 3.5, far="0") == 0.5
+        assert self.rate(2.5, 3.5, far="0.49") == 0.5
+        assert self.rate(2.5, 3.5, far="0.5") == 0.75
+        assert self.rate(2.5, 3.5, far="1") == 1
+
+    def test_at_the_threshold_is_not_accepted(self):
+        assert self.rate(3, far="0") == 0.5
+
+    def test_a_probe_whose_nearest_is_a_stranger_does_not_count(self):
+        query, gallery = self.sets(10)
+        near = on_a_line([0.5], [900], 1)  # before the mate of the first probe
+        report = evaluate_items(query, gallery + near, distance="euclidean", metrics=["DIR@FAR=0"])
+        assert report.metrics["DIR@FAR=0"] == 0.75
+
+    def test_a_tie_is_settled_by_gallery_row(self):
+        query, gallery = self.sets(10)
+        tied = on_a_line([1], [900], 1)
+        assert evaluate_items(query, gallery + tied, distance="euclidean", metrics=["DIR@FAR=0"]).metrics == {
+            "DIR@FAR=0": 1.0
+        }
+        assert evaluate_items(query, tied + gallery, distance="euclidean", metrics=["DIR@FAR=0"]).metrics == {
+            "DIR@FAR=0": 0.75
+        }
+
+    def test_who_is_a_stranger(self):
+        """A query that only its own camera knows is neither mated nor a stranger, and junk is near to nobody."""
+        query, gallery = self.sets(10)
+        known = on_a_line([9000], [77], 0)
+        own_camera, junk = on_a_line([9001], [77], 0), on_a_line([4000.5], [-1], 1)
+        report = evaluate_items(query + known, gallery + own_camera + junk, distance="euclidean",
+                                metrics=["DIR@FAR=0", "DIR@FAR=1"])  # fmt: skip
+        assert (report.verification["n_mated"], report.verification["n_non_mated"]) == (4, 1)
+        assert report.verification["thresholds"] == {"DIR@FAR=0": 10.0, "DIR@FAR=1": math.inf}
+        assert report.metrics == {"DIR@FAR=0": 1.0, "DIR@FAR=1": 1.0}
+
+    def test_without_strangers(self):
+        query, gallery = self.sets()
+        with pytest.raises(InputError, match="DIR"):
+            evaluate_items(query, gallery, distance="euclidean", metrics=["DIR@FAR=0.1"])
+
+
+# ------------------------------------------------------------------------------------------------------ curve
+
+
+def check_curve(report, pairs):
+    """Every point of the ROC is exact."""
+    far, tar, threshold = (report.curves[f"ROC_{name}"] for name in ("FAR", "TAR", "threshold"))
+    assert len(far) == len(tar) == len(threshold) > 2
+    assert (np.diff(far) > 0).all()
+    assert (np.diff(tar) >= 0).all()
+    assert (np.diff(threshold) >= 0).all()
+    n = len(pairs.impostor)
+    for x, y, t in zip(far, tar, threshold, strict=True):
+        assert y == pytest.approx(float(verification.share_below(pairs.genuine, t)), abs=1e-15)
+        assert verification.share_below(pairs.impostor, t) <= Fraction(float(x)) + Fraction(1, 10**12)
+        # One impostor more would be too many; which one is next is a matter of the last bit of x.
+        assert t in {verification.threshold_at(pairs.impostor, max(0.0, x + e)) for e in (-1e-12, 0, 1e-12)}, (x, n)
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_the_curve_of_small_sets(data):
+    problem = data.draw(problems_for("no_cameras", kinds=EXACT_KINDS))
+    distance = data.draw(st.sampled_from(DISTANCES))
+    assume(order_is_unambiguous(problem.query.features, problem.gallery.features, distance))
+    pairs, _ = expected_pairs(problem.query, problem.gallery, "no_cameras", distance)
+    assume(pairs.genuine)
+    assume(pairs.impostor)
+    report = evaluate_items(problem.query, problem.gallery, "no_cameras", distance, ["mAP"], roc=True)
+    check_curve(report, pairs)
+
+
+def test_the_curve_of_a_crowded_set():
+    query, gallery = crowded()
+    pairs, _ = expected_pairs(query, gallery, "market1501", "sqeuclidean")
+    report = evaluate_items(query, gallery, "market1501", "sqeuclidean", ["TAR@FAR=0.01"], roc=True, chunk_rows=50)
+    check_curve(report, pairs)
+    # The points are spaced evenly in the logarithm.
+    far = report.curves["ROC_FAR"]
+    steps = np.diff(np.log10(far[far > 0]))
+    assert steps == pytest.approx(np.full(len(steps), steps[0]), rel=1e-6)
+
+
+def test_the_curve_is_there_only_when_asked_for():
+    query, gallery = scattered_sets(10, 80, 6, seed=86)
+    plain = evaluate_items(query, gallery, metrics=["mAP"])
+    assert not any(name.startswith("ROC") for name in plain.curves)
+    assert plain.verification is None
+    asked = evaluate_items(query, gallery, metrics=["mAP"], roc=True)
+    assert asked.metrics == plain.metrics
+
+
+# -------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("family", ["TAR", "DIR"])
+@pytest.mark.parametrize("rate", ["2", "-0.1", "1.0001", "nan", "inf", "x", ""])
+def test_rates_out_of_range(family, rate):
+    query, gallery = scattered_sets(5, 40, 5, seed=87)
+    with pytest.raises(InputError, match=family):
+        evaluate_items(query, gallery, metrics=[f"{family}@FAR={rate}"])
+
+
+@pytest.mark.parametrize("name", ["TAR@0.1", "DIR@FAR", "TAR", "TAR@FAR"])
+def test_names_that_lack_a_part(name):
+    query, gallery = scattered_sets(5, 40, 5, seed=88)
+    with pytest.raises(InputError, match=r"TAR|DIR"):
+        evaluate_items(query, gallery, metrics=[name])
+
+
+def test_no_impostors():
+    gallery = on_a_line([1, 2], [1, 1], 1)
+    for name in ("TAR@FAR=0.1", "EER"):
+        with pytest.raises(InputError, match="impostor"):
+            evaluate_items(on_a_line([0], [1], 0), gallery, distance="euclidean", metrics=[name])

@@ -1,0 +1,12 @@
+"""Obvious oracles for every protocol and metric: whole rows, sorted, in plain Python.
+
+They extend `reference.py`, share its canonical distances and its conditions for deciding a tie, and import nothing of
+the package under test.  Each file is one topic, written from the formulas and slow on purpose:
+
+    protocols      what one gallery item is to one query
+    rank_metrics   functions of the ranks of the positives, and the same numbers found by walking down a list
+    single_shot    the expectation over single-shot galleries, by formula and by trying every draw
+    verification   pairs and thresholds: TAR@FAR, EER, ROC, DIR@FAR
+    evaluation     a whole report
+    breakdowns     the report of each part, evaluated as a set of its own
+"""

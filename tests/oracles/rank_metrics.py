@@ -1,0 +1,112 @@
+"""Metrics of one query: functions of the ranks r_1 < ... < r_n of its n positives, junk taken out.
+
+`value` is the formula.  The `walk_*` functions find the same numbers in another way, walking down a list of hits and
+misses as the programs do that the conventions come from, and are there to hold the formulas against.
+"""
+
+from __future__ import annotations
+
+import math
+
+from reference import average_precision_at, hits_at, metric_of
+
+
+def all_shots_at(ranks, k):
+    """(1/n) sum_j [r_j - j + 1 <= k]: the share of positives that fewer than k negatives precede."""
+    return sum(r - j + 1 <= k for j, r in enumerate(ranks, start=1)) / len(ranks)
+
+
+def average_precision_found_at(ranks, k):
+    """The sum of j / r_j over the positives among the first k, by their number; 0 when there are none."""
+    found = hits_at(ranks, k)
+    return average_precision_at(ranks, k) * len(ranks) / found if found else 0.0
+
+
+def clipped_precision_at(ranks, k):
+    """#{r_j <= kappa} / kappa with kappa = min(r_n, K)."""
+    kappa = min(ranks[-1], k)
+    return hits_at(ranks, kappa) / kappa
+
+
+_MORE = {"CMC_allshots": all_shots_at, "mAP_found": average_precision_found_at, "P_clipped": clipped_precision_at}
+
+
+def value(name, ranks):
+    """The value of a metric for one query by its name in a report."""
+    family, _, parameter = name.partition("@")
+    return _MORE[family](ranks, int(parameter)) if family in _MORE else metric_of(name, ranks)
+
+
+# -------------------------------------------------------------------------------------------- walking down a list
+
+
+def hits_of(ranks, length=None):
+    """A list of hits and misses with hits at the ranks."""
+    return [place in set(ranks) for place in range(1, (length or ranks[-1]) + 1)]
+
+
+def walk_average_precision(hits, n):
+    """Precision at each hit, summed and shared among all n relevant items."""
+    found, total = 0, 0.0
+    for seen, hit in enumerate(hits, start=1):
+        if hit:
+            found += 1
+            total += found / seen
+    return total / n
+
+
+def walk_trapezoid(hits, n):
+    """The area under precision over recall: of each step in recall, the mean of the precision before and after."""
+    found, area, precision = 0, 0.0, 1.0
+    for seen, hit in enumerate(hits, start=1):
+        found += hit
+        recall_step = hit / n
+        area += recall_step * (precision + found / seen) / 2
+        precision = found / seen
+    return area
+
+
+def walk_first_match(hits, max_rank):
+    """1 from the first hit on."""
+    curve = [0.0] * max_rank
+    for place, hit in enumerate(hits):
+        if hit:
+            return [0.0 if k < place else 1.0 for k in range(max_rank)]
+    return curve
+
+
+def walk_all_shots(hits, max_rank):
+    """Each hit adds its share from the number of misses before it on."""
+    share = 1 / sum(hits)
+    steps = [0.0] * max_rank
+    misses = 0
+    for hit in hits:
+        if not hit:
+            misses += 1
+        elif misses < max_rank:
+            steps[misses] += share
+    return [math.fsum(steps[: k + 1]) for k in range(max_rank)]
+
+
+def walk_revisitop(order, relevant, junk, cutoffs):
+    """(trapezoid AP, {K: clipped precision}) of one ranked list of gallery rows, junk among them.
+
+    Positions count from 0 and are moved up by the number of junk items before them, as in the evaluation of the
+    revisited Oxford and Paris sets.
+    """
+    positions, skipped = [], 0
+    for place, row in enumerate(order):
+        if junk[row]:
+            skipped += 1
+        elif relevant[row]:
+            positions.append(place - skipped)
+    area = 0.0
+    for found, position in enumerate(positions):
+        left = 1.0 if position == 0 else found / position
+        right = (found + 1) / (position + 1)
+        area += (left + right) / (2 * len(positions))
+    precisions = {}
+    for cutoff in cutoffs:
+        kappa = min(positions[-1] + 1, cutoff)
+        precisions[cutoff] = sum(position < kappa for position in positions) / kappa
+    return area, precisions

@@ -1,0 +1,102 @@
+"""Reading a page as a browser would: tags that close, text that stands there, charts that stay inside their frame."""
+
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+
+VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
+SHAPES = {"line", "rect", "circle", "polyline", "polygon"}
+
+
+class Page(HTMLParser):
+    """Checks the nesting while it reads, and keeps what tests ask for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == [], f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs), f"an attribute of <{tag}> stands twice"
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SHAPES, f"<{tag}/> does not close itself in HTML"
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def coordinates(svg: str) -> list[float]:
+    """Every number that places something in a chart."""
+    parts = re.findall(r'\b(?:x|y|x1|x2|y1|y2|cx|cy|width|height|points)="([^"]*)"', svg)
+    return [float(number) for part in parts for number in re.split(r"[ ,]", part)]
+
+
+def assert_drawn_inside(svg: str) -> None:
+    page = Page(svg)
+    numbers = coordinates(svg)
+    (frame,) = page.named("svg")
+    width = float(str(frame["viewbox"]).split()[2])
+    assert numbers
+    assert all(math.isfinite(number) and 0 <= number <= width for number in numbers)
+    assert frame["role"] == "img"
+    assert frame["aria-label"]
+
+
+class _Tables(HTMLParser):
+    """Collects the cells of every table, row by row."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tables: list[list[list[str]]] = []
+        self.cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in {"th", "td"}:
+            self.tables[-1][-1].append("")
+            self.cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.cell = self.cell and tag not in {"th", "td"}
+
+    def handle_data(self, data: str) -> None:
+        if self.cell:
+            self.tables[-1][-1][-1] += data
+
+
+def section(text: str, name: str) -> str:
+    """The part of a page under the heading of this id, to the next one of its kind."""
+    inside = text.split(f'id="{name}"')[1].split("<h2")[0]
+    return inside.split('<section class="part"')[0] if name.startswith("breakdown-") else inside
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Every table in a part of a page: rows of cells, the head among them."""
+    return [[[" ".join(cell.split()) for cell in row] for row in table] for table in _Tables(text).tables]
