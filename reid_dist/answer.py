@@ -181,8 +181,7 @@ def _values(metric: Metric, ranked: RankedQueries, answer: BlockAnswer) -> NDArr
         return metric.values(ranked)
     if answer.single_shot is None:
         raise AssertionError("asked for, hence computed")
-    held = min(metric.parameter, answer.single_shot.shape[1]) - 1
-    return answer.single_shot[:, held]
+    return answer.single_shot[:, metric.parameter - 1]
 
 
 def _curves(

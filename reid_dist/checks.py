@@ -1,4 +1,4 @@
-"""What is refused before any work: sets that cannot be compared, labels that a protocol lacks, options that do not fit."""
+"""What is refused before any work: sets that cannot be compared, labels that a protocol lacks, unfit options."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
         if missing:
             known = sorted({column for _, each in sides for column in each.columns})
             raise InputError(
-                f"protocol {protocol.name!r} looks at the label column {name!r}, and {' and '.join(missing)} have none; "
-                f"columns there: {', '.join(known) or 'none'}"
+                f"protocol {protocol.name!r} looks at the label column {name!r}, and {' and '.join(missing)} have none;"
+                f" columns there: {', '.join(known) or 'none'}"
             )
     if not protocol.needs_item_ids:
         return False
@@ -130,15 +130,13 @@ def check_ground_truth(protocol: Protocol, truth: GroundTruth | None) -> None:
         )
 
 
-def check_metrics(metrics: list[Metric], protocol: Protocol, max_rank: int) -> None:
+def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
     """Refuse metrics that the protocol cannot give."""
     if not metrics:
         raise InputError("metrics is an empty list; name at least one, or leave it out for the usual ones")
     for metric in metrics:
         if metric.family.needs in (SINGLE_SHOT, PROBES) and protocol.is_listed:
             raise InputError(
-                f"metric {metric.name!r} needs identities, and protocol {protocol.name!r} goes by lists; use a protocol "
-                "by labels, such as no_cameras, or a rank metric"
+                f"metric {metric.name!r} needs identities, and protocol {protocol.name!r} goes by lists; use a "
+                "protocol by labels, such as no_cameras, or a rank metric"
             )
-        if metric.family.needs == SINGLE_SHOT and metric.parameter > max_rank:
-            raise InputError(f"metric {metric.name!r} lies beyond max_rank {max_rank}; raise max_rank")

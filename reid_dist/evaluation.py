@@ -19,17 +19,20 @@ from reid_dist.checks import check_count, check_sets
 from reid_dist.distances import DISTANCES
 from reid_dist.environment import usable_cores
 from reid_dist.errors import ClusterError, InputError
-from reid_dist.graph import Progress, run
+from reid_dist.graph import Progress, Stopwatch, run
 from reid_dist.ground_truth import GroundTruth
-from reid_dist.metrics import PROBES
+from reid_dist.metrics import PROBES, SINGLE_SHOT
 from reid_dist.model import Neighbours
 from reid_dist.plan import DEFAULT_MEMORY, Plan, make_plan
 from reid_dist.protocols import Protocol
 from reid_dist.question import Options, Question, Source
+from reid_dist.reductions import SingleShot
 from reid_dist.reports import Report
 from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
 from reid_dist.tasks import Job
+from reid_dist.threshold_passes import refuse_early, verify
+from reid_dist.verification import needs_pairs
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,32 +42,8 @@ __all__ = ["evaluate", "evaluate_distances", "nearest", "plan_job"]
 # Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
 _PLANNED_SHARE = 0.5
 
-
-class _Stopwatch(Progress):
-    """Passes progress on and notes when the last task of each stage was done."""
-
-    def __init__(self, inner: Progress | None) -> None:
-        self._inner = inner or Progress()
-        self._last = time.perf_counter()
-        self._done: dict[str, float] = {}
-
-    def start(self, totals: dict[str, int]) -> None:
-        """Start the clock."""
-        self._last = time.perf_counter()
-        self._inner.start(totals)
-
-    def advance(self, stage: str) -> None:
-        """Take note of one finished task."""
-        self._done[stage] = time.perf_counter()
-        self._inner.advance(stage)
-
-    def stages(self) -> dict[str, float]:
-        """Seconds from the end of one stage to the end of the next."""
-        timing = {}
-        for stage, done in sorted(self._done.items(), key=lambda item: item[1]):
-            timing[stage] = done - self._last
-            self._last = done
-        return timing
+# Bytes per query that the nearest kept row takes: candidates, and lists that wait to be merged.
+_PROBE_BYTES = 1200
 
 
 def evaluate(
@@ -294,13 +273,26 @@ def _answer(
 ) -> Report:
     """Plan, run and report."""
     asked, options = question.asked, question.options
-    watch = _Stopwatch(progress)
+    watch = Stopwatch(progress)
     topk = int(options.topk or 0)
     per_query = _most_relevant(question, *visible)
+    shot = _single_shot(question)
+    listed = 0 if shot is None else shot.query_bytes(_identity_sizes(question.protocol, visible[1]), per_query)
+    n_values = 0 if shot is None else shot.max_rank
+    probes = any(metric.family.needs == PROBES for metric in asked.metrics)
     job = Job(
         *visible,
         scorer,
-        _plan(scorer, client, options.chunk_rows, per_query, topk),
+        _plan(
+            scorer,
+            client,
+            options.chunk_rows,
+            per_query,
+            topk,
+            bytes_per_query=listed + (_PROBE_BYTES if probes else 0),
+            values_per_query=n_values,
+            pairs=needs_pairs(asked.metrics, options.roc),
+        ),
         protocol=question.protocol,
         ranks=True,
         topk=topk,
@@ -308,12 +300,24 @@ def _answer(
         joined=question.joined,
         parts=question.parts,
         part_metrics=_part_metrics(asked),
-        probes=any(metric.family.needs == PROBES for metric in asked.metrics),
+        probes=probes,
+        single_shot=shot,
+        impostors=needs_pairs(asked.metrics, options.roc),
     )
+    refuse_early(job, asked.metrics)
     planned = time.perf_counter()
     result = run(job, client, watch, question.truth)
+    verification = verify(job, result, asked.metrics, options.roc, client, watch, question.truth)
     ranked_at = time.perf_counter()
-    report = make_report(inputs, job, result, asked, truth=question.truth)
+    report = make_report(
+        inputs,
+        job,
+        result,
+        asked,
+        truth=question.truth,
+        verification=verification,
+        single_shot=None if shot is None else shot.describe(),
+    )
     timing = {
         "plan": planned - started,
         **watch.stages(),
@@ -326,6 +330,31 @@ def _answer(
 def _part_metrics(asked: Asked) -> tuple[str, ...]:
     """Metrics of the tables that part the gallery: the rank metrics asked for, with mAP and CMC@1 in any case."""
     return tuple(dict.fromkeys([*(metric.name for metric in asked.rank_metrics), "mAP", "CMC@1"]))
+
+
+def _single_shot(question: Question) -> SingleShot | None:
+    """How the single-shot CMC is computed, where a metric or the protocol's curve asks for it."""
+    draws, protocol = question.options.single_shot_draws, question.protocol
+    needed = [metric.parameter for metric in question.asked.metrics if metric.family.needs == SINGLE_SHOT]
+    if not needed and protocol.cmc_family != "CMC_single_shot":
+        if draws is not None:
+            raise InputError(
+                f"single_shot_draws are for the single-shot CMC, which neither protocol {protocol.name!r} nor a metric "
+                "asks for; use a protocol such as cuhk03, or ask for CMC_single_shot@1"
+            )
+        return None
+    if protocol.is_listed:
+        raise InputError(
+            f"CMC_single_shot needs identities, and protocol {protocol.name!r} goes by lists; use a protocol by labels"
+        )
+    max_rank = max([question.asked.max_rank, *needed])
+    return SingleShot(max_rank) if draws is None else SingleShot(max_rank, int(draws), question.asked.seed)
+
+
+def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int64]:
+    """Items of every gallery identity, junk of one query counted."""
+    pids, counts = np.unique(gallery.pids, return_counts=True)
+    return counts[pids != protocol.junk_pid] if protocol.junk_pid is not None else counts
 
 
 def _most_relevant(question: Question, query: LabelledSet, gallery: LabelledSet) -> float:
@@ -349,7 +378,17 @@ def _fullest(counts: NDArray[np.int64]) -> float:
     return float((sums / np.diff(np.append(starts, len(counts)))).max())
 
 
-def _plan(scorer: Scorer, client: Client | None, chunk_rows: int | None, per_query: float, k: int) -> Plan:
+def _plan(
+    scorer: Scorer,
+    client: Client | None,
+    chunk_rows: int | None,
+    per_query: float,
+    k: int,
+    *,
+    bytes_per_query: int = 0,
+    values_per_query: int = 0,
+    pairs: bool = False,
+) -> Plan:
     n_threads, memory = usable_cores(), DEFAULT_MEMORY
     if client is not None:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
@@ -369,6 +408,9 @@ def _plan(scorer: Scorer, client: Client | None, chunk_rows: int | None, per_que
         chunk_rows=chunk_rows,
         relevant_per_query=per_query,
         k=k,
+        bytes_per_query=bytes_per_query,
+        values_per_query=values_per_query,
+        pairs=pairs,
     )
 
 

@@ -12,6 +12,7 @@ runs it with threads, a cluster through its client, and both get the same tasks.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from reid_dist.ground_truth import GroundTruth
 from reid_dist.model import Neighbours, RankedQueries, cut_rows
 from reid_dist.parts import PartValues
 from reid_dist.plan import MERGED_AT_ONCE
+from reid_dist.reductions import add_bracket_counts, add_histograms
 from reid_dist.tasks import (
     BlockAnswer,
     Job,
@@ -43,17 +45,45 @@ from reid_dist.tasks import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Progress", "run"]
+__all__ = ["Progress", "Stopwatch", "run"]
 
 
 class Progress:
-    """Told of finished tasks; this one keeps quiet.  Stages are ``"pairs"`` and ``"sweep"``."""
+    """Told of finished tasks; this one keeps quiet.  Stages are ``"pairs"``, ``"sweep"`` and ``"verification"``."""
 
     def start(self, totals: dict[str, int]) -> None:
-        """Take the number of tasks per stage, before the first begins."""
+        """Take the number of tasks per stage, before the first begins; again for every further pass over the sets."""
 
     def advance(self, stage: str) -> None:
         """Take note of one finished task."""
+
+
+class Stopwatch(Progress):
+    """Passes progress on and notes when the last task of each stage was done."""
+
+    def __init__(self, inner: Progress | None) -> None:
+        self._inner = inner or Progress()
+        self._last = time.perf_counter()
+        self._done: dict[str, float] = {}
+
+    def start(self, totals: dict[str, int]) -> None:
+        """Start the clock, unless this is a further pass."""
+        if not self._done:
+            self._last = time.perf_counter()
+        self._inner.start(totals)
+
+    def advance(self, stage: str) -> None:
+        """Take note of one finished task."""
+        self._done[stage] = time.perf_counter()
+        self._inner.advance(stage)
+
+    def stages(self) -> dict[str, float]:
+        """Seconds from the end of one stage to the end of the next."""
+        timing = {}
+        for stage, done in sorted(self._done.items(), key=lambda item: item[1]):
+            timing[stage] = done - self._last
+            self._last = done
+        return timing
 
 
 @dataclass
@@ -106,7 +136,7 @@ def _build(job: Job, truth: GroundTruth | None) -> _Graph:
         # The sweep takes the judgement only where something looks at all queries, not at those with positives alone.
         seen = judgement if job.judges_all else None
         partials = [
-            graph.add(f"sweep-{at}-{place}", sweep_task, job, rows, cut, seen, targets, stage="sweep")
+            graph.add(f"sweep-{at}-{place}", sweep_task, job, rows, cut, seen, targets, stage=job.sweep_stage)
             for place, cut in gallery_blocks
         ]
         merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
@@ -143,10 +173,10 @@ def run(
     progress = progress or Progress()
     progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
     results = _run_here(graph, job.plan.n_threads, progress) if client is None else _run_there(graph, client, progress)
-    return _concatenate(results)
+    return _concatenate(job, results)
 
 
-def _concatenate(blocks: list[BlockAnswer]) -> BlockAnswer:
+def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
     """Put blocks of queries together, in order."""
 
     def parts(name: str) -> list[Any]:
@@ -158,11 +188,14 @@ def _concatenate(blocks: list[BlockAnswer]) -> BlockAnswer:
 
     ranked, nearest, in_parts = parts("ranked"), parts("neighbours"), parts("in_parts")
     flat = {name: parts(name) for name in ("nearest_kept", "mated", "single_shot")}
+    impostors, bracketed = parts("impostors"), parts("bracketed")
     return BlockAnswer(
         ranked=RankedQueries.concatenate(ranked) if ranked else None,
         neighbours=Neighbours(join(nearest, "index"), join(nearest, "distance")) if nearest else None,
         in_parts=PartValues(join(in_parts, "by_camera"), join(in_parts, "by_size")) if in_parts else None,
         **{name: np.concatenate(pieces) if pieces else None for name, pieces in flat.items()},
+        impostors=add_histograms(impostors) if impostors else None,
+        bracketed=add_bracket_counts(bracketed, job.plan.bracket_counts) if bracketed else None,
     )
 
 

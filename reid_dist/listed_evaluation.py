@@ -66,7 +66,7 @@ def evaluate_lists(
         if getattr(asked, name) != getattr(usual, name):
             raise InputError(f"{name} cannot be had from top-k lists; evaluate the feature stores or a distance block")
     question = Question.of(asked, query, gallery)
-    check_metrics(question.asked.metrics, question.protocol, question.asked.max_rank)
+    check_metrics(question.asked.metrics, question.protocol)
     rows = _whole(index)
     near = None if distance is None else np.asarray(distance, dtype=np.float64)
     labels = [joined_label_set(each, query, gallery, question.joined, question.protocol, question.rows_are_items)
@@ -103,18 +103,16 @@ def _report(
     reasons = np.array(REASONS)[listed.best.reason]
     invalid = dict(Counter(reasons[~valid].tolist()).most_common())
     if not valid.any():
-        raise InputError(
-            f"no query has a relevant gallery item ({', '.join(f'{count} {reason}' for reason, count in invalid.items())})"
-            "; check the labels of both sides"
-        )
+        counted = ", ".join(f"{count} {reason}" for reason, count in invalid.items())
+        raise InputError(f"no query has a relevant gallery item ({counted}); check the labels of both sides")
     split = split_metrics(asked.metrics, listed)
     bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}
     if named and "mINP" in bounds:
         low, high = bounds["mINP"]
         raise InputError(
             f"metric 'mINP' needs the rank of every query's last positive, and the lists are cut before it (it lies "
-            f"between {low:.4g} and {high:.4g}); keep longer lists, ask for R@{index.shape[1]}, or evaluate the feature "
-            "stores"
+            f"between {low:.4g} and {high:.4g}); keep longer lists, ask for R@{index.shape[1]}, or evaluate the "
+            "feature stores"
         )
     decided = _decided_ranks(listed, listed.n_listed, asked.max_rank)
     curves = _curves(protocol, listed, decided, asked.max_rank)

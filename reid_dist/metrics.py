@@ -1,8 +1,8 @@
 """Metrics, each under the name of its convention.
 
 After junk is removed, query ``q`` has ``n`` positives at 1-based ranks ``r_1 < ... < r_n``.  A rank metric is one
-definition here: a value per query, and the mean over queries.  The mean is exactly rounded (`math.fsum`), so no order of
-merging can show in it.  Metrics that are no function of the ranks alone are named here as well, with what they need;
+definition here: a value per query, and the mean over queries.  The mean is exactly rounded (`math.fsum`), so no order
+of merging can show in it.  Metrics that are no function of the ranks alone are named here as well, with what they need;
 `reid_dist.verification` and `reid_dist.reductions.single_shot` compute them.
 """
 

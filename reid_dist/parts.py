@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics import Metric
 from reid_dist.model import Judgement, Labels, RankedQueries, Targets
 from reid_dist.reductions import PartialCounts, add_counts, rank
 from reid_dist.registry import did_you_mean
+from reid_dist.splitmix import stream_outputs
 
 __all__ = ["ORDERS", "GalleryParts", "PartValues", "Parts", "gallery_sizes", "rank_in_parts", "seeded_order"]
 
@@ -97,13 +98,9 @@ class GalleryParts:
 def seeded_order(seed: int, n: int) -> Int64:
     """Place of each of `n` rows in an order that follows from the seed: a permutation of 0 … n - 1, int64.
 
-    Rows are sorted by SplitMix64 (Steele et al., OOPSLA 2014) of seed and row, which is the same everywhere.
+    Row r has output r of the SplitMix64 stream that starts at the seed, and rows are sorted by these numbers.
     """
-    state = (np.arange(n, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = state + np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
+    mixed = stream_outputs(seed, np.arange(n))
     place = np.empty(n, np.int64)
     place[np.argsort(mixed, kind="stable")] = np.arange(n)
     return place
@@ -126,9 +123,11 @@ def gallery_sizes(asked: Sequence[float] | None, n_gallery: int) -> tuple[int, .
         asked = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
     sizes = {n_gallery}
     for size in asked:
-        is_share = isinstance(size, float)
-        rows = round(size * n_gallery) if is_share and 0 < size <= 1 else size
-        if isinstance(size, bool) or int(rows) != rows or not 1 <= rows <= n_gallery:
+        is_number = isinstance(size, int | float | np.integer | np.floating) and not isinstance(size, bool)
+        is_share = isinstance(size, float | np.floating) and 0 < size <= 1
+        # A share of a small gallery is one row at least.
+        rows = max(1, round(size * n_gallery)) if is_share else size
+        if not is_number or not 1 <= rows <= n_gallery or int(rows) != rows:
             raise InputError(
                 f"a gallery size is a whole number of rows from 1 to {n_gallery}, or a share such as 0.5, found "
                 f"{size!r}"
@@ -229,5 +228,5 @@ def parse_breakdowns(names: Sequence[str], columns: Sequence[str]) -> tuple[str,
     known = ["camera", "camera_pair", "identity", "gallery_size", *columns]
     for name in names:
         if name not in known:
-            raise InputError(did_you_mean("breakdown", str(name), known))
+            raise UnknownNameError(did_you_mean("breakdown", str(name), known))
     return tuple(dict.fromkeys(names))

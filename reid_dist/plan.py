@@ -38,6 +38,17 @@ _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
 _TASKS_PER_THREAD = 8
 
+# Counts around thresholds over all pairs: 16 bytes each, in those that wait to be merged and twice in the result; at
+# most so many in a partial result, and in those of all blocks of queries together.
+_BYTES_PER_COUNT = 16 * (2 * MERGED_AT_ONCE + 4)
+_MOST_COUNTS = 2**18
+_FEWEST_COUNTS = 2**12
+_ALL_COUNTS = 2**22
+# Tables of what lies at a key; few of their pages are touched.
+_KEY_TABLES = 8 * 2**20
+# Keys that a histogram of distances holds, at most as a rule.
+_HISTOGRAM_KEYS = 2**15
+
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
@@ -82,6 +93,8 @@ class Plan:
         Projected peak of one task, with the partial results that wait for it, in bytes.
     result_bytes
         What the whole answer takes in the process that asked for it, while it is put together, in bytes.
+    bracket_counts
+        Counts that a partial result may hold where thresholds over all pairs are searched for; 0 where they are not.
     """
 
     query: SetShape
@@ -92,6 +105,7 @@ class Plan:
     n_threads: int
     task_bytes: int
     result_bytes: int
+    bracket_counts: int = 0
 
     @property
     def n_query_blocks(self) -> int:
@@ -165,6 +179,9 @@ def make_plan(
     chunk_rows: int | None = None,
     relevant_per_query: float = 0.0,
     k: int = 0,
+    bytes_per_query: int = 0,
+    values_per_query: int = 0,
+    pairs: bool = False,
 ) -> Plan:
     """Cut a job into tasks.
 
@@ -182,6 +199,12 @@ def make_plan(
         The largest mean number of gallery items with the query's pid, over blocks of queries.
     k
         Neighbours kept per query.
+    bytes_per_query
+        What a task holds per query besides, whatever rows of the gallery it takes.
+    values_per_query
+        Further float64 values of every query in the answer.
+    pairs
+        Whether thresholds over all pairs are searched for.
 
     Raises
     ------
@@ -196,6 +219,10 @@ def make_plan(
         )
     tile = DEFAULT_TILE if chunk_rows is None else TileShape(chunk_rows, chunk_rows)
     query_block = min(query.n_rows, _MOST_QUERY_ROWS)
+    # Smaller gallery blocks would not make this any less.
+    fitting = memory_per_thread // (2 * max(1, bytes_per_query))
+    if fitting < query_block:
+        query_block = max(1, fitting // tile.query * tile.query or fitting)
     # Enough tasks to keep all threads busy to the end, but none too small to be worth scheduling.
     wanted = _TASK_FLOP / (2.0 * query_block * query.dim)
     balanced = gallery.n_rows * -(-query.n_rows // query_block) / (_TASKS_PER_THREAD * n_threads)
@@ -207,9 +234,13 @@ def make_plan(
         step = min(tile.gallery, gallery.n_rows)
         gallery_block = min(max(1, round(rows / step)) * step, gallery.n_rows)
     smallest = chunk if gallery.chunk_rows < gallery.n_rows else 1
+    # An eighth of the memory at most: a search with less takes more passes, and finds the same.
+    counts = max(_FEWEST_COUNTS, min(_MOST_COUNTS, memory_per_thread // (8 * _BYTES_PER_COUNT))) if pairs else 0
 
     def projected(query_rows: int, gallery_rows: int) -> int:
-        return _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, k)
+        task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, k)
+        searching = _KEY_TABLES + min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT if pairs else 0
+        return task + query_rows * bytes_per_query + searching
 
     while projected(query_block, gallery_block) > memory_per_thread:
         if gallery_block >= 2 * smallest:
@@ -224,7 +255,10 @@ def make_plan(
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
     # Rank, ties, row and distance of every positive, and the lists; once in blocks and once as a whole.
-    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k)
-    return Plan(
-        query, gallery, tile, query_block, gallery_block, n_threads, projected(query_block, gallery_block), result
-    )
+    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k + 8 * values_per_query)
+    task = projected(query_block, gallery_block)
+    if pairs:
+        n_blocks = -(-query.n_rows // query_block)
+        counts = max(_FEWEST_COUNTS, min(counts, _ALL_COUNTS // n_blocks))
+        result += 32 * min(n_blocks * (counts + _HISTOGRAM_KEYS), query.n_rows * gallery.n_rows)
+    return Plan(query, gallery, tile, query_block, gallery_block, n_threads, task, result, counts)

@@ -14,7 +14,7 @@ from reid_dist.breakdowns import Breakdowns
 from reid_dist.checks import check_count, check_ground_truth, check_labels, check_metrics, joined_labels
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth, read_ground_truth
-from reid_dist.metrics import SINGLE_SHOT, default_metrics, parse_metrics
+from reid_dist.metrics import default_metrics, parse_metrics
 from reid_dist.parts import ORDERS, Parts, gallery_sizes, parse_breakdowns
 from reid_dist.protocols import PROTOCOLS, Protocol
 from reid_dist.registry import did_you_mean
@@ -111,13 +111,7 @@ class Question:
             raise InputError(f"seed must be a whole number from 0, found {options.seed!r}")
         usual = default_metrics(protocol.cmc_family, protocol.ap_family, protocol.reported)
         metrics = parse_metrics(usual if options.metrics is None else options.metrics)
-        if options.metrics is None:
-            metrics = [
-                metric
-                for metric in metrics
-                if metric.family.needs != SINGLE_SHOT or metric.parameter <= options.max_rank
-            ]
-        check_metrics(metrics, protocol, options.max_rank)
+        check_metrics(metrics, protocol)
         truth = _truth(options.ground_truth, query, gallery)
         check_ground_truth(protocol, truth)
         names = parse_breakdowns(options.breakdowns, list(query.columns))

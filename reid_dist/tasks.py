@@ -25,12 +25,21 @@ from reid_dist.metrics import parse_metric
 from reid_dist.model import Judgement, Labels, Neighbours, RankedQueries, RowRange, Targets
 from reid_dist.parts import GalleryParts, Parts, PartValues, rank_in_parts
 from reid_dist.plan import Plan
-from reid_dist.protocols import Protocol
+from reid_dist.protocols import REASONS, Protocol
 from reid_dist.reductions import (
+    BracketCounts,
+    CollectImpostors,
+    CountDrawn,
+    CountImpostors,
     CountNearer,
     FeatureBlock,
+    Identities,
+    ImpostorHistogram,
     KeepNearest,
+    ListBefore,
     Reduction,
+    Sight,
+    SingleShot,
     add_counts,
     make_targets,
     pair_rows,
@@ -90,6 +99,12 @@ class Job:
         How the gallery is parted, and which metrics are computed in every part.
     probes
         Whether the nearest kept gallery row of every query is wanted, for open-set metrics.
+    impostors
+        Whether a histogram of the distances of all impostors is wanted, for verification.
+    brackets
+        Edges ``lo, hi, lo, hi, …`` of brackets of distances, around which impostors are counted exactly.
+    single_shot
+        How the single-shot CMC is computed; None for not at all.
     """
 
     query: LabelledSet
@@ -105,6 +120,9 @@ class Job:
     parts: Parts | None = None
     part_metrics: tuple[str, ...] = ()
     probes: bool = False
+    impostors: bool = False
+    brackets: tuple[float, ...] = ()
+    single_shot: SingleShot | None = None
 
     @property
     def distance(self) -> Distance:
@@ -114,7 +132,12 @@ class Job:
     @property
     def judges_all(self) -> bool:
         """Whether something is computed of all queries, those without positives included."""
-        return self.probes
+        return self.probes or self.impostors or bool(self.brackets)
+
+    @property
+    def sweep_stage(self) -> str:
+        """What progress calls the sweep."""
+        return "verification" if self.brackets else "sweep"
 
     @property
     def token(self) -> str:
@@ -137,11 +160,16 @@ class BlockAnswer:
     in_parts
         Metrics in parts of the gallery.
     nearest_kept
-        Distance of the nearest gallery row that is not junk, shape (n_query,), float64; infinite where there is none.
+        Distance of the nearest gallery row that is not junk, of queries that are not mated, shape (n_query,), float64;
+        infinite where there is none.
     mated
         As in `Judgement`.
     single_shot
         ``CMC_single_shot`` at every rank, shape (n_query, max_rank), float64; NaN for invalid queries.
+    impostors
+        Histogram of the distances of all impostors.
+    bracketed
+        Impostors counted exactly around some brackets of distances.
     """
 
     ranked: RankedQueries | None = None
@@ -150,6 +178,8 @@ class BlockAnswer:
     nearest_kept: NDArray[np.float64] | None = None
     mated: NDArray[np.bool_] | None = None
     single_shot: NDArray[np.float64] | None = None
+    impostors: ImpostorHistogram | None = None
+    bracketed: BracketCounts | None = None
 
 
 # ---- labels of the gallery, sorted once per process ------------------------------------------------------------------
@@ -159,6 +189,7 @@ class BlockAnswer:
 class _Gallery:
     index: GalleryIndex
     parts: GalleryParts | None
+    identities: Identities | None
 
 
 class _GalleryCache:
@@ -171,13 +202,15 @@ class _GalleryCache:
 
     def get(self, job: Job) -> _Gallery:
         names = job.joined and job.query.content_digest
-        key = (job.gallery.content_digest, job.rows_are_items, names, job.protocol, job.parts)
+        drawn = job.single_shot is not None
+        key = (job.gallery.content_digest, job.rows_are_items, names, job.protocol, job.parts, drawn)
         with self._lock:
             if self._gallery is None or self._key != key:
                 labels = set_labels(job, job.gallery)
                 index = GalleryIndex(labels, job.protocol)
                 parts = None if job.parts is None else GalleryParts(job.parts, labels)
-                self._gallery, self._key = _Gallery(index, parts), key
+                identities = Identities.make(labels.pids, index.mask) if drawn else None
+                self._gallery, self._key = _Gallery(index, parts, identities), key
             return self._gallery
 
 
@@ -287,7 +320,24 @@ def reductions(job: Job, judgement: Judgement | None, targets: Targets | None) -
         wanted["topk"] = KeepNearest(job.topk, job.own_first, job.distance)
     if job.probes and judgement is not None:
         wanted["probes"] = KeepNearest(1, False, job.distance, judgement.hidden, gallery_index(job).mask)
+    if targets is not None and job.single_shot is not None:
+        wanted["single_shot"] = _single_shot(job, targets, job.single_shot)
+    if judgement is not None and (job.impostors or job.brackets):
+        counted = judgement.reason != REASONS.index("camera_not_counted")
+        sight = Sight(judgement.hidden, gallery_index(job).mask, counted, job.distance)
+        if job.impostors:
+            wanted["impostors"] = CountImpostors(sight)
+        if job.brackets:
+            wanted["bracketed"] = CollectImpostors(sight, job.brackets, job.plan.bracket_counts)
     return wanted
+
+
+def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> ListBefore | CountDrawn:
+    gallery = _GALLERY.get(job)
+    if gallery.identities is None:
+        raise AssertionError("asked for, hence numbered")
+    form = ListBefore if shot.n_draws is None else CountDrawn
+    return form(targets, gallery.index.mask, job.distance, gallery.identities, shot)
 
 
 def sweep_task(
@@ -342,6 +392,9 @@ def final_task(
         answer = replace(answer, neighbours=_own_first(job, rows, merged["topk"]))
     if "probes" in merged and judgement is not None:
         answer = replace(answer, nearest_kept=merged["probes"].distance[:, 0], mated=judgement.mated)
+    answer = replace(answer, impostors=merged.get("impostors"), bracketed=merged.get("bracketed"))
+    if targets is not None and job.single_shot is not None:
+        answer = replace(answer, single_shot=_single_shot(job, targets, job.single_shot).finish(merged["single_shot"]))
     return answer
 
 

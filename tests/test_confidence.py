@@ -110,7 +110,7 @@ def test_coverage_is_nominal_by_identity_and_far_below_by_query() -> None:
             found = bootstrap_intervals({"x": values}, pids, unit=unit, n_resamples=200, seed=trial).intervals["x"]
             covered[unit] += found.low <= 0.5 <= found.high
     # Four standard errors of 300 trials are 0.05; the percentile interval of 60 identities is a little too narrow.
-    assert 0.95 - 0.06 <= covered["identity"] / 300 <= 0.95 + 0.05
+    assert 0.89 <= covered["identity"] / 300 <= 0.99
     assert covered["query"] / 300 < 0.8
 
 
@@ -122,7 +122,7 @@ def test_false_alarms_are_nominal_by_identity_and_many_by_query() -> None:
         for unit in alarms:
             p_value = sign_flip_p_values({"x": values - 0.5}, pids, unit=unit, n_resamples=199, seed=trial)["x"]
             alarms[unit] += p_value <= 0.05
-    assert 0 < alarms["identity"] / 300 <= 0.05 + 0.05
+    assert 0.015 <= alarms["identity"] / 300 <= 0.1
     assert alarms["query"] / 300 > 0.2
 
 

@@ -18,7 +18,11 @@ __all__ = ["bars", "rows_progress", "stages"]
 # Without a terminal, a line per stage at most this often, in seconds.
 _LINE_EVERY = 10.0
 
-_TITLES = {"pairs": "distances of relevant pairs", "sweep": "sweep over the gallery"}
+_TITLES = {
+    "pairs": "distances of relevant pairs",
+    "sweep": "sweep over the gallery",
+    "verification": "exact thresholds",
+}
 
 
 @contextlib.contextmanager
@@ -60,7 +64,7 @@ class _Lines(Progress):
         self._began = self._printed = time.monotonic()
 
     def start(self, totals: dict[str, int]) -> None:
-        self._totals = totals
+        self._totals, self._done = totals, {}
         self._began = self._printed = time.monotonic()
 
     def advance(self, stage: str) -> None:

@@ -1,12 +1,13 @@
 """Which positive each negative comes before: the columns of a tile row that matter, one by one.
 
-Counting (`reid_dist.kernels.counting`) says how many negatives come before each positive.  Here it is asked *which*: for
-every negative that comes before some positive, the first one that it comes before in the order (distance, gallery row).
-It comes before all later ones too.
+Counting (`reid_dist.kernels.counting`) says how many negatives come before each positive.  Here it is asked *which*:
+for every negative that comes before some positive, the first one that it comes before in the order (distance, gallery
+row).  It comes before all later ones too.
 
 Most values of a tile lie below the farthest threshold and are dropped 512 at a time.  What is left is packed into a
-list, without branches, and placed: by the counting kernel's table of bins where the list is long, else by bisection.
-A value inside a band is decided by its canonical distance, once per pair.
+list without branches, and placed: a few values by bisection, more of them by comparing all with one threshold after the
+other, in vector code, or by the counting kernel's table of bins where there are too many thresholds for that.  A value
+inside a band is decided by its canonical distance, once per pair.
 """
 
 from __future__ import annotations
@@ -29,15 +30,13 @@ from reid_dist.kernels.counting import (
 )
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["AFTER_TIES", "BEFORE_TIES", "BY_ROW", "Scratch", "ScreenedTile", "make_scratch", "place_row"]
+__all__ = ["Scratch", "ScreenedTile", "make_scratch", "place_row"]
 
-# A negative at exactly the distance of a positive comes before it when its gallery row is lower; or never; or always.
-BY_ROW = 0
-AFTER_TIES = 1
-BEFORE_TIES = 2
+# Below this bisection is faster than what has to be set up for the rest.
+_FEW_VALUES = 16
 
-# From here on writing the table pays.
-_MANY_VALUES = 128
+# Up to here comparing with every threshold (some 0.1 ns each) beats the table.
+_FEW_THRESHOLDS = 32
 
 
 class ScreenedTile(NamedTuple):
@@ -79,6 +78,8 @@ class Scratch(NamedTuple):
         The answer of `place_row`: columns of the tile, ascending, and where each belongs; int32 and int64.
     value
         Their screening values, in the type of the tile.
+    reached, passed
+        Per value: thresholds whose lower edge it reaches, and whose upper edge it passes; int32.
     buffer, table, lanes
         A block of values, bins, and lanes of a sum.
     """
@@ -86,6 +87,8 @@ class Scratch(NamedTuple):
     column: NDArray[np.int32]
     place: NDArray[np.int64]
     value: NDArray[np.floating]
+    reached: NDArray[np.int32]
+    passed: NDArray[np.int32]
     buffer: NDArray[np.floating]
     table: NDArray[np.uint32]
     lanes: NDArray[np.float64]
@@ -99,6 +102,8 @@ def make_scratch(values: NDArray[np.floating]) -> Scratch:
         np.empty(n_columns, np.int32),
         np.empty(n_columns, np.int64),
         np.empty(n_columns, values.dtype),
+        np.empty(n_columns, np.int32),
+        np.empty(n_columns, np.int32),
         np.empty(BLOCK, values.dtype),
         np.empty(BINS + 2, np.uint32),
         np.empty(LANES, np.float64),
@@ -139,13 +144,13 @@ def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> 
                 # Written always, kept when it counts: no branch to foresee.
                 scratch.column[n] = start + patch + k
                 scratch.value[n] = piece[k]
-                n += np.int64(piece[k] >= base)
+                n += int(piece[k] >= base)
     return n
 
 
 @kernel
 def _place_one(
-    value: np.floating, q: int, column: int, first: int, last: int, ties: int, tile: ScreenedTile, scratch: Scratch
+    value: np.floating, q: int, column: int, first: int, last: int, tile: ScreenedTile, scratch: Scratch
 ) -> tuple[int, int]:
     """Place one value by bisection; also say how many pairs were decided canonically."""
     bands = tile.bands
@@ -166,16 +171,47 @@ def _place_one(
     )
     while a < last and distance > bands.distance[a]:
         a += 1
-    if a < last and distance == bands.distance[a] and ties != BEFORE_TIES:
+    if a < last and distance == bands.distance[a]:
         stop = bands.positive_start[a + 1]
-        if ties == AFTER_TIES:
-            return stop, 1
         return _first_at_least(bands.positive_row, bands.positive_start[a], stop, tile.row_of[column] + 1), 1
     return bands.positive_start[a], 1
 
 
 @kernel
-def place_row(tile: ScreenedTile, q: int, live: int, ties: int, scratch: Scratch) -> tuple[int, int]:
+def _compare_all(n: int, first: int, last: int, bands: Bands, scratch: Scratch) -> None:
+    """Say of each value how many thresholds it has passed: ``reached`` and ``passed`` differ inside a band alone."""
+    value = scratch.value[:n]
+    reached = scratch.reached[:n]
+    passed = scratch.passed[:n]
+    reached[:] = 0
+    passed[:] = 0
+    for u in range(first, last):
+        low = bands.lower[u]
+        high = bands.upper[u]
+        for k in range(len(value)):
+            reached[k] += np.int32(value[k] >= low)
+            passed[k] += np.int32(value[k] > high)
+
+
+@kernel
+def _look_up(n: int, first: int, last: int, bands: Bands, scratch: Scratch) -> None:
+    """Do the same by the table of bins: a value in a bin that a band touches counts as inside a band."""
+    base = bands.lower[last - 1]
+    span = bands.upper[first] - base
+    scale = np.float32(BINS) / span
+    if not scale < 1e30:
+        # A span so narrow that the scale would overflow: one bin, and that is touched.
+        scale = base - base
+    _make_table(bands, first, last, base, scale, scratch.table)
+    for k in range(n):
+        # One more than the first threshold that is passed, from `first`.
+        entry = np.int32(scratch.table[_bin(scratch.value[k], base, scale)])
+        scratch.reached[k] = np.int32(last - first + 1) - entry
+        scratch.passed[k] = np.int32(-1) if entry == TOUCHED else scratch.reached[k]
+
+
+@kernel
+def place_row(tile: ScreenedTile, q: int, live: int, scratch: Scratch) -> tuple[int, int]:
     """Place the negatives of one row of a tile that come before one of the query's first positives.
 
     Parameters
@@ -186,8 +222,6 @@ def place_row(tile: ScreenedTile, q: int, live: int, ties: int, scratch: Scratch
         Row of it.
     live
         How many of the query's positives count, near to far; at least 1.
-    ties
-        ``BY_ROW``, ``AFTER_TIES`` or ``BEFORE_TIES``.
     scratch
         Holds the answer: `column`, and in `place` the first positive (numbered within the query) that the item in this
         column comes before.  A place may be `live` or more, for an item that comes before none of the first ones.
@@ -204,24 +238,24 @@ def place_row(tile: ScreenedTile, q: int, live: int, ties: int, scratch: Scratch
     base = bands.lower[last - 1]
     n = _gather(tile, q, base, scratch)
     decided = 0
-    if n < _MANY_VALUES:
-        for c in range(n):
-            place, pairs = _place_one(scratch.value[c], q, scratch.column[c], first, last, ties, tile, scratch)
-            scratch.place[c] = place - own
-            decided += pairs
-        return n, decided
-    span = bands.upper[first] - base
-    scale = np.float32(BINS) / span
-    if not scale < 1e30:
-        # A span so narrow that the scale would overflow: one bin, every value is placed by bisection.
-        scale = base - base
-    _make_table(bands, first, last, base, scale, scratch.table)
-    for c in range(n):
-        entry = scratch.table[_bin(scratch.value[c], base, scale)]
-        if entry != TOUCHED:
-            scratch.place[c] = bands.positive_start[first + np.int64(entry) - 1] - own
-        else:
-            place, pairs = _place_one(scratch.value[c], q, scratch.column[c], first, last, ties, tile, scratch)
-            scratch.place[c] = place - own
+    if n < _FEW_VALUES:
+        scratch.reached[:n] = 0
+        scratch.passed[:n] = -1
+    elif last - first <= _FEW_THRESHOLDS:
+        _compare_all(n, first, last, bands, scratch)
+    else:
+        _look_up(n, first, last, bands, scratch)
+    start = bands.positive_start[first : last + 1]
+    place = scratch.place[:n]
+    reached = scratch.reached[:n]
+    passed = scratch.passed[:n]
+    unclear = np.int32(0)
+    for c in range(len(place)):
+        place[c] = start[len(start) - 1 - reached[c]] - own
+        unclear += np.int32(reached[c] != passed[c])
+    for c in range(len(place) if unclear else 0):
+        if reached[c] != passed[c]:
+            settled, pairs = _place_one(scratch.value[c], q, scratch.column[c], first, last, tile, scratch)
+            place[c] = settled - own
             decided += pairs
     return n, decided

@@ -73,8 +73,8 @@ def _thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
         return
     values = lists.value[q, :size].copy()
     values.sort()
-    # Computed in float64 and lowered by two float32 roundings of its size, so that the level, rounded to the type of the
-    # tiles where it is stored, is never too high.
+    # Computed in float64 and lowered by two float32 roundings of its size, so that the level is never too high once it
+    # is rounded to the type of the tiles, where it is stored.
     edge = np.float64(values[size - k]) - 2.0 * epsilon
     level = edge - abs(edge) * 2.0**-22 - 2.0**-125
     kept = 0

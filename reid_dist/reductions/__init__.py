@@ -2,22 +2,50 @@
 
 from reid_dist.reductions.base import Accumulator, FeatureBlock, HiddenColumns, Reduction, Tile, pair_rows
 from reid_dist.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
+from reid_dist.reductions.draws import CountDrawn
+from reid_dist.reductions.identities import Identities
+from reid_dist.reductions.impostors import (
+    BracketCounts,
+    CollectImpostors,
+    CountImpostors,
+    ImpostorHistogram,
+    Sight,
+    add_bracket_counts,
+    add_histograms,
+)
+from reid_dist.reductions.key_counts import KeyCounts, distance_of, falling_of, ordered_keys
 from reid_dist.reductions.nearest import KeepNearest
+from reid_dist.reductions.single_shot import ListBefore, SingleShot
 from reid_dist.reductions.targets import make_targets, rank, relevant_places
 
 __all__ = [
     "Accumulator",
+    "BracketCounts",
+    "CollectImpostors",
+    "CountDrawn",
+    "CountImpostors",
     "CountNearer",
     "FeatureBlock",
     "GroupedCounts",
     "HiddenColumns",
+    "Identities",
+    "ImpostorHistogram",
     "KeepNearest",
+    "KeyCounts",
+    "ListBefore",
     "PartialCounts",
     "Reduction",
+    "Sight",
+    "SingleShot",
     "SparseCounts",
     "Tile",
+    "add_bracket_counts",
     "add_counts",
+    "add_histograms",
+    "distance_of",
+    "falling_of",
     "make_targets",
+    "ordered_keys",
     "pair_rows",
     "rank",
     "relevant_places",

@@ -29,8 +29,9 @@ class KeepNearest:
     distance
         The distance.
     hidden, mask
-        With them, what no query or not every query may see of the gallery is left out, single rows of a query aside;
-        None lists everything.
+        With them, what no query or not every query may see of the gallery is left out.  Single rows of a query are
+        left out where they may carry another pid; its positives and its junk of the same pid may stay, for the lists
+        are of use for queries that have neither.  None lists everything.
     """
 
     k: int
@@ -93,13 +94,14 @@ class _Nearest:
     def absorb(self, tile: Tile) -> None:
         """Collect from one tile."""
         n_query, n_column = tile.values.shape
-        biases, bias_of = tile.bias[None], np.zeros(n_query, np.int64)
+        values, biases, bias_of = tile.values, tile.bias[None], np.zeros(n_query, np.int64)
         if self._hidden is not None:
             columns = slice(tile.column_start, tile.column_start + n_column)
             queries = RowRange(tile.query_start, tile.query_start + n_query)
             biases, bias_of = self._hidden.bias(tile.bias, columns, queries)
+            values = self._struck(tile.values, columns, queries, self._hidden)
         collect_tile(
-            tile.values,
+            values,
             biases,
             bias_of,
             tile.query_start,
@@ -112,6 +114,22 @@ class _Nearest:
             self._rows,
             self._lists,
         )
+
+    def _struck(
+        self, values: NDArray[np.floating], columns: slice, queries: RowRange, hidden: HiddenColumns
+    ) -> NDArray[np.floating]:
+        """Put single rows of a query that may carry another pid out of reach, on a copy; they are rare."""
+        if self._reduction.hidden is None or not self._reduction.hidden.crosses:
+            return values
+        indptr = hidden.indptr[queries.start : queries.stop + 1]
+        column = hidden.column[indptr[0] : indptr[-1]] - columns.start
+        owner = np.repeat(np.arange(len(queries)), np.diff(indptr))
+        here = (column >= 0) & (column < values.shape[1])
+        if not here.any():
+            return values
+        values = values.copy()
+        values[owner[here], column[here]] = -np.inf
+        return values
 
     def result(self) -> Neighbours:
         """Settle all lists by canonical distance."""

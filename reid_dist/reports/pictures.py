@@ -13,7 +13,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,7 +67,7 @@ class Picture:
     pid: int | None = None
     camid: int | None = None
     distance: float | None = None
-    image: bytes | None = None
+    image: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.mark not in MARKS:
@@ -352,7 +352,7 @@ def _written(picture: Picture) -> dict[str, Any]:
 
 
 def _read(entry: dict[str, Any]) -> Picture:
-    known = {field.name for field in fields(Picture)}
+    known = {part.name for part in fields(Picture)}
     if set(entry) != known:
         raise InputError(f"a picture has {sorted(known)}, found {sorted(entry)}")
     try:

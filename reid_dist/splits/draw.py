@@ -18,16 +18,13 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.protocols import JUNK_PID
+from reid_dist.splitmix import stream_outputs
 
 __all__ = ["Draw", "draw_rows", "row_numbers"]
 
 Int64 = NDArray[np.int64]
 
 _WORD = 2**64
-# The increment of the stream, and shifts and factors of its finaliser.
-_INCREMENT = 0x9E3779B97F4A7C15
-_FINALISER = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-_LAST_SHIFT = 31
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +82,9 @@ def row_numbers(rows: Int64, seed: int, split: int) -> NDArray[np.uint64]:
     -------
     numpy.ndarray
         (n,) uint64, evenly distributed, different for different rows of a split.
-
-    References
-    ----------
-    SplitMix64: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
     """
-    start = int(_outputs(seed, np.array([split], np.int64))[0])
-    return _outputs(start, rows)
-
-
-def _outputs(start: int, places: Int64) -> NDArray[np.uint64]:
-    """Outputs, counted from 0, of the SplitMix64 stream that starts at a state; unsigned words wrap around."""
-    words = (places.astype(np.uint64) + np.uint64(1)) * np.uint64(_INCREMENT) + np.uint64(start)
-    for shift, factor in _FINALISER:
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
-    return words ^ (words >> np.uint64(_LAST_SHIFT))
+    start = int(stream_outputs(seed, np.array([split], np.int64))[0])
+    return stream_outputs(start, rows)
 
 
 def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int) -> Int64:

@@ -1,4 +1,4 @@
-"""Speed and memory against the bare matrix product: ``python -m tests.benchmarks memory|store|scaling``.
+"""Speed and memory against the bare matrix product: ``python -m tests.benchmarks memory|store|scaling|extras``.
 
 Every figure is a ratio taken in one run on one machine.  ``--scale 0.01`` runs the same code on tiny sets.
 """
@@ -10,7 +10,9 @@ import shlex
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -108,9 +110,41 @@ def scaling(scale: float, repeats: int) -> None:
     print(f"gallery x 2: time x {second / first:.2f}, memory x {large / small:.3f}")
 
 
+# What each extra is asked by; the plain evaluation asks for none of them.
+EXTRAS: dict[str, dict[str, Any]] = {
+    "intervals": {"confidence": 0.95},
+    "optimistic and pessimistic ties": {"ties": True},
+    "tables by camera and identity": {"breakdowns": ["camera", "identity"]},
+    "camera pairs (6 cameras)": {"breakdowns": ["camera_pair"]},
+    "distractor curve (10 sizes)": {"breakdowns": ["gallery_size"]},
+    "lists of 10 neighbours": {"topk": 10},
+    "single-shot CMC, exact": {"metrics": ["mAP", "CMC_single_shot@1"]},
+    "single-shot CMC, 10 draws": {"metrics": ["mAP", "CMC_single_shot@1"], "single_shot_draws": 10},
+    "TAR@FAR=1e-4 and EER": {"metrics": ["mAP", "TAR@FAR=1e-4", "EER"]},
+    "ROC": {"roc": True},
+}
+
+
+def extras(scale: float, repeats: int) -> None:
+    """What each extra costs, as a ratio to the plain evaluation of the same sets in memory."""
+    for model, noise in (("well-trained", GOOD), ("badly trained", BAD)):
+        made = make_sets(shape(max(2, int(1000 * scale)), max(200, int(100_000 * scale)), 512, noise))
+        query, gallery = (FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in made)
+
+        def seconds(query=query, gallery=gallery, **asked: Any) -> float:
+            begin = time.perf_counter()
+            evaluate(query, gallery, **{"confidence": None, **asked})
+            return time.perf_counter() - begin
+
+        actions = [seconds, *(partial(seconds, **asked) for asked in EXTRAS.values())]
+        plain, *taken = interleave(repeats, *actions)
+        for name, each in zip(EXTRAS, taken, strict=True):
+            print(ratio_line(f"{query.n_rows} x {gallery.n_rows} x 512, {model}, {name}", each, plain))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("memory", "store", "scaling"))
+    parser.add_argument("what", choices=("memory", "store", "scaling", "extras"))
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows of both sets")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
@@ -121,8 +155,10 @@ def main() -> None:
         memory(chosen.scale, chosen.repeats)
     elif chosen.what == "store":
         store(chosen.scale, chosen.repeats, chosen.peer)
-    else:
+    elif chosen.what == "scaling":
         scaling(chosen.scale, chosen.repeats)
+    else:
+        extras(chosen.scale, chosen.repeats)
 
 
 if __name__ == "__main__":

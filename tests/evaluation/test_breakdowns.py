@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
+import agreement
 import numpy as np
 import pytest
-from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import breakdowns, evaluation
@@ -16,6 +16,9 @@ from strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError, UnknownNameError
+
+# Intervals are another test's matter, and most of the time of a small evaluation.
+evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 METRICS = ("mAP", "mINP", "mAP_trapezoid", "CMC@1", "CMC@3", "CMC_allshots@2", "P@2")
 ALL = ("camera", "identity", "camera_pair", "gallery_size")
@@ -162,13 +165,13 @@ def test_the_distractor_curve_by_hand():
 @settings(max_examples=20)
 @given(data=st.data())
 def test_small_sets(protocol, data):
-    problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS, max_gallery=20))
+    problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS))
     query, gallery = problem.query, problem.gallery
     distance = data.draw(st.sampled_from(DISTANCES))
     assume(order_is_unambiguous(query.features, gallery.features, distance))
     assume(evaluation.evaluate(query, gallery, protocol, distance) is not None)
     sizes = data.draw(st.lists(st.integers(1, len(gallery)), min_size=1, max_size=4, unique=True).map(sorted))
-    chunk = data.draw(st.sampled_from([None, 1, 6]))
+    chunk = data.draw(st.sampled_from([None, 3, 8]))
     report = evaluate_items(query, gallery, protocol, distance, METRICS, breakdowns=ALL, gallery_sizes=sizes,
                             chunk_rows=chunk)  # fmt: skip
     for name, column, values in (("camera", "camid", query.camids), ("identity", "pid", query.pids)):
@@ -359,10 +362,10 @@ def test_tables_of_cameras_need_cameras(name):
         evaluate_items(query, gallery, "no_cameras", breakdowns=[name])
 
 
-@pytest.mark.parametrize("sizes", [[0], [-3], [241], [1.5], [0.0], [], ["ten"], [True], [float("nan")]])
+@pytest.mark.parametrize("sizes", [[0], [-3], [241], [1.5], [0.0], ["ten"], [True], [float("nan")]])
 def test_sizes_out_of_range(sizes):
     query, gallery = crowded()
-    with pytest.raises(InputError, match="gallery_sizes"):
+    with pytest.raises(InputError, match=r"gallery.size"):
         evaluate_items(query, gallery, breakdowns=["gallery_size"], gallery_sizes=sizes)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import agreement
 import numpy as np
 import pytest
-from agreement import evaluate_items
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
@@ -13,6 +15,9 @@ from reference import ItemSet
 from strategies import crowded_sets, problems, scattered_sets
 
 from reid_dist.errors import InputError, UnknownNameError
+
+# Intervals are another test's matter, and most of the time of a small evaluation.
+evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
@@ -248,12 +253,17 @@ def test_ranks_out_of_range(name):
         ("CMC_singleshot@1", "CMC_single_shot"),
         ("mAP_fond@5", "mAP_found"),
         ("P_cliped@5", "P_clipped"),
-        ("TAR@FRA=0.1", "TAR@FAR"),
     ],
 )
 def test_unknown_names(given, meant):
     with pytest.raises(UnknownNameError, match=meant):
         evaluate_list([1, 2], [given])
+
+
+@pytest.mark.parametrize("name", ["TAR@FRA=0.1", "TAR@0.1", "DIR@FRA=0.1", "EERR"])
+def test_rates_under_another_name(name):
+    with pytest.raises(InputError, match=r"TAR@FAR|DIR@FAR|EER"):
+        evaluate_list([1, 2], [name])
 
 
 @pytest.mark.parametrize("name", ["CMC_allshots", "CMC_single_shot", "mAP_found", "P_clipped"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import agreement
 import numpy as np
 import pytest
-from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation
@@ -14,9 +16,12 @@ from strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
 
+# Intervals are another test's matter, and most of the time of a small evaluation.
+evaluate_items = partial(agreement.evaluate_items, confidence=None)
+
 METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@1", "CMC_allshots@3"),
-    *("mAP@3", "mAP_found@3", "P@2", "R@2", "P_clipped@5", "CMC_single_shot@1", "CMC_single_shot@2"),
+    *("mAP@3", "mAP_found@3", "P@2", "R@2", "P_clipped@5"),
 )
 # A positive that moves up past the cut may lower the mean precision of those found.
 NOT_MONOTONE = ("mAP_found@3",)
@@ -26,12 +31,12 @@ NOT_MONOTONE = ("mAP_found@3",)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_small_sets(protocol, data):
-    problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "constant", "half"), max_gallery=20))
+    problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "constant", "half")))
     distance = data.draw(st.sampled_from(DISTANCES))
     assume(order_is_unambiguous(problem.query.features, problem.gallery.features, distance))
     expected = evaluation.evaluate(problem.query, problem.gallery, protocol, distance, METRICS, ties=True)
     assume(expected is not None)
-    chunk = data.draw(st.sampled_from([None, 1, 4]))
+    chunk = data.draw(st.sampled_from([None, 3, 8]))
     report = evaluate_items(problem.query, problem.gallery, protocol, distance, METRICS, ties=True, chunk_rows=chunk)
     for name in METRICS:
         default = report.metrics[name]
@@ -47,7 +52,7 @@ def test_all_tied_by_hand():
     """Five items at one distance, the positive in the middle row."""
     gallery = ItemSet(np.ones((5, 2), np.float32), np.array([8, 8, 1, 8, 9]), np.ones(5, int), np.arange(5))
     query = ItemSet(np.ones((1, 2), np.float32), np.array([1]), np.zeros(1, int), np.array([50]))
-    names = ["mAP", "mAP_trapezoid", "MRR", "CMC@3", "CMC_allshots@3", "CMC_single_shot@2"]
+    names = ["mAP", "mAP_trapezoid", "MRR", "CMC@3", "CMC_allshots@3"]
     for distance in DISTANCES:
         report = evaluate_items(query, gallery, "market1501", distance, names, ties=True)
         best, worst = report.ties["optimistic"], report.ties["pessimistic"]
@@ -55,19 +60,7 @@ def test_all_tied_by_hand():
         assert [found["mAP_trapezoid"] for found in (best, report.metrics, worst)] == [1, 1 / 6, 1 / 10]
         assert [found["CMC@3"] for found in (best, report.metrics, worst)] == [1, 1, 0]
         assert [found["CMC_allshots@3"] for found in (best, report.metrics, worst)] == [1, 1, 0]
-        # One item of pid 8 (two of three are in earlier rows) and pid 9, in a later one: rank 1 or 2, never 3.
-        assert [found["CMC_single_shot@2"] for found in (best, report.metrics, worst)] == [1, 1, 0]
     assert report.ties["rule"] == "distance, then gallery row"
-
-
-def test_all_tied_single_shot_by_hand():
-    """Rank 1 when the drawn item of pid 8 is the one in the later row: once in three draws."""
-    gallery = ItemSet(np.ones((4, 2), np.float32), np.array([8, 8, 1, 8]), np.ones(4, int), np.arange(4))
-    query = ItemSet(np.ones((1, 2), np.float32), np.array([1]), np.zeros(1, int), np.array([50]))
-    report = evaluate_items(query, gallery, "cuhk03", "cosine", ["CMC_single_shot@1"], ties=True)
-    assert report.metrics["CMC_single_shot@1"] == pytest.approx(1 / 3, abs=1e-15)
-    assert report.ties["optimistic"]["CMC_single_shot@1"] == 1
-    assert report.ties["pessimistic"]["CMC_single_shot@1"] == 0
 
 
 def test_no_ties_no_difference():

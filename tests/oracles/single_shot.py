@@ -20,8 +20,8 @@ def precedes(distances, row, positive, order="default"):
     By (distance, gallery row), or with ties settled for or against the positive.
     """
     if distances[row] != distances[positive]:
-        return distances[row] < distances[positive]
-    return {"default": row < positive, "optimistic": False, "pessimistic": True}[order]
+        return bool(distances[row] < distances[positive])
+    return {"default": int(row) < int(positive), "optimistic": False, "pessimistic": True}[order]
 
 
 def kept_items(pids, junk):

@@ -40,7 +40,7 @@ def threshold_at(ascending, rate):
 
 def share_below(distances, threshold):
     """Share of distances strictly less than a threshold."""
-    return Fraction(sum(distance < threshold for distance in distances), len(distances))
+    return Fraction(sum(distance < float(threshold) for distance in distances), len(distances))
 
 
 def tar_at_far(pairs, rate):

@@ -49,6 +49,7 @@ def parameters(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
         "Query expansion": report.expand,
         "Re-ranking": report.rerank,
         "Ties": ties,
+        **({"Options": report.options} if report.options else {}),
     }
     return [
         (title, [("used", "none")] if value is None else described_rows(value)) for title, value in described.items()

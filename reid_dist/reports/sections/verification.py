@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["distance_words", "verification"]
 
 _MOST_POINTS = 12
-COUNTED = {
+_COUNTED = {
     "n_genuine": "genuine pairs: kept, of one identity",
     "n_impostor": "impostor pairs: kept, of two identities",
     "n_mated": "mated queries: the gallery has a relevant row of their identity",
@@ -47,7 +47,7 @@ def verification(report: Report) -> dict[str, Any]:
     kinds = {name.partition("@")[0] for name in names} | ({"TAR"} if has_curve else set())
     meaning = [text for kind, text in _MEANING.items() if kind in kinds or (kind == "FAR" and kinds & {"TAR", "EER"})]
     return {
-        "counts": [(text, words.integer(counted[name])) for name, text in COUNTED.items() if name in counted],
+        "counts": [(text, words.integer(counted[name])) for name, text in _COUNTED.items() if name in counted],
         "meaning": meaning,
         "thresholds": [
             (name, words.metric_value(name, report.metrics.get(name, math.nan)), distance_words(thresholds.get(name)))

@@ -1,0 +1,344 @@
+r"""Impostor distances by the hundred million: a histogram of screening values, and exact counts around wanted places.
+
+Thresholds of verification are order statistics of the distances of all kept negatives.  They are found in passes over
+the tiles, none of which keeps a list of all distances:
+
+1.  `count_keys` makes a histogram of *screened* distances.  It says nearly where each order statistic lies.
+2.  `split_tile` takes a few brackets ``[lo, hi)`` of canonical distances.  It counts the pairs between them, and writes
+    down the canonical distance of every pair inside one.  Both are exact, so a bracket that was guessed wrongly does no
+    harm: the counts say so, and on which side the order statistic lies.
+
+*Keys.*  A screening value ``v`` becomes a *falling value* ``(centre - v) / slope``: about the distance, or its square.
+Its float32 bits, less the last 11, are its key: bins whose width is a 4096th to an 8192th of their value, so that no
+range has to be known beforehand and histograms of any tiles add up.  Negative values, which only given distances have,
+count downwards from zero.
+
+*Speed.*  The keys of 512 values are computed in loops without a branch, over slices, which LLVM makes vector code of.
+What follows is one look-up a value, in a table of which the hot part lies in the first-level cache: the count of the
+key, or what lies at the key (which gap between brackets, or a bracket, where the value must be looked at).
+
+*Certainty.*  A key says which gap a pair lies in when it is farther from the brackets than screening can err; see
+`reid_dist.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query, and
+what is still open is decided by the canonical distance.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.canonical import LANES, PairRows, pair_distance
+from reid_dist.kernels.settings import kernel
+
+__all__ = [
+    "HIDDEN",
+    "LARGEST_KEY",
+    "N_PLACES",
+    "TOUCHED",
+    "Brackets",
+    "Screened",
+    "count_keys",
+    "falling_keys",
+    "key_edges",
+    "split_tile",
+]
+
+BLOCK = 512
+
+# Bits of a float32 that a key leaves out.
+DROPPED_BITS = 11
+
+# Key of infinity; keys go from its negative to it.  The place of a key in a table is the key plus this.
+LARGEST_KEY = 0x7F800000 >> DROPPED_BITS
+# Place of what a query may not see.
+HIDDEN = 2 * LARGEST_KEY + 1
+N_PLACES = HIDDEN + 1
+
+# In a table of what lies at a key: look at the value.  Anything else is one more than the number of a gap.
+TOUCHED = 0
+
+
+def falling_keys(falling: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Keys of falling values, shape (n,), float64 in, int64 out; never falls when the value rises."""
+    with np.errstate(over="ignore", under="ignore"):
+        bits = np.asarray(falling, np.float64).astype(np.float32).view(np.int32).astype(np.int64)
+    size = (bits & 0x7FFFFFFF) >> DROPPED_BITS
+    return np.where(bits < 0, -size, size)
+
+
+def key_edges(key: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Falling values between which those of a key lie: two arrays (n,), float64, both edges inclusive."""
+
+    def value(size: NDArray[np.int64]) -> NDArray[np.float64]:
+        bits = np.minimum(size, LARGEST_KEY) << DROPPED_BITS
+        return bits.astype(np.int32).view(np.float32).astype(np.float64)
+
+    near, far = value(np.abs(key)), value(np.abs(key) + 1)
+    return np.where(key > 0, near, -far), np.where(key < 0, -near, far)
+
+
+class Screened(NamedTuple):
+    """A tile of screening values, and what its queries may not see.
+
+    Attributes
+    ----------
+    tile
+        Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
+    bias
+        Subtracted from the rows of the tile, shape (kinds, columns); ``inf`` hides a column.
+    bias_of
+        Which row of `bias` each query takes, shape (rows,), int64.
+    column_start
+        Which column of the gallery block is the tile's first: `hidden_column` counts from the block's first.
+    hidden_indptr, hidden_column
+        Columns, ascending, that a query does not count: its relevant items and its junk; int64.
+    counted
+        Whether a query counts at all, shape (rows,), bool.
+    centre
+        Screening value of distance 0, shape (rows,), in the type of the tile.
+    scale
+        One over the slope, in the type of the tile; a power of two.
+    """
+
+    tile: NDArray[np.floating]
+    bias: NDArray[np.floating]
+    bias_of: NDArray[np.int64]
+    column_start: int
+    hidden_indptr: NDArray[np.int64]
+    hidden_column: NDArray[np.int64]
+    counted: NDArray[np.bool_]
+    centre: NDArray[np.floating]
+    scale: np.floating
+
+
+class Brackets(NamedTuple):
+    """Brackets of distances, as a tile meets them.
+
+    Attributes
+    ----------
+    at_place
+        What lies at the place of each key: ``TOUCHED``, or one more than the number of a gap; gap ``g`` has ``g``
+        brackets below it.  Shape (N_PLACES,), uint16.
+    last_place
+        The last place that is touched.
+    falling
+        Edges of the brackets in falling values, ascending: ``lo, hi, lo, hi, …``; shape (2 n_bracket,), float64.
+    distance
+        The same as canonical distances.
+    centre, epsilon
+        Screening value of distance 0, and half width of the band, of each query, shape (rows,), float64.
+    slope
+        How much a screening value falls per unit.
+    """
+
+    at_place: NDArray[np.uint16]
+    last_place: int
+    falling: NDArray[np.float64]
+    distance: NDArray[np.float64]
+    centre: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    slope: float
+
+
+@kernel
+def _find_places(
+    source: NDArray[np.floating],
+    shift: NDArray[np.floating],
+    centre: np.floating,
+    scale: np.floating,
+    falling: NDArray[np.float32],
+    places: NDArray[np.uint32],
+) -> None:
+    """Write the places of the keys of some values; `falling` is scratch, of the same length."""
+    for k in range(len(falling)):
+        falling[k] = np.float32((centre - (source[k] - shift[k])) * scale)
+    bits = falling.view(np.int32)
+    for k in range(len(places)):
+        sign = bits[k] >> np.int32(31)
+        size = (bits[k] & np.int32(0x7FFFFFFF)) >> np.int32(DROPPED_BITS)
+        # Two's complement: -size where the sign is -1, size where it is 0.
+        places[k] = np.uint32((size ^ sign) - sign + np.int32(LARGEST_KEY))
+
+
+@kernel
+def count_keys(screened: Screened, counts: NDArray[np.int64]) -> None:
+    """Add a tile to the histogram of its falling values.
+
+    Parameters
+    ----------
+    screened
+        The tile.
+    counts
+        By place of key, shape (N_PLACES,), int64; added to.  What is hidden by its bias counts as infinite.
+    """
+    n_columns = screened.tile.shape[1]
+    falling = np.empty(BLOCK, np.float32)
+    places = np.empty(BLOCK, np.uint32)
+    for q in range(screened.tile.shape[0]):
+        if not screened.counted[q]:
+            continue
+        hidden_stop = screened.hidden_indptr[q + 1]
+        hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
+        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, screened.column_start)
+        for start in range(0, n_columns, BLOCK):
+            stop = min(start + BLOCK, n_columns)
+            here = places[: stop - start]
+            shift = screened.bias[screened.bias_of[q], start:stop]
+            _find_places(
+                screened.tile[q, start:stop],
+                shift,
+                screened.centre[q],
+                screened.scale,
+                falling[: stop - start],
+                here,
+            )
+            while hidden < hidden_stop and screened.hidden_column[hidden] < screened.column_start + stop:
+                here[screened.hidden_column[hidden] - screened.column_start - start] = HIDDEN
+                hidden += 1
+            for k in range(len(here)):
+                counts[np.uint64(here[k])] += 1
+
+
+@kernel
+def _edges_up_to(edges: NDArray[np.float64], value: float) -> int:
+    """Count the edges that are at most a value."""
+    start = 0
+    stop = len(edges)
+    while start < stop:
+        middle = (start + stop) // 2
+        if edges[middle] <= value:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@kernel
+def split_tile(
+    screened: Screened,
+    brackets: Brackets,
+    rows: PairRows,
+    first_row: int,
+    limit: int,
+    gaps: NDArray[np.int64],
+    found: NDArray[np.float64],
+    progress: NDArray[np.int64],
+) -> int:
+    """Count the pairs of a tile between brackets, and write down the distances of those inside one.
+
+    Parameters
+    ----------
+    screened
+        The tile.
+    brackets
+        The brackets.
+    rows
+        Its queries and its gallery rows.
+    first_row
+        Query row to begin with.
+    limit
+        The most pairs to decide canonically.
+    gaps
+        Pairs in each gap but the last, shape (n_bracket,), int64; added to.
+    found
+        Canonical distances of the pairs inside, in no order.
+    progress
+        Two numbers, int64, added to: how many entries of `found` are in use, and pairs that were decided canonically.
+
+    Returns
+    -------
+    The row to go on with once `found` has been emptied, the number of rows when the tile is done, or -1 when more than
+    `limit` pairs had to be decided; what was written is useless then.
+    """
+    n_rows, n_columns = screened.tile.shape
+    falling = np.empty(BLOCK, np.float32)
+    places = np.empty(BLOCK, np.uint32)
+    pending = np.empty(BLOCK // 4 + 1, np.int64)
+    lanes = np.empty(LANES, np.float64)
+    # Element TOUCHED takes the values that are looked at; four counters each, for neighbours mostly share a gap.
+    passed = np.zeros((4, len(gaps) + 2), np.int64)
+    passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
+    at_place = brackets.at_place
+    last_place = np.uint32(brackets.last_place)
+    n_found, decided = progress[0], progress[1]
+    q = first_row
+    while q < n_rows and n_found + n_columns <= len(found) and decided <= limit:
+        if not screened.counted[q]:
+            q += 1
+            continue
+        hidden_stop = screened.hidden_indptr[q + 1]
+        hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
+        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, screened.column_start)
+        for start in range(0, n_columns, BLOCK):
+            stop = min(start + BLOCK, n_columns)
+            here = places[: stop - start]
+            source = screened.tile[q, start:stop]
+            shift = screened.bias[screened.bias_of[q], start:stop]
+            _find_places(source, shift, screened.centre[q], screened.scale, falling[: stop - start], here)
+            while hidden < hidden_stop and screened.hidden_column[hidden] < screened.column_start + stop:
+                here[screened.hidden_column[hidden] - screened.column_start - start] = HIDDEN
+                hidden += 1
+            reached = np.int32(0)
+            for k in range(len(here)):
+                reached += np.int32(here[k] <= last_place)
+            if reached == 0:
+                continue
+            fours = len(here) // 4
+            n_pending = np.uint64(0)
+            for four in range(fours):
+                at = np.uint64(four) * np.uint64(4)
+                gap0 = np.uint64(at_place[np.uint64(here[at])])
+                gap1 = np.uint64(at_place[np.uint64(here[at + np.uint64(1)])])
+                gap2 = np.uint64(at_place[np.uint64(here[at + np.uint64(2)])])
+                gap3 = np.uint64(at_place[np.uint64(here[at + np.uint64(3)])])
+                passed0[gap0] += 1
+                passed1[gap1] += 1
+                passed2[gap2] += 1
+                passed3[gap3] += 1
+                if gap0 == TOUCHED or gap1 == TOUCHED or gap2 == TOUCHED or gap3 == TOUCHED:
+                    pending[n_pending] = four * 4
+                    n_pending += np.uint64(1)
+            for p in range(np.int64(n_pending) + 1):
+                # The last turn takes what is left over when the block is no multiple of four.
+                left_over = p == np.int64(n_pending)
+                begin = fours * 4 if left_over else pending[p]
+                for k in range(begin, len(here) if left_over else begin + 4):
+                    gap = at_place[here[k]]
+                    if gap != TOUCHED:
+                        if left_over:
+                            passed0[gap] += 1
+                        continue
+                    fall = brackets.centre[q] - np.float64(source[k] - shift[k])
+                    if fall == np.inf:
+                        # Hidden by its bias; brackets may reach as far as that.
+                        continue
+                    # Covers the roundings of this line and of the edges, in float64.
+                    width = brackets.epsilon[q] + 2.0**-50 * (abs(brackets.centre[q]) + abs(fall))
+                    near = _edges_up_to(brackets.falling, (fall - width) / brackets.slope)
+                    far = _edges_up_to(brackets.falling, (fall + width) / brackets.slope)
+                    if near == far and near % 2 == 0:
+                        passed0[near // 2 + 1] += 1
+                        continue
+                    column = start + k
+                    distance = pair_distance(
+                        rows.kind,
+                        rows.query[q],
+                        rows.gallery[column],
+                        rows.query_norm[q],
+                        rows.gallery_norm[column],
+                        lanes,
+                    )
+                    decided += 1
+                    place = _edges_up_to(brackets.distance, distance)
+                    if place % 2 == 0:
+                        passed0[place // 2 + 1] += 1
+                    else:
+                        found[n_found] = distance
+                        n_found += 1
+        q += 1
+    for gap in range(len(gaps)):
+        gaps[gap] += passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
+    progress[0], progress[1] = n_found, decided
+    return -1 if decided > limit else q

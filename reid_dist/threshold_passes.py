@@ -1,0 +1,91 @@
+"""Passes over all pairs until every threshold of verification is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from reid_dist.graph import Progress, run
+from reid_dist.ground_truth import GroundTruth
+from reid_dist.metrics import PROBES, Metric
+from reid_dist.tasks import BlockAnswer, Job, set_labels
+from reid_dist.verification import (
+    Crossing,
+    Level,
+    ThresholdSearch,
+    Verification,
+    make_verification,
+    needs_pairs,
+    pairs_of,
+    refuse_without_strangers,
+    wanted_levels,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["refuse_early", "verify"]
+
+
+def refuse_early(job: Job, metrics: Sequence[Metric]) -> None:
+    """Refuse what labels alone say cannot be computed, before any work.
+
+    Raises
+    ------
+    InputError
+        For open-set metrics where every query has its identity in the gallery.
+    """
+    if any(metric.family.needs == PROBES for metric in metrics):
+        refuse_without_strangers(set_labels(job, job.query).pids, set_labels(job, job.gallery).pids)
+
+
+def verify(
+    job: Job,
+    answer: BlockAnswer,
+    metrics: Sequence[Metric],
+    roc: bool,
+    client: Client | None,
+    progress: Progress | None,
+    truth: GroundTruth | None,
+) -> Verification | None:
+    """Compute verification and open-set metrics, with as many further passes as that takes (mostly one).
+
+    Parameters
+    ----------
+    job, answer
+        The main sweep, and what came out.
+    metrics
+        What was asked for; metrics of other kinds are passed over.
+    roc
+        Whether the curve was.
+    client, progress, truth
+        As in `reid_dist.graph.run`.
+
+    Returns
+    -------
+    None where nothing of the kind was asked for, or no query is valid.
+
+    Raises
+    ------
+    InputError
+        If there are no impostors, or no query without a mate; the message says what would work.
+    RunFailedError
+        As `reid_dist.graph.run`.
+    """
+    wanted = needs_pairs(metrics, roc) or any(metric.family.needs == PROBES for metric in metrics)
+    if not wanted or answer.ranked is None or not len(answer.ranked.rank):
+        return None
+    found: dict[Level, Crossing] = {}
+    if answer.impostors is not None:
+        pairs = pairs_of(answer.ranked)
+        levels = wanted_levels(metrics, roc, pairs)
+        search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, answer.impostors, job.distance.squared)
+        further = replace(job, ranks=False, topk=0, parts=None, probes=False, impostors=False, single_shot=None)
+        while edges := search.edges:
+            counted = run(replace(further, brackets=edges), client, progress, truth).bracketed
+            if counted is None:
+                raise AssertionError("asked for, hence counted")
+            search.take(counted)
+        found = search.found
+    return make_verification(metrics, roc, answer, found)

@@ -1,0 +1,27 @@
+"""Verification and open-set search: thresholds over all pairs or probes, and what is accepted under them."""
+
+from reid_dist.verification.crossings import Crossing, Level, ThresholdSearch
+from reid_dist.verification.measures import (
+    ROC_RATES,
+    Pairs,
+    Verification,
+    make_verification,
+    needs_pairs,
+    pairs_of,
+    refuse_without_strangers,
+    wanted_levels,
+)
+
+__all__ = [
+    "ROC_RATES",
+    "Crossing",
+    "Level",
+    "Pairs",
+    "ThresholdSearch",
+    "Verification",
+    "make_verification",
+    "needs_pairs",
+    "pairs_of",
+    "refuse_without_strangers",
+    "wanted_levels",
+]

@@ -1,0 +1,345 @@
+"""Ranked pictures: the right files, the right marks, and nothing believed of what a file says of itself."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import re
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from full_report import write_images
+from pages import Page, section
+from PIL import Image
+
+from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.reports import Pictures, Report, TopK, make_pictures, thumbnails
+from reid_dist.reports import pictures as pictures_module
+from reid_dist.reports.thumbnails import UnreadableImageError, thumbnail
+
+# Three queries against six gallery rows; query 1 is the hardest, query 0 the easiest; row 4 of the gallery is junk.
+LISTS = TopK(
+    index=np.array([[2, 0, 4, 1], [5, 4, 3, -1], [1, 2, 3, 0]]),
+    distance=np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, np.inf], [0.1, 0.2, 0.3, 0.4]]),
+    junk=np.array([[0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], bool),
+    relevant=np.array([[1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]], bool),
+)
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> list[str]:
+    return write_images(tmp_path, 9)
+
+
+def colours(image: bytes | None) -> np.ndarray:
+    assert image is not None
+    return np.asarray(Image.open(io.BytesIO(image)).convert("RGB")).astype(int)
+
+
+def test_each_item_has_its_own_picture_mark_and_rank(names: list[str], tmp_path: Path) -> None:
+    made = make_pictures(
+        LISTS,
+        names[:3],
+        names[3:],
+        chosen=[0],
+        n_hardest=0,
+        root=tmp_path,
+        query_pids=[7, 8, 9],
+        gallery_pids=np.array([1, 7, 7, 3, 7, 5]),
+        gallery_camids=[1, 2, 3, 4, 5, 6],
+    )
+    (shown,) = made.queries
+    assert made.note == ""
+    assert shown.reason == "chosen"
+    assert (shown.query.row, shown.query.mark, shown.query.pid, shown.query.camid) == (0, "query", 7, None)
+    assert [(item.row, item.mark, item.rank) for item in shown.items] == [
+        (2, "right", 1), (0, "wrong", 2), (4, "junk", None), (1, "right", 3),
+    ]  # fmt: skip
+    assert [(item.pid, item.camid, item.distance) for item in shown.items] == [
+        (7, 3, 0.1), (1, 1, 0.2), (7, 5, 0.3), (7, 2, 0.4),
+    ]  # fmt: skip
+    for item in shown.items:
+        original = np.asarray(Image.open(tmp_path / names[3 + item.row])).astype(int)
+        assert colours(item.image).shape == original.shape
+        assert np.abs(colours(item.image) - original).mean() < 12, "a JPEG of a JPEG, and of the right one"
+
+
+def test_an_absent_entry_ends_a_list_and_depth_cuts_it(names: list[str], tmp_path: Path) -> None:
+    made = make_pictures(LISTS, names[:3], names[3:], chosen=[1, 2], n_hardest=0, depth=3, root=tmp_path)
+    assert [len(shown.items) for shown in made.queries] == [3, 3]
+    assert [item.rank for item in made.queries[0].items] == [1, None, 2]
+    assert len(make_pictures(LISTS, names[:3], names[3:], chosen=[1], n_hardest=0, root=tmp_path).queries[0].items) == 3
+
+
+def test_the_hardest_come_after_the_chosen_and_nobody_twice(
+    make_report: Callable[..., Report], names: list[str], tmp_path: Path
+) -> None:
+    report = make_report(
+        n_query=3,
+        n_invalid=0,
+        n_gallery=6,
+        topk=LISTS,
+        per_query={"AP": np.array([0.9, 0.1, 0.5]), "pid": np.array([7, 8, 9]), "camid": np.array([1, 1, 2])},
+    )
+    made = make_pictures(report, names[:3], names[3:], chosen=[2, 2], n_hardest=2, root=tmp_path)
+    assert [(shown.query.row, shown.reason) for shown in made.queries] == [(2, "chosen"), (1, "hardest")]
+    assert [(shown.query.pid, shown.query.camid) for shown in made.queries] == [(9, 2), (8, 1)]
+    assert make_pictures(report, names[:3], names[3:], n_hardest=1, root=tmp_path).queries[0].query.row == 1
+
+
+def test_lists_alone_know_who_is_hard(names: list[str], tmp_path: Path) -> None:
+    made = make_pictures(LISTS, names[:3], names[3:], root=tmp_path)
+    assert [shown.query.row for shown in made.queries] == [1, 2, 0]
+    unjudged = TopK(index=LISTS.index, distance=LISTS.distance)
+    assert make_pictures(unjudged, names[:3], names[3:], root=tmp_path).queries == ()
+    (shown,) = make_pictures(unjudged, names[:3], names[3:], chosen=[0], root=tmp_path).queries
+    assert {item.mark for item in shown.items} == {"not judged"}
+
+
+def test_paths_start_at_the_root_or_at_the_current_directory(
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_root = make_pictures(LISTS, names[:3], names[3:], root=tmp_path)
+    absolute = [str(tmp_path / name) for name in names]
+    assert make_pictures(LISTS, np.array(absolute[:3]), np.array(absolute[3:]), root="/nowhere") == by_root
+    monkeypatch.chdir(tmp_path)
+    assert make_pictures(LISTS, names[:3], names[3:]) == by_root
+
+
+def test_one_line_says_why_there_are_none(
+    make_report: Callable[..., Report], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_lists = make_report(n_query=3, n_invalid=0, k=None)
+    lost = ["lost.jpg"] * 6
+    assert "no top-k lists were kept" in make_pictures(without_lists, names[:3], names[3:]).note
+    assert "the query set has no image paths" in make_pictures(LISTS, None, names).note
+    assert "the gallery set has no image paths" in make_pictures(LISTS, names, None).note
+    nothing = make_pictures(LISTS, lost[:3], lost, root=tmp_path)
+    assert nothing.queries == ()
+    assert "none of 14 could be read; the first: 'lost.jpg': No such file" in nothing.note
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    assert "Pillow is not installed" in make_pictures(LISTS, names[:3], names[3:], root=tmp_path).note
+    report = dataclasses.replace(without_lists, pictures=make_pictures(without_lists, None, None))
+    page = report.to_html()
+    assert "no top-k lists were kept" in section(page, "pictures")
+    assert "img-src" not in page
+
+
+def test_some_that_cannot_be_read_are_counted(names: list[str], tmp_path: Path) -> None:
+    (tmp_path / names[3 + 2]).write_text("no picture")
+    made = make_pictures(LISTS, names[:3], [*names[3:-1], ""], chosen=[0, 1], n_hardest=0, root=tmp_path)
+    assert made.note.startswith("2 of 9 pictures could not be read; the first: '00005.jpg': cannot identify")
+    assert [item.image is None for item in made.queries[0].items] == [True, False, False, False]
+    assert made.queries[1].items[0].image is None
+
+
+def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = make_pictures(LISTS, names[:3], names[3:], chosen=[0], n_hardest=0, root=tmp_path)
+    size = sum(len(picture.image or b"") for picture in (one.queries[0].query, *one.queries[0].items))
+    monkeypatch.setattr(pictures_module, "_MOST_IMAGE_BYTES", size - 1)
+    made = make_pictures(LISTS, names[:3], names[3:], chosen=[0], root=tmp_path)
+    assert [shown.query.row for shown in made.queries] == [0]
+    assert "2 more queries are left out" in made.note
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"chosen": [3]}, "chosen query row 3 is none of the 3 queries"),
+        ({"chosen": [-1]}, "chosen query row -1"),
+        ({"query_paths": ["a"]}, "query paths hold 1 rows, the lists speak of 3"),
+        ({"gallery_paths": ["a"] * 5}, "gallery paths hold 5 rows, the lists speak of 6"),
+        ({"gallery_pids": [1, 2]}, "gallery pids hold 2 rows"),
+        ({"query_camids": [1, 2]}, "query camids hold 2 rows"),
+    ],
+)
+def test_rows_that_are_not_there_are_refused(changes: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {"query_paths": ["a"] * 3, "gallery_paths": ["a"] * 6}
+    with pytest.raises(InputError, match=words):
+        make_pictures(LISTS, **(given | changes))
+
+
+def test_they_come_back_from_the_files(full_report: Report, tmp_path: Path) -> None:
+    directory = full_report.save(tmp_path / "out")
+    assert (directory / "pictures.json").exists()
+    assert "base64" not in (directory / "report.json").read_text()
+    assert full_report.pictures is not None
+    assert Pictures.from_json(full_report.pictures.to_json()) == full_report.pictures
+    again = Report.load(directory)
+    assert again.pictures == full_report.pictures
+    dataclasses.replace(again, pictures=None).save(directory, overwrite=True)
+    assert not (directory / "pictures.json").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mark": "'><script>"},
+        {"row": "1"},
+        {"row": None},
+        {"rank": True},
+        {"distance": "far"},
+        {"image": base64.b64encode(b"<svg onload=alert(1)>").decode()},
+        {"image": "not base64!"},
+        {"other": 1},
+    ],
+)
+def test_a_file_of_pictures_that_was_changed_is_refused(
+    full_report: Report, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    directory = full_report.save(tmp_path / "out")
+    document = json.loads((directory / "pictures.json").read_text())
+    document["queries"][0]["items"][0] |= change
+    (directory / "pictures.json").write_text(json.dumps(document))
+    with pytest.raises(DamagedStoreError, match="picture"):
+        Report.load(directory)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"note": 3, "queries": []}', b"\xff", b"[" * 100_000])
+def test_a_file_that_is_none_is_refused(full_report: Report, tmp_path: Path, content: bytes) -> None:
+    directory = full_report.save(tmp_path / "out")
+    (directory / "pictures.json").write_bytes(content)
+    with pytest.raises(DamagedStoreError):
+        Report.load(directory)
+
+
+def test_the_page_marks_with_signs_and_words(names: list[str], tmp_path: Path, report: Report) -> None:
+    made = make_pictures(
+        LISTS, names[:3], names[3:], chosen=[0], n_hardest=0, root=tmp_path, gallery_pids=range(100, 106)
+    )
+    part = section(dataclasses.replace(report, pictures=made).to_html(), "pictures")
+    signs = re.findall(r'<span class="sign">(.*?)</span>', part)
+    assert signs == ["query", "1 \N{CHECK MARK} right", "2 \N{BALLOT X} wrong", "junk", "3 \N{CHECK MARK} right"]
+    kinds = re.findall(r'<li class="tile ([\w-]+)">', part)
+    assert kinds == ["query", "right", "wrong", "junk", "right"]
+    alternatives = re.findall(r'alt="(.*?)"', part)
+    assert alternatives[:3] == ["query row 0", "gallery row 2, right", "gallery row 0, wrong"]
+    assert "pid 102" in part
+    for shown, source in zip(
+        made.queries[0].items, re.findall(r'src="data:image/jpeg;base64,(.*?)"', part)[1:], strict=True
+    ):
+        assert base64.b64decode(source) == shown.image
+
+
+def test_a_path_is_text_on_the_page(report: Report, tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>.jpg"
+    made = make_pictures(LISTS, [evil] * 3, [evil] * 6, root=tmp_path)
+    page = Page(dataclasses.replace(report, pictures=made).to_html())
+    assert not page.named("script")
+    assert "<script>alert(1)</script>" in page.text
+
+
+# --- files of which nothing is true
+
+
+def png(width: int, height: int, rows: bytes) -> bytes:
+    """A PNG that claims a size, whatever its content."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("size", [(20_000, 20_000), (2**31 - 1, 2**31 - 1), (60_000, 1_000), (8_000, 8_000)])
+def test_a_picture_that_claims_to_be_huge_is_not_decoded(tmp_path: Path, size: tuple[int, int]) -> None:
+    path = tmp_path / "bomb.png"
+    path.write_bytes(png(*size, b"\0" * 100))
+    with pytest.raises(UnreadableImageError, match=r"pixels|limit"):
+        thumbnail(path)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP"])
+def test_a_cut_file_is_no_picture(tmp_path: Path, kind: str, share: float) -> None:
+    noise = np.random.default_rng(1).integers(0, 255, (64, 48, 3), dtype=np.uint8)
+    whole = io.BytesIO()
+    Image.fromarray(noise).save(whole, kind)
+    path = tmp_path / "cut"
+    path.write_bytes(whole.getvalue())
+    assert thumbnail(path).startswith(b"\xff\xd8\xff")
+    path.write_bytes(whole.getvalue()[: int(share * len(whole.getvalue()))])
+    with pytest.raises(UnreadableImageError) as caught:
+        thumbnail(path)
+    assert str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_flipped_bytes_give_a_picture_or_a_reason(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    path = tmp_path / "flipped"
+    for kind in ("JPEG", "PNG", "TIFF"):
+        whole = io.BytesIO()
+        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(whole, kind)
+        for _ in range(60):
+            content = bytearray(whole.getvalue())
+            for at in rng.integers(0, len(content), 3):
+                content[at] ^= int(rng.integers(1, 256))
+            path.write_bytes(content)
+            with contextlib.suppress(UnreadableImageError):  # anything else that it raises fails
+                assert thumbnail(path).startswith(b"\xff\xd8\xff")
+
+
+def test_only_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(UnreadableImageError, match="not a file"):
+            thumbnail(path)
+    with pytest.raises(UnreadableImageError, match="null"):
+        thumbnail(tmp_path / "a\0b")
+    with pytest.raises(UnreadableImageError, match="No such file"):
+        thumbnail(Path("s3://bucket/a.jpg"))
+
+
+def test_a_format_that_runs_other_programs_is_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "page.jpg"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
+    with pytest.raises(UnreadableImageError, match="cannot identify"):
+        thumbnail(path)
+
+
+def test_a_file_of_too_many_bytes_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (name,) = write_images(tmp_path, 1)
+    monkeypatch.setattr(thumbnails, "_MOST_BYTES", 100)
+    with pytest.raises(UnreadableImageError, match="the limit is 100"):
+        thumbnail(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((64, 128), (64, 128)), ((30, 50), (30, 50)), ((1000, 2000), (64, 128)), ((3000, 300), (256, 26))],
+)
+def test_thumbnails_keep_their_shape_and_are_never_enlarged(
+    tmp_path: Path, size: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    (name,) = write_images(tmp_path, 1, size=size)
+    small = Image.open(io.BytesIO(thumbnail(tmp_path / name)))
+    assert np.abs(np.subtract(small.size, expected)).max() <= 1
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "CMYK", "LA"])
+def test_pictures_of_every_mode(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "picture.tif"
+    Image.new("RGB", (10, 20), (200, 10, 10)).convert(mode).save(path)
+    assert thumbnail(path).startswith(b"\xff\xd8\xff")
+
+
+def test_what_a_file_says_of_its_author_stays_there(tmp_path: Path) -> None:
+    path = tmp_path / "signed.jpg"
+    Image.new("RGB", (10, 20)).save(path, comment=b"taken by somebody", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0secret")
+    assert b"somebody" in path.read_bytes()
+    small = thumbnail(path)
+    assert b"somebody" not in small
+    assert b"secret" not in small
+    assert small == thumbnail(path)
