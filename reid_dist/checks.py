@@ -58,6 +58,12 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
                 f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} have none; give them, or use "
                 "the protocol 'no_cameras'"
             )
+    counts_cameras = protocol.query_cameras is not None or protocol.gallery_cameras is not None
+    if counts_cameras and query.camid_names != gallery.camid_names:
+        raise InputError(
+            f"protocol {protocol.name!r} counts cameras by number, and the two sets number the texts of their camids "
+            "differently; give camids as whole numbers"
+        )
     for name in protocol.label_columns:
         missing = [side for side, each in sides if name not in each.columns]
         if missing:

@@ -23,7 +23,7 @@ from reid_dist.graph import Progress, Stopwatch, run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import PROBES, SINGLE_SHOT
 from reid_dist.model import Neighbours
-from reid_dist.plan import DEFAULT_MEMORY, Plan, make_plan
+from reid_dist.plan import DEFAULT_MEMORY, MERGED_AT_ONCE, NOTHING_BESIDES, Besides, Plan, make_plan
 from reid_dist.protocols import Protocol
 from reid_dist.question import Options, Question, Source
 from reid_dist.reductions import SingleShot
@@ -277,8 +277,6 @@ def _answer(
     topk = int(options.topk or 0)
     per_query = _most_relevant(question, *visible)
     shot = _single_shot(question)
-    listed = 0 if shot is None else shot.query_bytes(_identity_sizes(question.protocol, visible[1]), per_query)
-    n_values = 0 if shot is None else shot.max_rank
     probes = any(metric.family.needs == PROBES for metric in asked.metrics)
     job = Job(
         *visible,
@@ -289,9 +287,7 @@ def _answer(
             options.chunk_rows,
             per_query,
             topk,
-            bytes_per_query=listed + (_PROBE_BYTES if probes else 0),
-            values_per_query=n_values,
-            pairs=needs_pairs(asked.metrics, options.roc),
+            besides=_besides(question, visible[1], scorer, per_query, shot),
         ),
         protocol=question.protocol,
         ranks=True,
@@ -325,6 +321,28 @@ def _answer(
         "total": time.perf_counter() - started,
     }
     return replace(report, timing=timing, options=options.describe())
+
+
+def _besides(
+    question: Question, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
+) -> Besides:
+    """What the job holds besides ranks and lists."""
+    asked = question.asked
+    held = Besides(pairs=needs_pairs(asked.metrics, question.options.roc))
+    if any(metric.family.needs == PROBES for metric in asked.metrics):
+        held += Besides(bytes_per_query=_PROBE_BYTES)
+    if shot is not None:
+        sizes = _identity_sizes(question.protocol, gallery)
+        held += Besides(shot.query_bytes(sizes, per_query), values_per_query=shot.max_rank)
+    if question.parts is not None:
+        camids = gallery.camids if question.parts.cameras else None
+        n_cameras = 0 if camids is None else len(np.unique(camids))
+        n_groups = max(1, n_cameras) * question.parts.n_sizes
+        # Counts of every threshold by group, those that wait to be merged included; rows are copied group by group.
+        counts = int(per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
+        values = len(_part_metrics(asked)) * (n_cameras + question.parts.n_sizes)
+        held += Besides(counts, 4 * scorer.shapes[1].dim + 24, values_per_query=values)
+    return held
 
 
 def _part_metrics(asked: Asked) -> tuple[str, ...]:
@@ -385,9 +403,7 @@ def _plan(
     per_query: float,
     k: int,
     *,
-    bytes_per_query: int = 0,
-    values_per_query: int = 0,
-    pairs: bool = False,
+    besides: Besides = NOTHING_BESIDES,
 ) -> Plan:
     n_threads, memory = usable_cores(), DEFAULT_MEMORY
     if client is not None:
@@ -408,9 +424,7 @@ def _plan(
         chunk_rows=chunk_rows,
         relevant_per_query=per_query,
         k=k,
-        bytes_per_query=bytes_per_query,
-        values_per_query=values_per_query,
-        pairs=pairs,
+        besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
     )
 
 

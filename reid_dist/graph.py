@@ -32,6 +32,7 @@ from reid_dist.reductions import add_bracket_counts, add_histograms
 from reid_dist.tasks import (
     BlockAnswer,
     Job,
+    curves_task,
     final_task,
     judge_listed_task,
     judge_task,
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Progress", "Stopwatch", "run"]
+
+# Queries of which one task makes single-shot curves.
+_CURVES_AT_ONCE = 256
 
 
 class Progress:
@@ -140,7 +144,12 @@ def _build(job: Job, truth: GroundTruth | None) -> _Graph:
             for place, cut in gallery_blocks
         ]
         merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
-        graph.finals.append(graph.add(f"final-{at}", final_task, job, rows, judgement, targets, merged))
+        # Single-shot curves take real work after the merge: several tasks share it.
+        pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if job.single_shot is not None else []
+        curves = [
+            graph.add(f"curves-{at}-{place}", curves_task, job, rows, targets, merged, cut) for place, cut in pieces
+        ]
+        graph.finals.append(graph.add(f"final-{at}", final_task, job, rows, judgement, targets, merged, curves))
     return graph
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.protocols import PROTOCOLS, Protocol, compose_protocol
+from reid_dist.protocols import Protocol, compose_protocol
 from reid_dist.validation import explain
 
 __all__ = ["PipelineJob", "ProtocolParts", "read_job"]
@@ -32,6 +32,8 @@ class ProtocolParts(BaseModel):
     junk_pid: int | None = None
     query_cameras: tuple[int, ...] | None = None
     gallery_cameras: tuple[int, ...] | None = None
+    relevant_lists: tuple[str, ...] | None = None
+    junk_lists: tuple[str, ...] | None = None
     invalid_query: Literal["left out", "counts as 0"] | None = None
     cmc_family: Literal["CMC", "CMC_allshots", "CMC_single_shot"] | None = None
     ap_family: Literal["mAP", "mAP_trapezoid"] | None = None
@@ -45,13 +47,17 @@ class ProtocolParts(BaseModel):
         InputError
             If they do not fit.
         """
-        base = None if self.base is None else PROTOCOLS.get(self.base)
-        parts = {
-            part: value
-            for part in self.model_fields_set - {"name", "base"}
-            if (value := getattr(self, part)) is not None
-        }
-        return compose_protocol(self.name, base=base, **parts)
+        # Where nothing is a value of its own, it can be asked for; elsewhere it means what is left out.
+        optional = ("junk_pid", "query_cameras", "gallery_cameras")
+        given = {part: getattr(self, part) for part in type(self).model_fields if part in self.model_fields_set}
+        parts = {part: value for part, value in given.items() if value is not None or part in optional}
+        parts = {part: value for part, value in parts.items() if part not in ("name", "base")}
+        return compose_protocol(self.name, base=self.base, **parts)
+
+
+def _form(protocol: object) -> str:
+    """How a protocol is given, so that problems are told of that form alone."""
+    return "parts" if isinstance(protocol, dict | ProtocolParts) else "text"
 
 
 class PipelineJob(BaseModel):
@@ -62,7 +68,9 @@ class PipelineJob(BaseModel):
     description: str = ""
     query: str = Field(description="Feature store of the queries, or a file that `ingest` reads.")
     gallery: str = Field(description="Feature store of the gallery, or a file that `ingest` reads.")
-    protocol: str | ProtocolParts = "market1501"
+    protocol: Annotated[Annotated[str, Tag("text")] | Annotated[ProtocolParts, Tag("parts")], Discriminator(_form)] = (
+        "market1501"
+    )
     distance: str = "cosine"
     metrics: tuple[str, ...] | None = None
     max_rank: int = Field(default=50, ge=1)
@@ -117,7 +125,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     path
         The file.
     overrides
-        ``KEY=VALUE`` texts, the value in YAML, that replace fields.
+        ``KEY=VALUE`` texts, the value in YAML, that replace fields; ``protocol.base=VALUE`` a field of a mapping.
 
     Raises
     ------
@@ -128,21 +136,40 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     """
     where = os.fspath(path)
     try:
-        content: Any = yaml.safe_load(Path(path).read_text())
+        content: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoreNotFoundError(f"there is no pipeline file {where!r}") from None
     except OSError as error:
         raise InputError(f"cannot read pipeline file {where!r}: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # Bytes that are no text, or a date that is none.
         raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise InputError(f"{where} holds no job; it needs at least the keys query and gallery")
     for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            raise InputError(f"--set takes KEY=VALUE, found {override!r}")
-        content[key] = yaml.safe_load(value)
+        _override(content, override)
     try:
-        return PipelineJob.model_validate(content)
+        job = PipelineJob.model_validate(content)
     except ValidationError as error:
-        raise InputError(explain(f"pipeline file {where}", error, PipelineJob.model_fields)) from None
+        known = [*PipelineJob.model_fields, *ProtocolParts.model_fields]
+        raise InputError(explain(f"pipeline file {where}", error, known)) from None
+    # What cannot be put together is told now, and not after the features have been read.
+    _ = job.rules
+    return job
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    """Replace a field, or with a dot one of a mapping: ``protocol.base=allshots``."""
+    key, equals, value = override.partition("=")
+    *path, last = key.split(".")
+    if not equals or not last or not all(path):
+        raise InputError(f"--set takes KEY=VALUE, found {override!r}")
+    try:
+        parsed = yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"--set {key}: the value is not YAML: {' '.join(str(error).split())}") from None
+    for step in path:
+        inner = content.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"--set {key}: {step} is {inner!r} and has no fields; set {step} itself")
+        content = inner
+    content[last] = parsed

@@ -10,25 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from reid_dist.checks import check_metrics
 from reid_dist.confidence import bootstrap_intervals
-from reid_dist.curves import cmc_curve, rank_curves
+from reid_dist.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
 from reid_dist.judging import GalleryIndex, judge, judge_listed
 from reid_dist.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
-from reid_dist.metrics import exact_mean, first_rank, parse_metric
+from reid_dist.metrics import Metric, exact_mean, first_rank
 from reid_dist.model import RowRange
-from reid_dist.protocols import JUNK_PID, REASONS, Protocol
+from reid_dist.protocols import REASONS, Protocol
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report
 from reid_dist.stores import LabelledSet
 from reid_dist.tasks import joined_label_set
 
-__all__ = ["evaluate_lists"]
+__all__ = ["evaluate_lists", "lists_digest"]
 
-# What lists of neighbours cannot answer, and options that would ask it.
-_NOT_OF_LISTS = ("ties", "breakdowns", "gallery_sizes", "single_shot_draws", "roc", "topk", "chunk_rows")
+# What lists of neighbours cannot answer.
+_NOT_OF_LISTS = ("ties", "breakdowns", "gallery_sizes", "single_shot_draws", "roc", "topk")
 
 
 def evaluate_lists(
@@ -51,7 +50,8 @@ def evaluate_lists(
     Returns
     -------
     A report.  ``metrics`` holds what the lists decide; ``bounds`` holds the lowest and the highest possible mean of the
-    other metrics.  Curves end at the last rank that every list decides.
+    other metrics.  Curves end at the last rank that every list decides; precision over recall is there where the lists
+    decide all ranks.
 
     Raises
     ------
@@ -60,15 +60,15 @@ def evaluate_lists(
         metrics that are no function of ranks.
     """
     started = time.perf_counter()
+    for side, given in (("query", query), ("gallery", gallery)):
+        if not isinstance(given, LabelledSet):
+            raise InputError(f"{side} must be labels, found {type(given).__name__}; use LabelledRows, or a FeatureSet")
     asked = Options.of(options)
-    usual = Options()
     for name in _NOT_OF_LISTS:
-        if getattr(asked, name) != getattr(usual, name):
+        if _is_asked(getattr(asked, name)):
             raise InputError(f"{name} cannot be had from top-k lists; evaluate the feature stores or a distance block")
     question = Question.of(asked, query, gallery)
-    check_metrics(question.asked.metrics, question.protocol)
-    rows = _whole(index)
-    near = None if distance is None else np.asarray(distance, dtype=np.float64)
+    rows, near = _as_lists(index, distance)
     labels = [joined_label_set(each, query, gallery, question.joined, question.protocol, question.rows_are_items)
               for each in (query, gallery)]  # fmt: skip
     gallery_labels = GalleryIndex(labels[1], question.protocol)
@@ -78,14 +78,26 @@ def evaluate_lists(
         else judge_listed(question.protocol, question.truth, gallery.n_rows)
     )
     listed = rank_lists(judgement, gallery_labels.mask, rows, near)
-    return _report(question, query, gallery, rows, listed, asked.metrics is not None, started)
+    n_junk_rows = int(gallery_labels.mask.junk_row.sum())
+    return _report(question, query, gallery, rows, listed, asked.metrics is not None, n_junk_rows, started)
 
 
-def _whole(index: ArrayLike) -> NDArray[np.integer]:
-    array = np.asarray(index)
-    if array.dtype.kind not in "iu":
-        raise InputError(f"top-k lists must be whole numbers of shape (n_query, k), found {array.dtype} {array.shape}")
-    return array
+def _is_asked(value: Any) -> bool:
+    """Whether an option asks for something; an empty list, in whatever form, does not."""
+    return value is not None and np.size(value) > 0 and (np.ndim(value) > 0 or bool(value))
+
+
+def _as_lists(index: ArrayLike, distance: ArrayLike | None) -> tuple[NDArray[np.integer], NDArray[np.float64] | None]:
+    """Take lists as arrays."""
+    try:
+        rows, near = np.asarray(index), None if distance is None else np.asarray(distance)
+    except ValueError as error:
+        raise InputError(f"top-k lists must be of one length, shape (n_query, k): {error}") from None
+    if rows.dtype.kind not in "iu":
+        raise InputError(f"top-k lists must be whole numbers of shape (n_query, k), found {rows.dtype} {rows.shape}")
+    if near is not None and near.dtype.kind not in "iuf":
+        raise InputError(f"the distances of top-k lists must be numbers, found {near.dtype} {near.shape}")
+    return rows, near if near is None else near.astype(np.float64, copy=False)
 
 
 def _report(
@@ -95,6 +107,7 @@ def _report(
     index: NDArray[np.integer],
     listed: ListedRanks,
     named: bool,
+    n_junk_rows: int,
     started: float,
 ) -> Report:
     protocol, asked = question.protocol, question.asked
@@ -116,16 +129,16 @@ def _report(
         )
     decided = _decided_ranks(listed, listed.n_listed, asked.max_rank)
     curves = _curves(protocol, listed, decided, asked.max_rank)
-    notes = [f"evaluated from lists of {index.shape[1]} neighbours: curves end at rank {decided}"]
+    notes = [f"evaluated from lists of length {index.shape[1]}: curves end at rank {decided}"]
     if bounds:
-        notes.append(f"{', '.join(bounds)} are known to lie between two bounds only: the lists are cut")
+        notes.append(f"known only to lie between two bounds, since the lists are cut: {', '.join(bounds)}")
     confidence = None
     if asked.confidence is not None and split.exact:
         confidence = bootstrap_intervals(
             split.exact, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
         ).describe()
     inputs: dict[str, Any] = {"query": query.describe(), "gallery": gallery.describe()}
-    inputs["lists"] = {"shape": list(index.shape), "content_digest": hashlib.sha256(_bytes(index)).hexdigest()}
+    inputs["lists"] = {"shape": list(index.shape), "content_digest": lists_digest(index)}
     return Report(
         metrics={name: exact_mean(values, zero_for_invalid=zero) for name, values in split.exact.items()},
         curves=curves,
@@ -134,7 +147,7 @@ def _report(
             "n_valid": int(valid.sum()),
             "n_gallery": gallery.n_rows,
             "n_junk": int(listed.best.n_junk.sum()),
-            "n_junk_rows": int((gallery.pids == JUNK_PID).sum()) if protocol.junk_pid is not None else 0,
+            "n_junk_rows": n_junk_rows,
             "n_relevant": int(listed.best.n_relevant.sum()),
             "n_found": int(listed.n_found.sum()),
             "n_invalid_by_reason": invalid,
@@ -178,6 +191,8 @@ def _curves(protocol: Protocol, listed: ListedRanks, decided: int, max_rank: int
     if protocol.cmc_family == "CMC_allshots" and among_negatives:
         all_shots = rank_curves(listed.best, among_negatives, zero_for_invalid=zero)
         curves["CMC_allshots"] = all_shots["CMC_allshots"]
+    if (listed.known | (listed.best.n_relevant == 0)).all():
+        curves["precision_recall"] = mean_precision_recall(listed.best, zero_for_invalid=zero)
     if decided:
         ranks = rank_curves(listed.best, decided, zero_for_invalid=zero)
         curves |= {"P": ranks["P"], "R": ranks["R"]}
@@ -188,7 +203,7 @@ def _per_query(
     query: LabelledSet,
     listed: ListedRanks,
     exact: dict[str, NDArray[np.float64]],
-    metrics: list[Any],
+    metrics: list[Metric],
     reasons: NDArray[np.str_],
 ) -> dict[str, NDArray[Any]]:
     """Values of every query, with bounds of AP and INP."""
@@ -207,9 +222,11 @@ def _per_query(
         "reason": reasons,
         "pid": query.pids,
         **({} if query.camids is None else {"camid": query.camids}),
-        **{parse_metric(name).per_query_name: values for name, values in exact.items()},
+        **{metric.per_query_name: exact[metric.name] for metric in metrics if metric.name in exact},
     }
 
 
-def _bytes(index: NDArray[np.integer]) -> bytes:
-    return np.ascontiguousarray(index, dtype="<i8").tobytes()
+def lists_digest(index: NDArray[np.integer]) -> str:
+    """SHA-256 of lists, shape (n_query, k), in 64 hexadecimal digits; the same for every type of whole numbers."""
+    shape = f"lists {index.shape}".encode()
+    return hashlib.sha256(shape + np.ascontiguousarray(index, dtype="<i8").tobytes()).hexdigest()

@@ -121,6 +121,8 @@ def gallery_sizes(asked: Sequence[float] | None, n_gallery: int) -> tuple[int, .
     """
     if asked is None:
         asked = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
+    if not np.iterable(asked):
+        raise InputError(f"gallery_sizes must be a list of numbers of rows or of shares, found {asked!r}")
     sizes = {n_gallery}
     for size in asked:
         is_number = isinstance(size, int | float | np.integer | np.floating) and not isinstance(size, bool)

@@ -15,6 +15,7 @@ __all__ = [
     "DEFAULT_MEMORY",
     "DEFAULT_TILE",
     "MERGED_AT_ONCE",
+    "Besides",
     "Plan",
     "SetShape",
     "TileShape",
@@ -142,6 +143,40 @@ class Plan:
         return 2 * (gallery + query)
 
 
+@dataclass(frozen=True, slots=True)
+class Besides:
+    """What a job holds besides features, tiles, thresholds and lists.
+
+    Attributes
+    ----------
+    bytes_per_query, bytes_per_gallery_row, bytes_per_pair
+        In a task, for every row of its blocks, and for every pair of them.
+    values_per_query
+        Further float64 values of every query in the answer.
+    pairs
+        Whether thresholds over all pairs are searched for.
+    """
+
+    bytes_per_query: int = 0
+    bytes_per_gallery_row: int = 0
+    bytes_per_pair: int = 0
+    values_per_query: int = 0
+    pairs: bool = False
+
+    def __add__(self, other: Besides) -> Besides:
+        """Both."""
+        return Besides(
+            self.bytes_per_query + other.bytes_per_query,
+            self.bytes_per_gallery_row + other.bytes_per_gallery_row,
+            self.bytes_per_pair + other.bytes_per_pair,
+            self.values_per_query + other.values_per_query,
+            self.pairs or other.pairs,
+        )
+
+
+NOTHING_BESIDES = Besides()
+
+
 def readable_bytes(count: float) -> str:
     """Bytes in a unit that reads well."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -179,9 +214,7 @@ def make_plan(
     chunk_rows: int | None = None,
     relevant_per_query: float = 0.0,
     k: int = 0,
-    bytes_per_query: int = 0,
-    values_per_query: int = 0,
-    pairs: bool = False,
+    besides: Besides = NOTHING_BESIDES,
 ) -> Plan:
     """Cut a job into tasks.
 
@@ -199,12 +232,8 @@ def make_plan(
         The largest mean number of gallery items with the query's pid, over blocks of queries.
     k
         Neighbours kept per query.
-    bytes_per_query
-        What a task holds per query besides, whatever rows of the gallery it takes.
-    values_per_query
-        Further float64 values of every query in the answer.
-    pairs
-        Whether thresholds over all pairs are searched for.
+    besides
+        What it holds besides.
 
     Raises
     ------
@@ -220,7 +249,8 @@ def make_plan(
     tile = DEFAULT_TILE if chunk_rows is None else TileShape(chunk_rows, chunk_rows)
     query_block = min(query.n_rows, _MOST_QUERY_ROWS)
     # Smaller gallery blocks would not make this any less.
-    fitting = memory_per_thread // (2 * max(1, bytes_per_query))
+    pairs = besides.pairs
+    fitting = memory_per_thread // (2 * max(1, besides.bytes_per_query))
     if fitting < query_block:
         query_block = max(1, fitting // tile.query * tile.query or fitting)
     # Enough tasks to keep all threads busy to the end, but none too small to be worth scheduling.
@@ -240,7 +270,8 @@ def make_plan(
     def projected(query_rows: int, gallery_rows: int) -> int:
         task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, k)
         searching = _KEY_TABLES + min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT if pairs else 0
-        return task + query_rows * bytes_per_query + searching
+        rows = query_rows * besides.bytes_per_query + gallery_rows * besides.bytes_per_gallery_row
+        return task + rows + query_rows * gallery_rows * besides.bytes_per_pair + searching
 
     while projected(query_block, gallery_block) > memory_per_thread:
         if gallery_block >= 2 * smallest:
@@ -255,7 +286,7 @@ def make_plan(
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
     # Rank, ties, row and distance of every positive, and the lists; once in blocks and once as a whole.
-    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k + 8 * values_per_query)
+    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k + 8 * besides.values_per_query)
     task = projected(query_block, gallery_block)
     if pairs:
         n_blocks = -(-query.n_rows // query_block)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reid_dist.errors import InputError
+import numpy as np
+
+from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.registry import Registry, did_you_mean
 
 __all__ = [
@@ -148,7 +150,7 @@ class Protocol:
         return described
 
 
-def compose_protocol(name: str, *, base: Protocol | None = None, **parts: Any) -> Protocol:
+def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: Any) -> Protocol:
     """Make a protocol of one's own from its parts.
 
     Parameters
@@ -156,57 +158,131 @@ def compose_protocol(name: str, *, base: Protocol | None = None, **parts: Any) -
     name
         What reports call it.
     base
-        A protocol to start from; without one, every item of the query's pid is relevant and pid -1 is junk.
+        A protocol to start from, or the name of one; without it, every item of the query's pid is relevant and pid -1
+        is junk.
     **parts
-        Fields of `Protocol` by name.  A junk rule may be a list.
+        Fields of `Protocol` by name.  Lists and arrays serve as tuples.
 
     Raises
     ------
+    UnknownNameError
+        If there is no such part or base.
     InputError
-        If a part does not exist or has a value that cannot be used; the message says which can.
+        If a part has a value that cannot be used; the message says which can.
     """
-    start = base or Protocol(name=name, summary="composed of its parts", source="this job")
+    if not (isinstance(name, str) and name):
+        raise InputError(f"a protocol needs a name, found {name!r}")
+    if name in PROTOCOLS:
+        raise InputError(
+            f"{name!r} is a protocol already, and a report would not tell the two apart; choose a new name"
+        )
     known = [field for field in Protocol.__dataclass_fields__ if field != "name"]
     for part in parts:
         if part not in known:
-            raise InputError(did_you_mean("part of a protocol", part, known))
-    given = {part: _frozen(value) for part, value in parts.items()}
-    protocol = replace(start, **{"name": name, **given})
+            raise UnknownNameError(did_you_mean("part of a protocol", part, known))
+    if isinstance(base, str):
+        base = PROTOCOLS.get(base)
+    # Lists leave no use for junk by labels.
+    junk_pid = None if parts.get("relevant_lists") else JUNK_PID
+    start = Protocol(name, "composed of its parts", "this job", junk_pid=junk_pid)
+    if base is not None:
+        changed = f" with other {', '.join(parts)}" if parts else ""
+        start = replace(base, summary=f"{base.name}{changed}", source=f"this job; {base.source}")
+    protocol = replace(start, **{"name": name, **{part: _frozen(value) for part, value in parts.items()}})
     _refuse_unusable(protocol)
     return protocol
 
 
 def _frozen(value: Any) -> Any:
-    """Lists of a file as the tuples of a value."""
-    return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
+    """Lists and arrays as the tuples of a value."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple | range) else value
 
 
 def _refuse_unusable(protocol: Protocol) -> None:
-    choices = {
-        "invalid_query": (protocol.invalid_query, INVALID_QUERY),
-        "cmc_family": (protocol.cmc_family, CMC_FAMILIES),
-        "ap_family": (protocol.ap_family, AP_FAMILIES),
-    }
-    for part, (value, known) in choices.items():
-        if value not in known:
-            raise InputError(f"protocol {protocol.name!r}: {part} must be one of {', '.join(known)}, found {value!r}")
+    def refuse(part: str, wanted: str) -> None:
+        raise InputError(f"protocol {protocol.name!r}: {part} must {wanted}, found {getattr(protocol, part)!r}")
+
+    choices = {"invalid_query": INVALID_QUERY, "cmc_family": CMC_FAMILIES, "ap_family": AP_FAMILIES}
+    for part, known in choices.items():
+        if getattr(protocol, part) not in known:
+            refuse(part, f"be one of {', '.join(known)}")
+    for part in ("summary", "source"):
+        if not isinstance(getattr(protocol, part), str):
+            refuse(part, "be a text")
+    for part in ("relevant_lists", "junk_lists", "reported"):
+        if not _is_list_of(str, getattr(protocol, part)):
+            refuse(part, "be a list of names")
+    if not (protocol.junk_pid is None or _is_whole(protocol.junk_pid)):
+        refuse("junk_pid", "be a whole number, or None for none")
     for part in ("query_cameras", "gallery_cameras"):
         cameras = getattr(protocol, part)
-        if cameras is not None and not (cameras and all(isinstance(camera, int) for camera in cameras)):
-            raise InputError(f"protocol {protocol.name!r}: {part} must list whole numbers, found {cameras!r}")
+        if cameras is not None and not (_is_list_of(int, cameras) and cameras):
+            refuse(part, "list whole numbers")
+    if not _is_list_of(object, protocol.junk):
+        refuse("junk", "be a list of rules, such as [[pid, camid]]")
+    _refuse_rules(protocol)
+    _refuse_lists(protocol)
+
+
+def _refuse_rules(protocol: Protocol) -> None:
+    """Refuse junk rules that cannot be judged."""
     whole = []
     for rule in protocol.junk:
-        if not (isinstance(rule, tuple) and rule and all(isinstance(label, str) for label in rule)):
+        if not (_is_list_of(str, rule) and rule):
             raise InputError(
                 f"protocol {protocol.name!r}: a junk rule is a list of labels, such as [pid, camid], found {rule!r}"
             )
+        if "item_id" in rule and rule != OWN_ROW:
+            raise InputError(
+                f"protocol {protocol.name!r}: item_id names a single item and stands alone in a junk rule, [item_id], "
+                f"found {rule!r}"
+            )
         if "pid" not in rule and rule != OWN_ROW:
             whole.append(rule)
-    if any(len(rule) != 1 for rule in whole) or len(whole) > 1:
+    if any(len(rule) != 1 for rule in whole) or len(set(whole)) > 1:
         raise InputError(
             f"protocol {protocol.name!r}: beside rules that hold pid and the rule [item_id], one rule of a single "
             f"label can hide whole cameras (or another label) from a query; found {', '.join(map(str, whole))}"
         )
+
+
+def _refuse_lists(protocol: Protocol) -> None:
+    """Refuse a mixture of lists and labels: who is judged by lists is not judged by labels."""
+    if not protocol.is_listed:
+        if protocol.junk_lists:
+            raise InputError(
+                f"protocol {protocol.name!r}: junk_lists belong to a protocol by lists; name its relevant_lists as well"
+            )
+        return
+    known = sorted({name for other in PROTOCOLS for name in (*other.relevant_lists, *other.junk_lists)})
+    for name in (*protocol.relevant_lists, *protocol.junk_lists):
+        if name not in known:
+            raise UnknownNameError(did_you_mean("list of a ground truth", name, known))
+    both = sorted(set(protocol.relevant_lists) & set(protocol.junk_lists))
+    if both:
+        raise InputError(f"protocol {protocol.name!r}: {', '.join(both)} cannot be relevant and junk")
+    labels = [
+        part
+        for part, unused in (("junk", ()), ("junk_pid", None), ("query_cameras", None), ("gallery_cameras", None))
+        if getattr(protocol, part) != unused
+    ]
+    if labels:
+        raise InputError(
+            f"protocol {protocol.name!r} goes by lists, so {', '.join(labels)} would say nothing; start from a "
+            "protocol by lists, such as oxford, or leave relevant_lists out"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list_of(kind: type, values: object) -> bool:
+    return isinstance(values, tuple) and all(
+        isinstance(value, kind) and not isinstance(value, bool) for value in values
+    )
 
 
 PROTOCOLS: Registry[Protocol] = Registry("protocol")

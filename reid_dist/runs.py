@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.evaluation import evaluate, evaluate_distances
 from reid_dist.graph import Progress
 from reid_dist.jobs import PipelineJob
-from reid_dist.listed_evaluation import evaluate_lists
+from reid_dist.listed_evaluation import evaluate_lists, lists_digest
 from reid_dist.reports import Report
 from reid_dist.reports.pictures import make_pictures
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Role, open_features, open_labels
@@ -24,7 +26,13 @@ from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Role, open_
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["evaluate_sides", "open_side"]
+__all__ = ["evaluate_sides", "open_side", "ranking_digests"]
+
+# What reading an archive breaks with where its bytes are not those that were written.
+_DAMAGE = (
+    *(OSError, ValueError, EOFError, AttributeError, TypeError, LookupError, RuntimeError, OverflowError),
+    *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 def open_side(job: PipelineJob, role: Role, progress: Callable[[int, int, str], None] | None = None) -> LabelledSet:
@@ -69,10 +77,7 @@ def evaluate_sides(
     InputError
         If distances and lists are both given, or options do not fit.
     """
-    if job.distances is not None and job.lists is not None:
-        raise InputError("a job takes its ranking from distances or from lists, not from both")
-    if job.pictures is not None and job.topk is None:
-        raise InputError("pictures are made from top-k lists; ask for topk as well (--topk 10)")
+    _refuse_unfit(job)
     options = job.options()
     where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
     if job.lists is not None:
@@ -87,6 +92,34 @@ def evaluate_sides(
     return report if job.pictures is None else _with_pictures(report, job, query, gallery)
 
 
+def ranking_digests(job: PipelineJob) -> dict[str, str]:
+    """Return the content digest of the distances or lists that take the features' place, by the name of their input.
+
+    Raises
+    ------
+    StoreNotFoundError, InputError
+        If they cannot be read.
+    """
+    if job.lists is not None:
+        return {"lists": lists_digest(_read_lists(job.lists)[0])}
+    return {} if job.distances is None else {"distances": DistanceBlock.open(job.distances).content_digest}
+
+
+def _refuse_unfit(job: PipelineJob) -> None:
+    """Refuse options that contradict each other."""
+    if job.distances is not None and job.lists is not None:
+        raise InputError("a job takes its ranking from distances or from lists, not from both")
+    given = "distances" if job.distances is not None else "lists"
+    if (job.distances or job.lists) and job.distance != PipelineJob.model_fields["distance"].default:
+        raise InputError(
+            f"distance {job.distance!r} is computed from features, and {given} take their place; leave one of them out"
+        )
+    if job.pictures is not None and job.lists is not None:
+        raise InputError("pictures show the lists that a run finds (topk), and none are found where lists are given")
+    if job.pictures is not None and job.topk is None:
+        raise InputError("pictures are made from top-k lists; ask for topk as well (--topk 10)")
+
+
 def _read_lists(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Read top-k lists: `index` and, if it is there, `distance`."""
     try:
@@ -98,8 +131,8 @@ def _read_lists(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
         raise StoreNotFoundError(f"there is no file of lists {path!r}") from None
     except InputError:
         raise
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is no .npz file of lists: {error}") from None
+    except _DAMAGE as error:
+        raise InputError(f"{path} is no .npz file of lists: {' '.join(str(error).split())}") from None
 
 
 def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> Report:
@@ -115,4 +148,5 @@ def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery
         gallery_pids=gallery.pids,
         gallery_camids=gallery.camids,
     )
-    return replace(report, pictures=pictures)
+    asked = {"pictures": job.pictures, "image_root": job.image_root}
+    return replace(report, pictures=pictures, options={**report.options, **asked})

@@ -50,6 +50,11 @@ class Scorer(ABC):
     def identity(self) -> tuple[str, ...]:
         """Content digests of what the distances come from."""
 
+    @property
+    def bytes_per_pair(self) -> int:
+        """What a task holds for every pair of its rows besides the tile at hand."""
+        return 0
+
     @abstractmethod
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
         """Read query rows, to be compared with a range of gallery rows."""
@@ -149,6 +154,11 @@ class BlockScorer(Scorer):
     def identity(self) -> tuple[str, ...]:
         """Of the block."""
         return (self.block.uri, self.block.content_digest)
+
+    @property
+    def bytes_per_pair(self) -> int:
+        """The distance itself, as it is read and as it is used."""
+        return 16
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
         """Read a piece of the block, float64."""

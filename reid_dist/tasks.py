@@ -29,7 +29,6 @@ from reid_dist.protocols import REASONS, Protocol
 from reid_dist.reductions import (
     BracketCounts,
     CollectImpostors,
-    CountDrawn,
     CountImpostors,
     CountNearer,
     FeatureBlock,
@@ -53,6 +52,7 @@ from reid_dist.sweep import sweep
 __all__ = [
     "BlockAnswer",
     "Job",
+    "curves_task",
     "final_task",
     "gallery_index",
     "joined_label_set",
@@ -332,12 +332,11 @@ def reductions(job: Job, judgement: Judgement | None, targets: Targets | None) -
     return wanted
 
 
-def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> ListBefore | CountDrawn:
+def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> ListBefore:
     gallery = _GALLERY.get(job)
     if gallery.identities is None:
         raise AssertionError("asked for, hence numbered")
-    form = ListBefore if shot.n_draws is None else CountDrawn
-    return form(targets, gallery.index.mask, job.distance, gallery.identities, shot)
+    return ListBefore(targets, gallery.index.mask, job.distance, gallery.identities, shot)
 
 
 def sweep_task(
@@ -376,10 +375,25 @@ def merge_task(
     return {name: reduction.combine([partial[name] for partial in partials]) for name, reduction in wanted.items()}
 
 
+def curves_task(
+    job: Job, rows: RowRange, targets: Targets, merged: Mapping[str, Any], queries: RowRange
+) -> NDArray[np.float64]:
+    """Make the single-shot CMC of some queries of a block; see `BlockAnswer`."""
+    if job.single_shot is None:
+        raise AssertionError("only asked for where there is one")
+    query_row = np.arange(rows.start, rows.stop)
+    return _single_shot(job, targets, job.single_shot).finish(merged["single_shot"], queries, query_row)
+
+
 def final_task(
-    job: Job, rows: RowRange, judgement: Judgement | None, targets: Targets | None, merged: Mapping[str, Any]
+    job: Job,
+    rows: RowRange,
+    judgement: Judgement | None,
+    targets: Targets | None,
+    merged: Mapping[str, Any],
+    curves: Sequence[NDArray[np.float64]],
 ) -> BlockAnswer:
-    """Turn the merged results of a block of queries into its answer."""
+    """Turn the merged results of a block of queries, and its single-shot CMC in pieces, into its answer."""
     answer = BlockAnswer()
     if judgement is not None and targets is not None:
         answer = replace(answer, ranked=rank(judgement, targets, add_counts(list(merged["ranks"].values()))))
@@ -393,8 +407,8 @@ def final_task(
     if "probes" in merged and judgement is not None:
         answer = replace(answer, nearest_kept=merged["probes"].distance[:, 0], mated=judgement.mated)
     answer = replace(answer, impostors=merged.get("impostors"), bracketed=merged.get("bracketed"))
-    if targets is not None and job.single_shot is not None:
-        answer = replace(answer, single_shot=_single_shot(job, targets, job.single_shot).finish(merged["single_shot"]))
+    if curves:
+        answer = replace(answer, single_shot=np.concatenate(curves))
     return answer
 
 

@@ -69,6 +69,7 @@ ALLOWED = {
     "stores": LOWEST | {"blake3", "h5py", "pyarrow", "safetensors", "scipy", "zarr", "google_crc32c"},
     "tasks": LOWEST | {"threadpoolctl"},
     "graph": LOWEST | {"dask", "distributed"},
+    "threshold_passes": LOWEST | {"distributed"},
     "evaluation": LOWEST | {"distributed"},
     "runs": LOWEST | {"distributed"},
     "splits": LOWEST | {"distributed"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -141,6 +142,59 @@ def test_measured_memory_stays_under_the_projection(
     peak, task, result, n_tasks = map(int, done.stdout.split())
     assert peak <= task + result
     assert peak > (task + result) / 4, "the projection would be no use if it were far off"
+    assert n_tasks > 1
+
+
+_MEASURE_EXTRAS = """
+import json, sys
+from pathlib import Path
+from reid_dist import FeatureSet, evaluate, evaluation
+folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+evaluation.usable_cores = lambda: 1
+plans = []
+run = evaluation.run
+def noting(job, *rest):
+    plans.append(job.plan)
+    return run(job, *rest)
+evaluation.run = noting
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+def work(query, gallery):
+    evaluate(FeatureSet.open(folder / query), FeatureSet.open(folder / gallery), **options)
+work("few.zarr", "tiny.zarr")
+plans.clear()
+Path("/proc/self/clear_refs").write_text("5")
+before = status("VmRSS")
+work("query.zarr", "gallery.zarr")
+print(status("VmHWM") - before, plans[0].task_bytes, plans[0].result_bytes, plans[0].n_tasks)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"breakdowns": ["camera_pair", "gallery_size"]},
+        {"roc": True, "metrics": ["mAP", "TAR@FAR=1e-4", "EER"]},
+        {"protocol": "cuhk03"},
+        {"protocol": "cuhk03", "single_shot_draws": 5},
+        {"metrics": ["mAP", "DIR@FAR=0.1"], "ties": True},
+    ],
+    ids=["parts", "pairs", "single shot", "draws", "probes"],
+)
+def test_measured_memory_of_extras_stays_under_the_projection(tmp_path: Path, options: dict[str, object]) -> None:
+    rng = np.random.default_rng(0)
+    for name, n in (("few", 100), ("tiny", 300), ("query", 2000), ("gallery", 30_000)):
+        features = rng.standard_normal((n, 256), np.float32)
+        # Some queries have no mate.
+        pids = rng.integers(1, 1000 if name == "gallery" else 1100, n)
+        FeatureSet.from_arrays(features, pids, rng.integers(0, 6, n)).save(tmp_path / f"{name}.zarr", chunk_rows=4096)
+    words = [sys.executable, "-c", _MEASURE_EXTRAS, str(tmp_path), json.dumps(options)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    peak, task, result, n_tasks = map(int, done.stdout.split())
+    assert peak <= task + result
     assert n_tasks > 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,11 +13,11 @@ from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.clusters import ExistingCluster, LocalCluster, Threads, connect
 from reid_dist.errors import InputError, StoreError
 from reid_dist.jobs import PipelineJob
-from reid_dist.protocols import PROTOCOLS
+from reid_dist.question import Options, Question
 from reid_dist.reports import Report, print_report
 from reid_dist.reports.files import refuse_occupied
 from reid_dist.reports.plain import plain
-from reid_dist.runs import evaluate_sides, open_side
+from reid_dist.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.stores import LabelledSet, Role
 
 __all__ = ["deliver", "evaluate_job"]
@@ -61,7 +62,9 @@ def evaluate_job(
         query, gallery = _open(job, "query"), _open(job, "gallery")
         if finished and output is not None:
             return _same_job(Report.load(output), job, query, gallery, output)
-        with connect(cluster) as client, stages() as progress:
+        # Lists are read here and now; there is nothing to distribute.
+        where = connect(cluster) if job.lists is None else contextlib.nullcontext()
+        with where as client, stages() as progress:
             report = evaluate_sides(job, query, gallery, client, folder, progress)
     if output is not None:
         report.save(output, overwrite=True)
@@ -113,24 +116,37 @@ def _make(folder: Path) -> Path:
 
 
 def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: LabelledSet, output: Path) -> Report:
-    """Return a finished report if it is the answer to this very job."""
-    rules = job.rules
-    protocol = (PROTOCOLS.get(rules) if isinstance(rules, str) else rules).describe()
-    asked = plain({name: value for name, value in job.options().items() if name in report.options})
+    """Return a finished report if it is the answer to this very job: all that the answer depends on is compared."""
+    question = Question.of(Options.of(job.options()), query, gallery)
+    truth = None if question.truth is None else question.truth.content_digest
+    protocol = {name: text for name, text in report.protocol.items() if name not in ("ground_truth", "single_shot")}
+    given = ("distances", "lists")
+    pictures = {"pictures": job.pictures, "image_root": job.image_root if job.pictures is not None else None}
     wanted = {
         "query": query.content_digest,
         "gallery": gallery.content_digest,
-        "protocol": protocol,
+        "protocol": question.protocol.describe(),
+        "ground_truth": truth,
         "distance": None if job.lists or job.distances else job.distance,
-        "options": asked,
+        **dict.fromkeys(given),
+        **ranking_digests(job),
+        "reported metrics": sorted(metric.name for metric in question.asked.metrics),
+        **question.options.describe(),
+        **pictures,
     }
     found = {
-        **{side: report.inputs[side]["content_digest"] for side in ("query", "gallery")},
-        "protocol": {name: report.protocol.get(name) for name in protocol},
-        "distance": None if job.lists or job.distances else report.distance["name"],
-        "options": {name: report.options[name] for name in asked},
+        **{name: report.inputs.get(name, {}).get("content_digest") for name in ("query", "gallery", *given)},
+        "protocol": protocol,
+        "ground_truth": report.protocol.get("ground_truth", {}).get("content_digest"),
+        "distance": None if set(given) & set(report.inputs) else report.distance["name"],
+        "reported metrics": sorted({*report.metrics, *report.bounds}),
+        # A report that says nothing of an option is older than the option.
+        **Options().describe(),
+        **dict.fromkeys(pictures),
+        **report.options,
     }
-    differing = [name for name in wanted if wanted[name] != found[name]]
+    # As JSON, for 1 and 1.0 are different sizes of a gallery.
+    differing = [name for name in wanted if json.dumps(plain(wanted[name])) != json.dumps(plain(found[name]))]
     if differing:
         raise InputError(
             f"{output} holds the report of another job ({', '.join(differing)} differ); choose another --output"

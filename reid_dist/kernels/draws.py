@@ -1,41 +1,22 @@
 """Seeded draws of one item per gallery identity: what is drawn follows from a key, not from the order of the work.
 
-The item that repeat ``t`` draws for query row ``q`` from an identity is a function of (seed, t, q, pid) and of the
-items that the query sees of that identity.  So nobody has to draw galleries: an item that comes before the drawn
-positive of its query counts for a repeat if it is the one that the key draws.
+Repeat ``t`` of query row ``q`` draws, from an identity of which the query sees ``n`` items, the ``u``-th nearest of
+them, ``u`` in 0 … n - 1 by a hash of (seed, t, q, pid).  Every item is as likely as any other, and it comes before a
+positive exactly when more than ``u`` items of the identity do: nobody has to know which item it is.  The positive is
+drawn in the same way.  A drawn positive that is dead (see `reid_dist.kernels.single_shot`) has more than the largest
+rank of identities before it, but for a chance below 2^-80, and counts as a miss.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.items import ItemTable, kept_items
-from reid_dist.kernels.placing import ScreenedTile, make_scratch, place_row
 from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.single_shot import Listed
+from reid_dist.kernels.trials import Giants, ItemTable, advance, make_trials
 
-__all__ = ["Draws", "draw_states", "draw_tile", "drawn_items", "identity_states"]
-
-
-class Draws(NamedTuple):
-    """Repeated draws of a block of queries.
-
-    Attributes
-    ----------
-    state
-        Random state of each repeat, shape (n_query, n_draws), uint64; see `draw_states`.
-    place
-        The drawn positive, numbered within the query from near to far, shape (n_query, n_draws), int64.
-    before
-        Drawn items of other identities that come before it, shape (n_query, n_draws), int32; added to, never beyond
-        the most that is asked for.
-    """
-
-    state: NDArray[np.uint64]
-    place: NDArray[np.int64]
-    before: NDArray[np.int32]
+__all__ = ["drawn_curves", "identity_states", "query_states"]
 
 
 @kernel
@@ -47,7 +28,7 @@ def _mix(state: np.uint64) -> np.uint64:
 
 
 @kernel
-def draw_states(seed: np.uint64, query_row: NDArray[np.int64], n_draws: int) -> NDArray[np.uint64]:
+def query_states(seed: np.uint64, query_row: NDArray[np.int64], n_draws: int) -> NDArray[np.uint64]:
     """Random states by query and repeat, shape (n_query, n_draws), uint64: a function of seed, repeat and query row."""
     step = np.uint64(0x9E3779B97F4A7C15)
     states = np.empty((len(query_row), n_draws), np.uint64)
@@ -60,7 +41,7 @@ def draw_states(seed: np.uint64, query_row: NDArray[np.int64], n_draws: int) -> 
 
 @kernel
 def identity_states(pid: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Random state of each pid, taken as an unsigned number, shape of `pid`, uint64."""
+    """Random state of each pid, taken as an unsigned number; shape of `pid`, uint64."""
     states = np.empty(len(pid), np.uint64)
     for i in range(len(pid)):
         states[i] = _mix(pid[i] + np.uint64(0xD1B54A32D192ED03))
@@ -78,84 +59,58 @@ def _drawn(state: np.uint64, identity_state: np.uint64, n: int) -> np.int64:
 
 
 @kernel
-def drawn_items(
-    state: NDArray[np.uint64], identity_state: NDArray[np.uint64], n: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Which of its ``n`` own items each query draws in each repeat, shape of `state`, int64; 0 where it has none."""
-    numbers = np.empty(state.shape, np.int64)
-    for q in range(state.shape[0]):
-        for t in range(state.shape[1]):
-            numbers[q, t] = _drawn(state[q, t], identity_state[q], n[q])
-    return numbers
-
-
-@kernel
-def draw_tile(
-    tile: ScreenedTile,
-    query_start: int,
-    identity_of: NDArray[np.int32],
-    item_of: NDArray[np.int32],
-    identity_state: NDArray[np.uint64],
+def drawn_curves(
+    listed: Listed,
+    positive_start: NDArray[np.int64],
+    own_identity: NDArray[np.int64],
+    giants: Giants,
+    bits: int,
     table: ItemTable,
-    most: int,
-    draws: Draws,
-    limit: int,
-) -> int:
-    """Count the drawn items of a tile that come before the drawn positives.
+    query_state: NDArray[np.uint64],
+    identity_state: NDArray[np.uint64],
+    curves: NDArray[np.float64],
+) -> None:
+    """Write the share of the draws in which at most ``k - 1`` identities come before the drawn positive.
 
     Parameters
     ----------
-    tile, query_start, limit
-        As in `list_tile`.
-    identity_of, item_of
-        Identity of each column, and its number among the identity's items, shape (columns,), int32.
-    identity_state
-        Random state of each identity; see `identity_states`.
-    table
-        What each query may see of it.
-    most
-        Counts stop here.
-    draws
-        Added to.
-
-    Returns
-    -------
-    As `list_tile`.
+    listed, positive_start, giants, bits, table, curves
+        As in `reid_dist.kernels.expectation.expected_curves`.
+    own_identity
+        Identity of each query, shape (n_query,), int64.
+    query_state, identity_state
+        Random states: of each query in each repeat, and of each identity.
     """
-    n_rows = tile.values.shape[0]
-    n_draws = draws.state.shape[1]
-    scratch = make_scratch(tile.values)
-    waiting = np.empty(n_draws, np.int64)
-    decided = 0
-    for i in range(n_rows):
-        q = query_start + i
-        if tile.bands.indptr[i] == tile.bands.indptr[i + 1]:
+    n_rank = curves.shape[1]
+    n_draws = query_state.shape[1]
+    seen = np.zeros(len(table.size), np.bool_)
+    number_of = np.zeros(len(table.size), np.int64)
+    drawn = np.empty(n_draws, np.int64)
+    within = np.empty(n_rank + 1, np.int64)
+    for q in range(len(listed.live)):
+        n_positive = positive_start[q + 1] - positive_start[q]
+        if n_positive == 0:
+            curves[q] = np.nan
             continue
-        live = 0
-        n_waiting = 0
         for t in range(n_draws):
-            if draws.before[q, t] < most:
-                waiting[n_waiting] = t
-                n_waiting += 1
-                live = max(live, draws.place[q, t] + 1)
-        if live == 0:
-            continue
-        n, pairs = place_row(tile, i, live, scratch)
-        decided += pairs
-        if decided > limit:
-            return i
-        for c in range(n):
-            column = scratch.column[c]
-            if scratch.place[c] >= live:
-                continue
-            identity = identity_of[column]
-            kept, number = kept_items(table, q, identity, item_of[column])
-            for w in range(n_waiting):
-                t = waiting[w]
-                if (
-                    scratch.place[c] <= draws.place[q, t]
-                    and draws.before[q, t] < most
-                    and _drawn(draws.state[q, t], identity_state[identity], kept) == number
-                ):
-                    draws.before[q, t] += 1
-    return int(n_rows)
+            drawn[t] = _drawn(query_state[q, t], identity_state[own_identity[q]], n_positive)
+        within[:] = 0
+        trials = make_trials(listed, q, bits, giants, table, seen, number_of)
+        # A draw of a dead positive is a miss.
+        for place in range(listed.live[q]):
+            advance(trials, place, giants.before[positive_start[q] + place])
+            for t in range(n_draws):
+                if drawn[t] != place:
+                    continue
+                before = 0
+                for i in range(len(trials.before)):
+                    if trials.before[i] > 0:
+                        state = identity_state[trials.identity[i]]
+                        before += int(_drawn(query_state[q, t], state, trials.kept[i]) < trials.before[i])
+                        if before == n_rank:
+                            break
+                within[before] += 1
+        running = 0
+        for k in range(n_rank):
+            running += within[k]
+            curves[q, k] = running / n_draws

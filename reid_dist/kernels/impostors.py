@@ -163,7 +163,7 @@ def _find_places(
 
 
 @kernel
-def count_keys(screened: Screened, counts: NDArray[np.int64]) -> None:
+def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.uint32]) -> None:
     """Add a tile to the histogram of its falling values.
 
     Parameters
@@ -172,10 +172,14 @@ def count_keys(screened: Screened, counts: NDArray[np.int64]) -> None:
         The tile.
     counts
         By place of key, shape (N_PLACES,), int64; added to.  What is hidden by its bias counts as infinite.
+    span
+        First and last place, infinity and ``HIDDEN`` aside, that was counted at, uint32; widened.
     """
     n_columns = screened.tile.shape[1]
     falling = np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
+    first, last = span[0], span[1]
+    beyond = np.uint32(2 * LARGEST_KEY)
     for q in range(screened.tile.shape[0]):
         if not screened.counted[q]:
             continue
@@ -198,7 +202,11 @@ def count_keys(screened: Screened, counts: NDArray[np.int64]) -> None:
                 here[screened.hidden_column[hidden] - screened.column_start - start] = HIDDEN
                 hidden += 1
             for k in range(len(here)):
+                first = min(first, here[k])
+                last = max(last, here[k] if here[k] < beyond else np.uint32(0))
+            for k in range(len(here)):
                 counts[np.uint64(here[k])] += 1
+    span[0], span[1] = first, last
 
 
 @kernel

@@ -1,7 +1,8 @@
 """Lists of the items that come before the positives of each query, kept while tiles go by.
 
 The single-gallery-shot CMC needs, for every query, the items before its positives: the identity of each, and the first
-positive that it comes before.  Both are one number, an *entry*: ``place * n_identity + identity``.
+positive that it comes before.  Both are one number, an *entry*: the place of the positive above, the identity in the
+low bits.
 
 *Dead positives.*  A far positive has thousands of items before it, and no chance worth a number.  Each item of an
 identity with ``n`` items weighs ``floor(2^32 / n)``.  Beyond a limit (see `reid_dist.reductions.single_shot`) a
@@ -23,10 +24,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.placing import ScreenedTile, make_scratch, place_row
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["Listed", "Lists", "add_weights", "copy_live", "count_live", "kill", "list_tile"]
-
-# After a list was pruned it may grow by this many entries, and by half, before it is pruned again.
-_GROWTH = 256
+__all__ = ["Listed", "Lists", "add_weights", "copy_live", "count_live", "kill", "list_tile", "prune_heavy"]
 
 
 class Lists(NamedTuple):
@@ -38,8 +36,8 @@ class Lists(NamedTuple):
         Shape (n_query, capacity), int32 or int64, in no particular order.
     size
         How many of each list are in use, shape (n_query,), int64.
-    due
-        Size at which each list is pruned, shape (n_query,), int64.
+    weight
+        What they weigh together, shape (n_query,), int64.
     live
         How many positives of each query are not known to be dead, shape (n_query,), int64.
     giant
@@ -48,7 +46,7 @@ class Lists(NamedTuple):
 
     entry: NDArray[np.signedinteger]
     size: NDArray[np.int64]
-    due: NDArray[np.int64]
+    weight: NDArray[np.int64]
     live: NDArray[np.int64]
     giant: NDArray[np.int32]
 
@@ -62,41 +60,52 @@ class Listed(NamedTuple):
         Flat, int32 or int64.
     start, stop
         Shape (n_query,), int64.
+    live
+        All of them come before one of this many first positives; shape (n_query,), int64.
     """
 
     entry: NDArray[np.signedinteger]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
+    live: NDArray[np.int64]
 
 
 @kernel
-def _first_dead(totals: NDArray[np.int64], limit: int) -> int:
-    """Find the first place at which the running sum of `totals` passes the limit; their number if none does."""
-    running = np.int64(0)
+def _first_dead(totals: NDArray[np.int64], limit: int) -> tuple[int, int]:
+    """Find the first place at which the running sum of `totals` passes the limit, and the sum before that place."""
+    running = 0
     for place in range(len(totals)):
+        if running + totals[place] > limit:
+            return place, running
         running += totals[place]
-        if running > limit:
-            return place
-    return len(totals)
+    return len(totals), running
 
 
 @kernel
-def _prune(q: int, n_identity: int, weight: NDArray[np.int64], limit: int, lists: Lists) -> None:
+def _prune(q: int, bits: int, weight: NDArray[np.int64], limit: int, lists: Lists) -> None:
     """Strike out what comes before none of the live positives of a query."""
     entry = lists.entry[q, : lists.size[q]]
     totals = np.zeros(lists.live[q], np.int64)
+    mask = (1 << bits) - 1
     for e in range(len(entry)):
-        place = np.int64(entry[e]) // n_identity
+        place = np.int64(entry[e]) >> bits
         if place < len(totals):
-            totals[place] += weight[entry[e] - place * n_identity]
-    lists.live[q] = _first_dead(totals, limit)
-    end = lists.live[q] * n_identity
+            totals[place] += weight[np.int64(entry[e]) & mask]
+    lists.live[q], lists.weight[q] = _first_dead(totals, limit)
+    end = lists.live[q] << bits
     kept = 0
     for e in range(len(entry)):
         entry[kept] = entry[e]
         kept += int(entry[e] < end)
     lists.size[q] = kept
-    lists.due[q] = kept + max(_GROWTH, kept // 2)
+
+
+@kernel
+def prune_heavy(bits: int, weight: NDArray[np.int64], weight_limit: int, lists: Lists) -> None:
+    """Prune every list that holds something dead."""
+    for q in range(len(lists.size)):
+        if lists.weight[q] > weight_limit:
+            _prune(q, bits, weight, weight_limit, lists)
 
 
 @kernel
@@ -105,7 +114,7 @@ def list_tile(
     query_start: int,
     positive_start: NDArray[np.int64],
     identity_of: NDArray[np.int32],
-    n_identity: int,
+    bits: int,
     weight: NDArray[np.int64],
     weight_limit: int,
     lists: Lists,
@@ -123,8 +132,10 @@ def list_tile(
         Where the positives of each query of the block begin, shape (n_query + 1,), int64.
     identity_of
         Identity of each column, shape (columns,), int32; giant ``g`` is ``-1 - g``.
-    n_identity, weight
-        Identities, and the weight of an item of each, shape (n_identity,), int64.
+    bits
+        Low bits of an entry that hold the identity.
+    weight
+        Weight of an item of each identity, shape (n_identity,), int64.
     weight_limit
         Weight before a positive beyond which it is dead.
     lists
@@ -138,13 +149,15 @@ def list_tile(
     """
     n_rows, n_columns = tile.values.shape
     scratch = make_scratch(tile.values)
+    # With half the limit to spare, a list is not looked through again for every few entries.
+    due = weight_limit + weight_limit // 2
     decided = 0
     for i in range(n_rows):
         q = query_start + i
         if lists.live[q] == 0:
             continue
-        if lists.size[q] >= lists.due[q] or lists.size[q] + n_columns > lists.entry.shape[1]:
-            _prune(q, n_identity, weight, weight_limit, lists)
+        if lists.weight[q] > due or lists.size[q] + n_columns > lists.entry.shape[1]:
+            _prune(q, bits, weight, weight_limit, lists)
             if lists.live[q] == 0:
                 continue
             if lists.size[q] + n_columns > lists.entry.shape[1]:
@@ -155,6 +168,7 @@ def list_tile(
         if decided > limit:
             return i
         size = lists.size[q]
+        total = np.int64(0)
         entry = lists.entry[q]
         for c in range(n):
             place = scratch.place[c]
@@ -164,65 +178,87 @@ def list_tile(
             if identity < 0:
                 lists.giant[positive_start[q] + place, -1 - identity] += 1
             else:
-                entry[size] = place * n_identity + identity
+                entry[size] = (place << bits) | identity
+                total += weight[identity]
                 size += 1
         lists.size[q] = size
+        lists.weight[q] += total
     return int(n_rows)
 
 
 @kernel
 def add_weights(
     listed: Listed,
-    n_identity: int,
+    bits: int,
     weight: NDArray[np.int64],
+    heavy: NDArray[np.bool_],
     live: NDArray[np.int64],
     positive_start: NDArray[np.int64],
     totals: NDArray[np.int64],
 ) -> None:
-    """Add the weights of listed items to `totals`, shape (n_positive,), at the positive that they come before first."""
+    """Add the weights of listed items to `totals`, shape (n_positive,), at the positive that they come before first.
+
+    Of the queries that are `heavy`, shape (n_query,), bool.
+    """
+    mask = (1 << bits) - 1
     for q in range(len(live)):
+        if not heavy[q]:
+            continue
         own = totals[positive_start[q] : positive_start[q] + live[q]]
         entry = listed.entry[listed.start[q] : listed.stop[q]]
         for e in range(len(entry)):
-            place = np.int64(entry[e]) // n_identity
+            place = np.int64(entry[e]) >> bits
             if place < len(own):
-                own[place] += weight[entry[e] - place * n_identity]
+                own[place] += weight[np.int64(entry[e]) & mask]
 
 
 @kernel
 def kill(
-    totals: NDArray[np.int64], positive_start: NDArray[np.int64], weight_limit: int, live: NDArray[np.int64]
+    totals: NDArray[np.int64],
+    positive_start: NDArray[np.int64],
+    weight_limit: int,
+    heavy: NDArray[np.bool_],
+    live: NDArray[np.int64],
+    weight: NDArray[np.int64],
 ) -> None:
-    """Lower `live` to what the weights leave of it."""
+    """Lower `live` of the heavy queries to what `totals` leave of it; `weight` becomes that of what is left."""
     for q in range(len(live)):
-        live[q] = _first_dead(totals[positive_start[q] : positive_start[q] + live[q]], weight_limit)
+        if heavy[q]:
+            own = totals[positive_start[q] : positive_start[q] + live[q]]
+            live[q], weight[q] = _first_dead(own, weight_limit)
 
 
 @kernel
-def count_live(listed: Listed, n_identity: int, live: NDArray[np.int64], size: NDArray[np.int64]) -> None:
+def count_live(listed: Listed, bits: int, live: NDArray[np.int64], size: NDArray[np.int64]) -> None:
     """Add to `size`, shape (n_query,), how many entries come before a live positive."""
     for q in range(len(live)):
-        end = live[q] * n_identity
         entry = listed.entry[listed.start[q] : listed.stop[q]]
-        kept = 0
-        for e in range(len(entry)):
-            kept += int(entry[e] < end)
+        kept = len(entry)
+        if live[q] < listed.live[q]:
+            end = live[q] << bits
+            kept = 0
+            for e in range(len(entry)):
+                kept += int(entry[e] < end)
         size[q] += kept
 
 
 @kernel
 def copy_live(
     listed: Listed,
-    n_identity: int,
+    bits: int,
     live: NDArray[np.int64],
     target: NDArray[np.signedinteger],
     filled: NDArray[np.int64],
 ) -> None:
     """Copy those entries to ``target[filled[q]:]``, and move `filled` on."""
     for q in range(len(live)):
-        end = live[q] * n_identity
         entry = listed.entry[listed.start[q] : listed.stop[q]]
         at = filled[q]
+        if live[q] == listed.live[q]:
+            target[at : at + len(entry)] = entry
+            filled[q] = at + len(entry)
+            continue
+        end = live[q] << bits
         for e in range(len(entry)):
             if entry[e] < end:
                 target[at] = entry[e]

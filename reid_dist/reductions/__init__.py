@@ -2,7 +2,6 @@
 
 from reid_dist.reductions.base import Accumulator, FeatureBlock, HiddenColumns, Reduction, Tile, pair_rows
 from reid_dist.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
-from reid_dist.reductions.draws import CountDrawn
 from reid_dist.reductions.identities import Identities
 from reid_dist.reductions.impostors import (
     BracketCounts,
@@ -22,7 +21,6 @@ __all__ = [
     "Accumulator",
     "BracketCounts",
     "CollectImpostors",
-    "CountDrawn",
     "CountImpostors",
     "CountNearer",
     "FeatureBlock",

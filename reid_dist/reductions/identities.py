@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.items import ItemTable
-from reid_dist.model import GalleryMask, Targets
+from reid_dist.kernels.trials import ItemTable
+from reid_dist.model import GalleryMask, RowRange, Targets
 
 __all__ = ["GIANT_ITEMS", "MOST_GIANTS", "Identities", "giants"]
 
@@ -37,11 +37,8 @@ class Identities:
         Items of each, shape (n_identity,), int64.
     of_row
         Identity of each gallery row, -1 for none, shape (n_gallery,), int32.
-    item_of_row
-        Number of each gallery row among the items of its identity, by (label, gallery row), shape (n_gallery,), int32;
-        -1 for rows that belong to nobody.  The label is the one by which a query may hide rows.
-    label_indptr, label, label_start
-        As in `reid_dist.kernels.items.ItemTable`.
+    label_indptr, label, label_size
+        As in `reid_dist.kernels.trials.ItemTable`.
     giant
         Identities that are counted and not listed, ascending, int64.
     """
@@ -49,10 +46,9 @@ class Identities:
     pid: Int64
     size: Int64
     of_row: NDArray[np.int32]
-    item_of_row: NDArray[np.int32]
     label_indptr: Int64
     label: Int64
-    label_start: Int64
+    label_size: Int64
     giant: Int64
 
     @classmethod
@@ -69,22 +65,17 @@ class Identities:
         rows = np.flatnonzero(~mask.junk_row)
         pid, identity = np.unique(pids[rows], return_inverse=True)
         size = np.bincount(identity, minlength=len(pid))
-        label = None if mask.label is None else mask.label[rows]
-        order = np.argsort(identity, kind="stable") if label is None else np.lexsort((label, identity))
-        first = np.cumsum(size) - size
-        number = np.arange(len(rows)) - np.repeat(first, size)
-        of_row, item_of_row = (np.full(len(pids), -1, np.int32) for _ in range(2))
+        of_row = np.full(len(pids), -1, np.int32)
         of_row[rows] = identity
-        item_of_row[rows[order]] = number
         label_indptr = np.zeros(len(pid) + 1, np.int64)
-        value = start = np.empty(0, np.int64)
-        if label is not None:
-            ordered, owner = label[order], identity[order]
-            opens = np.ones(len(rows), bool)
-            opens[1:] = (ordered[1:] != ordered[:-1]) | (owner[1:] != owner[:-1])
-            value, start = ordered[opens], number[opens]
-            np.cumsum(np.bincount(owner[opens], minlength=len(pid)), out=label_indptr[1:])
-        return cls(pid, size, of_row, item_of_row, label_indptr, value, start, giants(size))
+        label = label_size = np.empty(0, np.int64)
+        if mask.label is not None:
+            kinds, code = np.unique(mask.label[rows], return_inverse=True)
+            found, label_size = np.unique(identity * len(kinds) + code, return_counts=True)
+            owner, code = np.divmod(found, max(1, len(kinds)))
+            label = kinds[code]
+            np.cumsum(np.bincount(owner, minlength=len(pid)), out=label_indptr[1:])
+        return cls(pid, size, of_row, label_indptr, label, label_size, giants(size))
 
     def of_queries(self, targets: Targets) -> Int64:
         """Identity of each query, by its positives; -1 for a query without any."""
@@ -94,27 +85,27 @@ class Identities:
         own[valid] = self.of_row[targets.positive_row[start[:-1][valid]]]
         return own
 
-    def table(self, targets: Targets) -> ItemTable:
-        """What each query of a block sees of every identity's items."""
+    def table(self, targets: Targets, queries: RowRange) -> ItemTable:
+        """What some queries of a block see of every identity's items."""
         hidden = targets.hidden
-        n_query = len(hidden.indptr) - 1
-        owner = identity = number = np.empty(0, np.int64)
+        some = slice(queries.start, queries.stop)
+        owner = identity = np.empty(0, np.int64)
         if hidden.crosses:
-            owner = np.repeat(np.arange(n_query), np.diff(hidden.indptr))
-            identity = self.of_row[hidden.row].astype(np.int64)
-            others = np.flatnonzero((identity >= 0) & (identity != self.of_queries(targets)[owner]))
+            indptr = hidden.indptr[queries.start : queries.stop + 1]
+            owner = np.repeat(np.arange(len(queries)), np.diff(indptr))
+            row = hidden.row[indptr[0] : indptr[-1]]
+            identity = self.of_row[row].astype(np.int64)
+            others = np.flatnonzero((identity >= 0) & (identity != self.of_queries(targets)[some][owner]))
             others = others[np.lexsort((identity[others], owner[others]))]
             owner, identity = owner[others], identity[others]
-            number = self.item_of_row[hidden.row[others]].astype(np.int64)
-        extra_indptr = np.zeros(n_query + 1, np.int64)
-        np.cumsum(np.bincount(owner, minlength=n_query), out=extra_indptr[1:])
+        extra_indptr = np.zeros(len(queries) + 1, np.int64)
+        np.cumsum(np.bincount(owner, minlength=len(queries)), out=extra_indptr[1:])
         return ItemTable(
             size=self.size,
             label_indptr=self.label_indptr,
             label=self.label,
-            label_start=self.label_start,
-            hidden_label=np.zeros(n_query, np.int64) if hidden.label is None else hidden.label,
+            label_size=self.label_size,
+            hidden_label=np.zeros(len(queries), np.int64) if hidden.label is None else hidden.label[some],
             extra_indptr=extra_indptr,
             extra_identity=identity,
-            extra_number=number,
         )

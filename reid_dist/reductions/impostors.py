@@ -190,16 +190,18 @@ class _Histogram(_Sighted):
         self._screen = screen
         # Hardly any of its pages are ever touched.
         self._counts = np.zeros(N_PLACES, np.int64)
+        self._span = np.array([N_PLACES, 0], np.uint32)
 
     def absorb(self, tile: Tile) -> None:
         """Count one tile."""
         queries, _ = _place(tile)
         centre = self._screen.centre[queries.start : queries.stop]
-        count_keys(self._screened(self._screen, centre, tile.values, tile.bias, tile), self._counts)
+        count_keys(self._screened(self._screen, centre, tile.values, tile.bias, tile), self._counts, self._span)
 
     def result(self) -> ImpostorHistogram:
         """Return what is not hidden, and small enough for a float32."""
-        place = np.flatnonzero(self._counts[: 2 * LARGEST_KEY])
+        first, last = self._span.tolist()
+        place = np.flatnonzero(self._counts[first : last + 1]) + first
         return ImpostorHistogram(KeyCounts(place - LARGEST_KEY, self._counts[place]), _error(self._screen))
 
 
@@ -270,7 +272,8 @@ class _Collection(_Sighted):
         """Say what lies at every key: a gap, beyond doubt, or a bracket or its neighbourhood.  Return the last such."""
         error = _error(screen) + 2.0**-22 * np.abs(self._falling)
         sign = np.tile([-1.0, 1.0], len(self._falling) // 2)
-        place = falling_keys(self._falling + sign * error) + LARGEST_KEY
+        with np.errstate(over="ignore"):
+            place = falling_keys(self._falling + sign * error) + LARGEST_KEY
         begin = 0
         for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
             self._at_place[begin:first] = gap + 1

@@ -1,4 +1,4 @@
-r"""The single-gallery-shot CMC as the exact expectation over all draws.
+r"""The single-gallery-shot CMC: the exact expectation over all draws, or a number of seeded draws.
 
 For a positive of query ``q``, identity ``i`` comes before it with probability ``p_i = c_i / n_i``, where ``c_i`` of its
 ``n_i`` kept items come before the positive in the order (distance, gallery row).  ``K``, the number of identities that
@@ -27,10 +27,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
+from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
+from reid_dist.kernels.expectation import expected_curves
 from reid_dist.kernels.placing import ScreenedTile
-from reid_dist.kernels.poisson_binomial import expected_curves
-from reid_dist.kernels.single_shot import Listed, Lists, add_weights, copy_live, count_live, kill, list_tile
-from reid_dist.model import GalleryMask, Targets
+from reid_dist.kernels.single_shot import (
+    Listed,
+    Lists,
+    add_weights,
+    copy_live,
+    count_live,
+    kill,
+    list_tile,
+    prune_heavy,
+)
+from reid_dist.kernels.trials import Giants
+from reid_dist.model import GalleryMask, RowRange, Targets
 from reid_dist.plan import MERGED_AT_ONCE
 from reid_dist.reductions.bands import ScreenedTargets
 from reid_dist.reductions.base import FeatureBlock, Tile
@@ -84,11 +95,9 @@ class SingleShot:
         per_query
             Positives of a query.
         """
-        if self.n_draws is not None:
-            return self.n_draws * (16 + 4 * (MERGED_AT_ONCE + 3)) + int(per_query * 24)
         listed = np.delete(size, giants(size))
-        itemsize = _entry_type(len(size), int(size.max(initial=0))).itemsize
-        # A list grows to half as much again before it is pruned; then there are its copy, those that wait, their sum.
+        itemsize = _entry_type(_identity_bits(len(size)), int(size.max(initial=0))).itemsize
+        # A list grows to twice what it may be before it is pruned; then there are its copy, those that wait, their sum.
         entries = min(longest_list(size, dead_mass(self.max_rank)), int(listed.sum())) * (2 + 1 + MERGED_AT_ONCE + 1)
         return entries * itemsize + int(per_query * (24 + 4 * len(giants(size)) * (MERGED_AT_ONCE + 3)))
 
@@ -120,8 +129,12 @@ def longest_list(size: Int64, mass: int) -> int:
     return int(listed[-(mass + 1) :].sum())
 
 
-def _entry_type(n_identity: int, most_positives: int) -> np.dtype[np.signedinteger]:
-    fits = (most_positives + 1) * n_identity <= np.iinfo(np.int32).max
+def _identity_bits(n_identity: int) -> int:
+    return max(1, (n_identity - 1).bit_length())
+
+
+def _entry_type(bits: int, most_positives: int) -> np.dtype[np.signedinteger]:
+    fits = (most_positives + 1) << bits <= np.iinfo(np.int32).max
     return np.dtype(np.int32 if fits else np.int64)
 
 
@@ -138,6 +151,8 @@ class ListedItems:
         Entries of query ``i`` are ``entry[indptr[i]:indptr[i + 1]]``; see `reid_dist.kernels.single_shot`.
     live
         Positives of each query that these items leave alive, shape (n_query,), int64.
+    weight
+        Bounds from above what the entries of each query weigh, shape (n_query,), int64.
     giant
         Items of each giant, by the positive that they come before first, shape (n_positive, n_giant), int32.
     """
@@ -145,7 +160,13 @@ class ListedItems:
     indptr: Int64
     entry: NDArray[np.signedinteger]
     live: Int64
+    weight: Int64
     giant: NDArray[np.int32]
+
+    @property
+    def listed(self) -> Listed:
+        """As kernels take it."""
+        return Listed(self.entry, self.indptr[:-1], self.indptr[1:], self.live)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,50 +209,71 @@ class ListBefore:
         """Make an accumulator for a block pair."""
         return _Listing(self, query, gallery, screen)
 
+    @property
+    def bits(self) -> int:
+        """Low bits of an entry that hold the identity."""
+        return _identity_bits(len(self.identities.pid))
+
     def combine(self, partials: Sequence[ListedItems]) -> ListedItems:
         """Join lists, and strike out what the dead leave behind."""
-        return self.join(
-            [Listed(partial.entry, partial.indptr[:-1], partial.indptr[1:]) for partial in partials],
-            np.minimum.reduce([partial.live for partial in partials]),
-            sum((partial.giant for partial in partials[1:]), partials[0].giant),
-        )
+        start, bits, item_weight = self.targets.positive_indptr, self.bits, self.weight
+        live = np.minimum.reduce([partial.live for partial in partials])
+        weight = sum((partial.weight for partial in partials[1:]), partials[0].weight.copy())
+        heavy = weight > self.weight_limit
+        if heavy.any():
+            totals = np.zeros(start[-1], np.int64)
+            for partial in partials:
+                add_weights(partial.listed, bits, item_weight, heavy, live, start, totals)
+            kill(totals, start, self.weight_limit, heavy, live, weight)
+        indptr, entry = self.join([partial.listed for partial in partials], live)
+        giant = sum((partial.giant for partial in partials[1:]), partials[0].giant)
+        return ListedItems(indptr, entry, live, weight, giant)
 
-    def join(self, parts: Sequence[Listed], live: Int64, giant: NDArray[np.int32]) -> ListedItems:
-        """Join lists.
-
-        Parameters
-        ----------
-        parts
-            Entries from different gallery rows.
-        live
-            Positives of each query not known to be dead; shape (n_query,), int64.
-        giant
-            Items of giants, added up.
-        """
-        n_identity, start = len(self.identities.pid), self.targets.positive_indptr
-        weight, live = self.weight, live.copy()
-        totals = np.zeros(start[-1], np.int64)
-        for part in parts:
-            add_weights(part, n_identity, weight, live, start, totals)
-        kill(totals, start, self.weight_limit, live)
+    def join(self, parts: Sequence[Listed], live: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
+        """Put together the entries that come before live positives; see `ListedItems`."""
         size = np.zeros(len(live), np.int64)
         for part in parts:
-            count_live(part, n_identity, live, size)
+            count_live(part, self.bits, live, size)
         indptr = np.zeros(len(live) + 1, np.int64)
         np.cumsum(size, out=indptr[1:])
         entry = np.empty(indptr[-1], parts[0].entry.dtype)
         filled = indptr[:-1].copy()
         for part in parts:
-            copy_live(part, n_identity, live, entry, filled)
-        return ListedItems(indptr, entry, live, giant)
+            copy_live(part, self.bits, live, entry, filled)
+        return indptr, entry
 
-    def finish(self, merged: ListedItems) -> Float64:
-        """Return ``CMC_single_shot`` at every rank, shape (n_query, max_rank), float64; NaN without positives."""
-        start = self.targets.positive_indptr
-        curves = np.empty((len(start) - 1, self.shot.max_rank))
-        listed = Listed(merged.entry, merged.indptr[:-1], merged.indptr[1:])
-        table = self.identities.table(self.targets)
-        expected_curves(listed, merged.live, start, merged.giant, self.identities.giant, table, curves)
+    def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
+        """Compute the expectation, or draw, for some queries of the block.
+
+        Parameters
+        ----------
+        merged
+            Lists of all of the gallery.
+        queries
+            Which queries of the block.
+        query_row
+            Rows of the block's queries in their set, shape (n_query,), int64; draws are keyed by them.
+
+        Returns
+        -------
+        ``CMC_single_shot`` at every rank, shape (len(queries), max_rank), float64; NaN for a query without positives.
+        """
+        some = slice(queries.start, queries.stop)
+        indptr = merged.indptr[queries.start : queries.stop + 1]
+        listed = Listed(merged.entry, indptr[:-1], indptr[1:], merged.live[some])
+        start = self.targets.positive_indptr[queries.start : queries.stop + 1]
+        giants = Giants(self.identities.giant, merged.giant)
+        table = self.identities.table(self.targets, queries)
+        curves = np.empty((len(queries), self.shot.max_rank))
+        if self.shot.n_draws is None:
+            expected_curves(listed, start, giants, self.bits, table, curves)
+            return curves
+        own = self.identities.of_queries(self.targets)[some]
+        with np.errstate(over="ignore"):
+            # Unsigned numbers wrap around, as they shall.
+            query_state = query_states(np.uint64(self.shot.seed % 2**64), query_row[some], self.shot.n_draws)
+            identity_state = identity_states(self.identities.pid.astype(np.uint64))
+            drawn_curves(listed, start, own, giants, self.bits, table, query_state, identity_state, curves)
         return curves
 
 
@@ -262,9 +304,9 @@ class _Listing:
         # A pruned list and a tile, with as much again so that pruning is rare; or simply the whole block.
         capacity = min(self._n_column, 2 * longest + n_column)
         return Lists(
-            entry=np.empty((n_query, capacity), _entry_type(len(self._weight), int(most.max(initial=0)))),
+            entry=np.empty((n_query, capacity), _entry_type(self._reduction.bits, int(most.max(initial=0)))),
             size=np.zeros(n_query, np.int64),
-            due=np.full(n_query, max(1024, longest // 2)),
+            weight=np.zeros(n_query, np.int64),
             live=most.copy(),
             giant=self._giant,
         )
@@ -286,7 +328,7 @@ class _Listing:
             tile.query_start + first,
             self._start,
             self._identity_of[column],
-            len(self._weight),
+            self._reduction.bits,
             self._weight,
             self._reduction.weight_limit,
             lists,
@@ -296,7 +338,9 @@ class _Listing:
     def result(self) -> ListedItems:
         """Lists of the block pair."""
         lists = self._lists or self._make_lists(0)
+        prune_heavy(self._reduction.bits, self._weight, self._reduction.weight_limit, lists)
         begin = np.arange(len(lists.size)) * lists.entry.shape[1]
-        return self._reduction.join(
-            [Listed(lists.entry.reshape(-1), begin, begin + lists.size)], lists.live, self._giant
+        indptr, entry = self._reduction.join(
+            [Listed(lists.entry.reshape(-1), begin, begin + lists.size, lists.live)], lists.live
         )
+        return ListedItems(indptr, entry, lists.live, lists.weight, lists.giant)

@@ -9,17 +9,26 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import tempfile
+import tokenize
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from reid_dist.errors import DamagedStoreError, InputError, StoreNotFoundError
+from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.stores.labels import to_numpy
 
 __all__ = ["DistanceBlock"]
 
 _HASHED_BYTES = 16 << 20
+
+# Values that a worker compares before it takes a file of that name for the block that was opened.
+_COMPARED_VALUES = 4096
+
+_NPY_MAGIC = b"\x93NUMPY"
+_ZIP_MAGIC = b"PK"
 
 
 class DistanceBlock:
@@ -31,19 +40,23 @@ class DistanceBlock:
         Absolute path of the `.npy` file; ``"memory"`` for an array.
     shape : tuple of int
         (n_query, n_gallery).
+    dtype : numpy.dtype
+        Of the values as they are stored.
     content_digest : str
         SHA-256 over shape, dtype and values.
     """
 
     def __init__(self, values: NDArray[Any], uri: str, content_digest: str | None = None) -> None:
-        if values.ndim != 2 or values.dtype.kind != "f" or 0 in values.shape:
+        # A wider float would lose digits in float64, and distances that differ would be tied.
+        if values.ndim != 2 or values.dtype.kind != "f" or values.dtype.itemsize > 8 or 0 in values.shape:
             raise InputError(
-                f"a distance block must be a 2-D array of floats (n_query, n_gallery), found {values.dtype} "
-                f"{values.shape} in {uri}"
+                f"a distance block must be a 2-D array of float16, float32 or float64 (n_query, n_gallery), found "
+                f"{values.dtype} {values.shape} in {uri}"
             )
-        self._values = values
+        self._held: NDArray[Any] | None = values
         self.uri = uri
         self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
+        self.dtype = values.dtype
         self.content_digest = content_digest or self._digest()
 
     @classmethod
@@ -55,20 +68,26 @@ class DistanceBlock:
         StoreNotFoundError
             If there is no such file.
         InputError
-            If it is not `.npy`, not a 2-D array of floats, or holds what is no distance.
+            If it is not `.npy`, not a 2-D array of float16, float32 or float64, or holds NaN or infinity.
         """
         return cls(_map(path), str(Path(path).absolute()))
 
     @classmethod
     def from_array(cls, values: ArrayLike) -> DistanceBlock:
-        """Take an array (n_query, n_gallery) of floats, or a path to one.
+        """Take an array (n_query, n_gallery) of floats; a torch tensor or a dask array will do.
+
+        It is not copied, and must not be changed while the block is in use.
 
         Raises
         ------
         InputError
             As `open`.
         """
-        return cls(np.asarray(values), "memory")
+        try:
+            array = np.asarray(to_numpy(values))
+        except ValueError as error:
+            raise InputError(f"a distance block must be a 2-D array of floats (n_query, n_gallery): {error}") from None
+        return cls(array, "memory")
 
     @property
     def is_stored(self) -> bool:
@@ -76,10 +95,26 @@ class DistanceBlock:
         return self.uri != "memory"
 
     def save(self, path: str | os.PathLike[str]) -> DistanceBlock:
-        """Write the block to a `.npy` file and return the stored one."""
-        with Path(path).open("wb") as file:
-            np.save(file, self._values, allow_pickle=False)
-        return DistanceBlock(_map(path), str(Path(path).absolute()), self.content_digest)
+        """Write the block to a `.npy` file and return the stored one.
+
+        The file appears whole; one of that name is replaced, and whoever has that one mapped keeps it.
+
+        Raises
+        ------
+        StoreError
+            If it cannot be written.
+        """
+        target = Path(path).absolute()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+                unfinished = Path(folder) / target.name
+                with unfinished.open("wb") as file:
+                    np.save(file, self._values, allow_pickle=False)
+                unfinished.replace(target)
+        except OSError as error:
+            raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
+        return DistanceBlock(_map(target), str(target), self.content_digest)
 
     def read(self, row: int, row_stop: int, column: int, column_stop: int) -> NDArray[np.float64]:
         """Return a piece, float64, C-contiguous.
@@ -103,14 +138,14 @@ class DistanceBlock:
         return {
             "uri": self.uri,
             "shape": list(self.shape),
-            "dtype": self._values.dtype.name,
+            "dtype": self.dtype.name,
             "content_digest": self.content_digest,
         }
 
     def _digest(self) -> str:
         """Hash all values, and refuse what is no distance on the way."""
-        digest = hashlib.sha256(f"distances {self.shape} {self._values.dtype.str}".encode())
-        step = max(1, _HASHED_BYTES // (self.shape[1] * self._values.dtype.itemsize))
+        digest = hashlib.sha256(f"distances {self.shape} {self.dtype.str}".encode())
+        step = max(1, _HASHED_BYTES // (self.shape[1] * self.dtype.itemsize))
         for start in range(0, self.shape[0], step):
             rows = np.ascontiguousarray(self._values[start : start + step])
             wrong = ~np.isfinite(rows)
@@ -123,24 +158,56 @@ class DistanceBlock:
             digest.update(rows.tobytes())
         return digest.hexdigest()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.is_stored:
-            return _reopen, (self.uri, self.content_digest)
-        return DistanceBlock, (self._values, self.uri, self.content_digest)
+    @property
+    def _values(self) -> NDArray[Any]:
+        return _reopen(self.uri, self.content_digest, self._sample) if self._held is None else self._held
+
+    @functools.cached_property
+    def _sample(self) -> str:
+        return _sample(self._values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A file is mapped where it is read, and not wherever its handle passes."""
+        if not self.is_stored:
+            return self.__dict__
+        return {**self.__dict__, "_sample": self._sample, "_held": None}
+
+
+def _sample(values: NDArray[Any]) -> str:
+    """Hash some values at even distances: they tell one file from another."""
+    place = np.arange(0, values.size, -(-values.size // _COMPARED_VALUES))
+    rows, columns = np.divmod(place, values.shape[1])
+    return hashlib.sha256(f"{values.shape} {values.dtype.str}".encode() + values[rows, columns].tobytes()).hexdigest()
 
 
 def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """Map a `.npy` file; nothing is ever unpickled."""
+    where = os.fspath(path)
     try:
-        loaded: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        with Path(path).open("rb") as file:
+            magic = file.read(len(_NPY_MAGIC))
+        if magic.startswith(_ZIP_MAGIC):
+            raise InputError(f"{where} is an archive; a distance block is a single array in a .npy file")
+        if magic != _NPY_MAGIC:
+            raise InputError(f"{where} is no .npy file of distances; write the array with numpy.save")
+        mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
-        raise StoreNotFoundError(f"there is no distance block {os.fspath(path)!r}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{os.fspath(path)} is no .npy file of distances: {error}") from None
-    if not isinstance(loaded, np.ndarray):
-        raise InputError(f"{os.fspath(path)} is an archive; a distance block is a single array in a .npy file")
-    return loaded
+        raise StoreNotFoundError(f"there is no distance block {where!r}") from None
+    except InputError:
+        raise
+    # A damaged header may break in any step of reading it as a Python literal.
+    except (OSError, ValueError, TypeError, EOFError, OverflowError, SyntaxError, tokenize.TokenError) as error:
+        raise InputError(f"{where} is no .npy file of distances: {' '.join(str(error).split())}") from None
+    return mapped
 
 
-@functools.lru_cache(maxsize=16)
-def _reopen(uri: str, content_digest: str) -> DistanceBlock:
-    return DistanceBlock(_map(uri), uri, content_digest)
+@functools.lru_cache(maxsize=1)
+def _reopen(uri: str, content_digest: str, sample: str) -> NDArray[Any]:
+    """Map the file of a block in another process; one at a time, since a mapped file that was removed takes space.
+
+    Of the digest nothing is verified but the sample; it tells apart what stood under one name at different times.
+    """
+    values = _map(uri)
+    if values.ndim != 2 or not values.size or _sample(values) != sample:
+        raise DamagedStoreError(f"{uri} is not the file that was opened; keep it as it is, where every worker sees it")
+    return values

@@ -148,10 +148,10 @@ class ThresholdSearch:
         return tuple(distance_of(key) for bracket in self._brackets() for key in bracket)
 
     def _brackets(self) -> list[Range]:
-        """Disjoint brackets, ascending."""
+        """Disjoint brackets, ascending.  Those that only touch stay apart: joined, they would be no narrower."""
         joined: list[Range] = []
         for low, high in sorted(each.bracket() for each in self._open.values()):
-            if joined and low <= joined[-1][1]:
+            if joined and low < joined[-1][1]:
                 joined[-1] = joined[-1][0], max(high, joined[-1][1])
             else:
                 joined.append((low, high))

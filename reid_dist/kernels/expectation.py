@@ -1,0 +1,137 @@
+r"""The expected single-gallery-shot CMC: how likely few identities come before a positive.
+
+Each draw keeps one kept item of every gallery identity.  Identity ``i`` comes before a positive with probability
+``p_i = c_i / n_i``: of its ``n_i`` kept items, ``c_i`` come before the positive.  Draws of different identities are
+independent, so the number ``K`` of identities before the positive is Poisson-binomial.  Its distribution is multiplied
+out identity by identity, cut at the largest rank: sums of products of numbers that are not negative, in one fixed
+order.  Where ``p_i`` is 1 the distribution moves up by one place, and where it is 0 nothing happens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.single_shot import Listed
+from reid_dist.kernels.trials import Giants, ItemTable, advance, make_trials
+
+__all__ = ["expected_curves"]
+
+
+# Identities that are multiplied in together.
+AT_ONCE = 4
+
+
+@kernel
+def _multiply_in(
+    success: NDArray[np.float64],
+    failure: NDArray[np.float64],
+    n: int,
+    length: int,
+    old: NDArray[np.float64],
+    new: NDArray[np.float64],
+) -> bool:
+    """First `length` chances of the number of successes in ``n`` trials, by four at a time.
+
+    Starts and ends in `old` or `new`, behind four zeros; says whether it ended in `new`.  Chances of success and of
+    failure have room for four more trials, which are written here.
+    """
+    old[:] = 0.0
+    new[:] = 0.0
+    old[AT_ONCE] = 1.0
+    success[n : n + AT_ONCE] = 0.0
+    failure[n : n + AT_ONCE] = 1.0
+    swapped = False
+    for t in range(0, n, AT_ONCE):
+        source, target = (new, old) if swapped else (old, new)
+        p0, p1, p2, p3 = success[t], success[t + 1], success[t + 2], success[t + 3]
+        q0, q1, q2, q3 = failure[t], failure[t + 1], failure[t + 2], failure[t + 3]
+        # The products of the first two and of the last two, and theirs.
+        a0, a1, a2 = q0 * q1, p0 * q1 + q0 * p1, p0 * p1
+        b0, b1, b2 = q2 * q3, p2 * q3 + q2 * p3, p2 * p3
+        c0 = a0 * b0
+        c1 = a0 * b1 + a1 * b0
+        c2 = a0 * b2 + a1 * b1 + a2 * b0
+        c3 = a1 * b2 + a2 * b1
+        c4 = a2 * b2
+        reach = min(t + AT_ONCE + 1, length)
+        here = target[AT_ONCE : AT_ONCE + reach]
+        by0 = source[AT_ONCE : AT_ONCE + reach]
+        by1 = source[AT_ONCE - 1 : AT_ONCE - 1 + reach]
+        by2 = source[AT_ONCE - 2 : AT_ONCE - 2 + reach]
+        by3 = source[AT_ONCE - 3 : AT_ONCE - 3 + reach]
+        by4 = source[AT_ONCE - 4 : AT_ONCE - 4 + reach]
+        for k in range(len(here)):
+            here[k] = by0[k] * c0 + by1[k] * c1 + by2[k] * c2 + by3[k] * c3 + by4[k] * c4
+        swapped = not swapped
+    return swapped
+
+
+@kernel
+def expected_curves(
+    listed: Listed,
+    positive_start: NDArray[np.int64],
+    giants: Giants,
+    bits: int,
+    table: ItemTable,
+    curves: NDArray[np.float64],
+) -> None:
+    """Write the mean over a query's positives of ``P(K <= k - 1)`` for every ``k``.
+
+    Identities are multiplied in by ascending number, positives added from near to far: one definite float64 each.
+
+    Parameters
+    ----------
+    listed
+        Entries, complete up to the last live positive of each query.
+    positive_start
+        Where the positives of each query begin, shape (n_query + 1,), int64.
+    giants
+        The identities that are not listed.
+    bits
+        Low bits of an entry that hold the identity.
+    table
+        How many items there are to draw from.
+    curves
+        Shape (n_query, max_rank), float64; written.  NaN for a query without positives.
+    """
+    n_rank = curves.shape[1]
+    seen = np.zeros(len(table.size), np.bool_)
+    number_of = np.zeros(len(table.size), np.int64)
+    old = np.empty(n_rank + AT_ONCE, np.float64)
+    new = np.empty(n_rank + AT_ONCE, np.float64)
+    within = np.empty(n_rank, np.float64)
+    for q in range(len(listed.live)):
+        n_positive = positive_start[q + 1] - positive_start[q]
+        if n_positive == 0:
+            curves[q] = np.nan
+            continue
+        curves[q] = 0.0
+        trials = make_trials(listed, q, bits, giants, table, seen, number_of)
+        n_trial = len(trials.identity)
+        success = np.empty(n_trial + AT_ONCE, np.float64)
+        failure = np.empty(n_trial + AT_ONCE, np.float64)
+        n_certain = 0
+        for place in range(listed.live[q]):
+            changed, certain = advance(trials, place, giants.before[positive_start[q] + place])
+            n_certain += certain
+            if changed or place == 0:
+                n_open = 0
+                for t in range(n_trial):
+                    success[n_open] = trials.success[t]
+                    failure[n_open] = trials.failure[t]
+                    n_open += int(trials.is_open[t])
+                within[:] = 0.0
+                reach = n_rank - n_certain
+                if reach > 0:
+                    swapped = _multiply_in(success, failure, n_open, reach, old, new)
+                    distribution = new if swapped else old
+                    running = 0.0
+                    for k in range(reach):
+                        running += distribution[AT_ONCE + k]
+                        within[n_certain + k] = 1.0 if k >= n_open else min(running, 1.0)
+            for k in range(n_rank):
+                curves[q, k] += within[k]
+        for k in range(n_rank):
+            curves[q, k] /= n_positive

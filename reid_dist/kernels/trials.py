@@ -1,0 +1,218 @@
+"""The identities before the positives of a query, as trials: how many of the kept items of each come before.
+
+A draw keeps one kept item of every identity.  So each identity is a trial that succeeds, for a positive, when the item
+that was drawn comes before it.  Here the listed items of one query are sorted into such trials.  What is made of them,
+an expectation or seeded draws, is for `reid_dist.kernels.expectation` and `reid_dist.kernels.draws`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.counting import _first_at_least
+from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.single_shot import Listed
+
+__all__ = ["Giants", "ItemTable", "Trials", "advance", "make_trials"]
+
+
+class ItemTable(NamedTuple):
+    """How many items of each identity a query sees.
+
+    Attributes
+    ----------
+    size
+        Items of each identity that are not junk for every query, shape (n_identity,), int64.
+    label_indptr, label, label_size
+        Labels of identity ``i`` are ``label[label_indptr[i]:label_indptr[i + 1]]``, ascending; `label_size` is the
+        number of its items that carry each; int64.  Empty where no query hides a label.
+    hidden_label
+        The label that each query may not see, shape (n_query,), int64.
+    extra_indptr, extra_identity
+        Further items that a query may not see, by query: their identities, ascending; int64.
+    """
+
+    size: NDArray[np.int64]
+    label_indptr: NDArray[np.int64]
+    label: NDArray[np.int64]
+    label_size: NDArray[np.int64]
+    hidden_label: NDArray[np.int64]
+    extra_indptr: NDArray[np.int64]
+    extra_identity: NDArray[np.int64]
+
+
+class Giants(NamedTuple):
+    """Identities that were counted and not listed.
+
+    Attributes
+    ----------
+    identity
+        Which they are, ascending, shape (n_giant,), int64.
+    before
+        Their items by the positive that they come before first, shape (n_positive, n_giant), int32.
+    """
+
+    identity: NDArray[np.int64]
+    before: NDArray[np.int32]
+
+
+class Trials(NamedTuple):
+    """The identities that occur before the positives of one query, by ascending number.
+
+    Attributes
+    ----------
+    identity, kept
+        Their numbers, and how many items of each the query sees, shape (n_trial,), int64.
+    before
+        How many of these come before the positive at hand, shape (n_trial,), int64.
+    success, failure
+        The share of these, and of the others, shape (n_trial,), float64.
+    is_open
+        Whether both are more than 0, shape (n_trial,), bool.
+    trial_of, bounds
+        The items that come before positive ``p`` and none before it belong to the trials
+        ``trial_of[bounds[p]:bounds[p + 1]]``; int64.
+    trial_of_giant
+        Trial of each giant, shape (n_giant,), int64.
+    """
+
+    identity: NDArray[np.int64]
+    kept: NDArray[np.int64]
+    before: NDArray[np.int64]
+    success: NDArray[np.float64]
+    failure: NDArray[np.float64]
+    is_open: NDArray[np.bool_]
+    trial_of: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+    trial_of_giant: NDArray[np.int64]
+
+
+@kernel
+def _kept_items(table: ItemTable, q: int, identity: int) -> int:
+    """Count the items of an identity that a query sees."""
+    kept = table.size[identity]
+    begin = table.label_indptr[identity]
+    end = table.label_indptr[identity + 1]
+    if begin < end:
+        at = _first_at_least(table.label, begin, end, table.hidden_label[q])
+        if at < end and table.label[at] == table.hidden_label[q]:
+            kept -= table.label_size[at]
+    stop = table.extra_indptr[q + 1]
+    at = _first_at_least(table.extra_identity, table.extra_indptr[q], stop, identity)
+    while at < stop and table.extra_identity[at] == identity:
+        kept -= 1
+        at += 1
+    return int(kept)
+
+
+@kernel
+def make_trials(
+    listed: Listed,
+    q: int,
+    bits: int,
+    giants: Giants,
+    table: ItemTable,
+    seen: NDArray[np.bool_],
+    number_of: NDArray[np.int64],
+) -> Trials:
+    """Sort the listed items of query `q` into trials, with nothing before the positives yet.
+
+    Parameters
+    ----------
+    listed
+        Entries, complete up to the last live positive of each query.
+    q
+        The query.
+    bits
+        Low bits of an entry that hold the identity.
+    giants
+        The identities that are not listed.
+    table
+        What queries see.
+    seen, number_of
+        Scratch, shape (n_identity,), bool and int64; `seen` must be False everywhere, and is when this returns.
+    """
+    entry = listed.entry[listed.start[q] : listed.stop[q]]
+    mask = (1 << bits) - 1
+    # Entries by place, by counting.
+    bounds = np.zeros(listed.live[q] + 1, np.int64)
+    for e in range(len(entry)):
+        bounds[(np.int64(entry[e]) >> bits) + 1] += 1
+        seen[np.int64(entry[e]) & mask] = True
+    for g in range(len(giants.identity)):
+        seen[giants.identity[g]] = True
+    for place in range(listed.live[q]):
+        bounds[place + 1] += bounds[place]
+    # The identities that occur; written always, kept when it counts, so that there is no branch to foresee.
+    identity = np.empty(len(seen) + 1, np.int64)
+    n = 0
+    for i in range(len(seen)):
+        identity[n] = i
+        number_of[i] = n
+        n += int(seen[i])
+        seen[i] = False
+    filled = bounds[:-1].copy()
+    trial_of = np.empty(len(entry), np.int64)
+    for e in range(len(entry)):
+        above = np.int64(entry[e]) >> bits
+        trial_of[filled[above]] = number_of[np.int64(entry[e]) & mask]
+        filled[above] += 1
+    trial_of_giant = np.empty(len(giants.identity), np.int64)
+    for g in range(len(giants.identity)):
+        trial_of_giant[g] = number_of[giants.identity[g]]
+    kept = np.empty(n, np.int64)
+    for t in range(n):
+        kept[t] = _kept_items(table, q, identity[t])
+    return Trials(
+        identity[:n],
+        kept,
+        np.zeros(n, np.int64),
+        np.zeros(n, np.float64),
+        np.ones(n, np.float64),
+        np.zeros(n, np.bool_),
+        trial_of,
+        bounds,
+        trial_of_giant,
+    )
+
+
+@kernel
+def _add(trials: Trials, t: int, more: int) -> int:
+    trials.before[t] += more
+    count = trials.before[t]
+    kept = trials.kept[t]
+    trials.success[t] = count / kept
+    trials.failure[t] = (kept - count) / kept
+    trials.is_open[t] = count < kept
+    return int(count == kept)
+
+
+@kernel
+def advance(trials: Trials, place: int, giant_before: NDArray[np.int32]) -> tuple[bool, int]:
+    """Go on to the positive at `place`, in the order of the places.
+
+    Parameters
+    ----------
+    trials
+        Changed in place.
+    place
+        The positive, numbered within the query from near to far.
+    giant_before
+        Items of each giant that come before it and none before it, shape (n_giant,), int32.
+
+    Returns
+    -------
+    Whether anything changed, and how many trials became certain to succeed.
+    """
+    changed = trials.bounds[place + 1] > trials.bounds[place]
+    certain = 0
+    for e in range(trials.bounds[place], trials.bounds[place + 1]):
+        certain += _add(trials, trials.trial_of[e], 1)
+    for g in range(len(giant_before)):
+        if giant_before[g] > 0:
+            certain += _add(trials, trials.trial_of_giant[g], giant_before[g])
+            changed = True
+    return changed, certain

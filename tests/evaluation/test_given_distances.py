@@ -1,0 +1,619 @@
+"""Blocks of distances that something else computed: the oracle's answer, the features' answer, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agreement import as_feature_set, assert_agrees, summary_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from oracles import breakdowns, evaluation, verification
+from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
+from reference import DISTANCES, ItemSet
+from strategies import crowded_sets, whole_numbers
+
+from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
+from reid_dist.distances import DISTANCES as DEFINITIONS
+from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+
+METRICS = (
+    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@2", "mAP@3", "mAP_found@3"),
+    *("P@2", "R@2", "P_clipped@5"),
+)
+EXACT = 1e-12
+# Few values, so that ties are the rule; both zeros are one distance; the ends of the range of each type are there.
+VALUES = {
+    np.float16: (-65504.0, -2.0, -1.0, -0.0, 0.0, 2.0**-24, 0.5, 1.0, 65504.0),
+    np.float32: (-3.4e38, -2.0, -1.0, -0.0, 0.0, 1e-45, 0.5, 1.0, 1.0 + 2.0**-23, 3.4e38),
+    np.float64: (-1.7e308, -2.0, -1.0, -0.0, 0.0, 5e-324, 0.5, 1.0, 1.0 + 2.0**-52, 1.7e308),
+}
+DTYPES = tuple(VALUES)
+
+
+@pytest.fixture(autouse=True)
+def _oracle_looks_distances_up(monkeypatch):
+    """Features of the oracle's sets are row numbers here, and the "distance" is the block that they point into."""
+
+    def look_up(query_rows, gallery_rows, block):
+        return np.asarray(block, np.float64)[np.ix_(query_rows[:, 0], gallery_rows[:, 0])]
+
+    monkeypatch.setattr(evaluation, "canonical_distances", look_up)
+
+
+def numbered(pids, camids, item_ids):
+    return ItemSet(np.arange(len(pids))[:, None], np.asarray(pids), np.asarray(camids), np.asarray(item_ids))
+
+
+def labels_of(items, **more):
+    return LabelledRows(items.pids, items.camids, items.item_ids, **more)
+
+
+def evaluate_block(block, query, gallery, protocol="market1501", metrics=METRICS, **options):
+    given = block if isinstance(block, DistanceBlock) else DistanceBlock.from_array(block)
+    options = {"confidence": None, **options}
+    return evaluate_distances(
+        given, labels_of(query), labels_of(gallery), protocol=protocol, metrics=list(metrics), **options
+    )
+
+
+def blocks(n_query, n_gallery):
+    """Arrays of few values, of every type."""
+    return st.sampled_from(DTYPES).flatmap(
+        lambda dtype: hnp.arrays(
+            dtype, (n_query, n_gallery), elements=st.sampled_from([dtype(value) for value in VALUES[dtype]]),
+            fill=st.nothing(),
+        )
+    )  # fmt: skip
+
+
+@st.composite
+def problems(draw, max_query=6, max_gallery=20):
+    n_query, n_gallery = draw(st.integers(1, max_query)), draw(st.integers(1, max_gallery))
+    n_pids, n_cameras = draw(st.integers(0, 3)), draw(st.integers(1, 3))
+    query = numbered(
+        draw(whole_numbers(n_query, -1, n_pids)),
+        draw(whole_numbers(n_query, 0, n_cameras - 1)),
+        # Some of the queries are gallery rows.
+        np.arange(n_query) * 3,
+    )
+    gallery = numbered(
+        draw(whole_numbers(n_gallery, -1, n_pids)),
+        draw(whole_numbers(n_gallery, 0, n_cameras - 1)),
+        np.arange(n_gallery),
+    )
+    return draw(blocks(n_query, n_gallery)), query, gallery
+
+
+@cache
+def crowded(dtype=np.float32):
+    """40 x 300 distances of ten values around zero, with queries that have nobody."""
+    query, gallery = crowded_sets(40, 300, 3, seed=41)
+    rng = np.random.default_rng(42)
+    strange = np.where(np.arange(40) % 9 == 8, query.pids + 500, query.pids)
+    block = rng.integers(-4, 6, (40, 300)).astype(dtype) / dtype(4)
+    return block, numbered(strange, query.camids, np.arange(1000, 1040)), numbered(
+        gallery.pids, gallery.camids, np.arange(300)
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------- against the oracle
+
+
+@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_small_blocks(protocol, data):
+    block, query, gallery = data.draw(problems())
+    metrics = [*METRICS, f"{CMC_FAMILY.get(protocol, 'CMC')}@4"]
+    expected = evaluation.evaluate(query, gallery, protocol, block, metrics, ties=True)
+    chunk = data.draw(st.sampled_from([None, 1, 3, 8]))
+    if expected is None:
+        with pytest.raises(InputError, match="no query has a relevant gallery item"):
+            evaluate_block(block, query, gallery, protocol, metrics)
+        return
+    report = evaluate_block(block, query, gallery, protocol, metrics, ties=True, max_rank=10, chunk_rows=chunk)
+    assert_agrees(report, expected)
+    for rule, values in expected.ties.items():
+        for name in METRICS:
+            assert report.ties[rule][name] == pytest.approx(values[name], abs=EXACT), (rule, name)
+
+
+@pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
+def test_protocols_by_lists(protocol):
+    block, query, gallery = crowded()
+    rng = np.random.default_rng(43)
+    names = ("good", "ok", "junk") if protocol == "oxford" else ("easy", "hard", "junk")
+    place = rng.choice(4, block.shape, p=[0.03, 0.04, 0.13, 0.8])
+    truth = [{name: np.flatnonzero(row == i).tolist() for i, name in enumerate(names)} for row in place]
+    expected = evaluation.evaluate(query, gallery, protocol, block, METRICS, ground_truth=truth, ties=True)
+    report = evaluate_block(block, query, gallery, protocol, ground_truth=truth, ties=True, max_rank=10)
+    assert_agrees(report, expected)
+    for rule, values in expected.ties.items():
+        assert report.ties[rule] == pytest.approx(values, abs=EXACT)
+
+
+@settings(max_examples=40)
+@given(problem=problems(), chunk=st.sampled_from([None, 3]))
+def test_thresholds_over_all_pairs(problem, chunk):
+    """Verification compares distances of different queries; minus zero and zero are one threshold there, too."""
+    block, query, gallery = problem
+    expected = evaluation.evaluate(query, gallery, "market1501", block)
+    assume(expected is not None)
+    pairs = verification.pairs_of(block.astype(np.float64), expected.relevant, expected.junk)
+    assume(pairs.impostor)
+    rates = ["0", "0.1", "0.5", "1"]
+    names = ["mAP", "EER", *(f"TAR@FAR={rate}" for rate in rates)]
+    report = evaluate_block(block, query, gallery, metrics=names, roc=True, chunk_rows=chunk)
+    for rate in rates:
+        assert report.metrics[f"TAR@FAR={rate}"] == pytest.approx(float(verification.tar_at_far(pairs, rate)), abs=EXACT)
+    assert report.metrics["EER"] == pytest.approx(float(verification.equal_error_rate(pairs)), abs=EXACT)
+    assert report.verification["n_genuine"] == len(pairs.genuine)
+    assert report.verification["n_impostor"] == len(pairs.impostor)
+
+
+@settings(max_examples=30)
+@given(problem=problems(), chunk=st.sampled_from([None, 2, 5]), k=st.integers(1, 25))
+def test_lists_of_a_block(problem, chunk, k):
+    block, query, gallery = problem
+    expected = evaluation.evaluate(query, gallery, "no_cameras", block)
+    assume(expected is not None)
+    topk = evaluate_block(block, query, gallery, "no_cameras", topk=k, chunk_rows=chunk).topk
+    for i, row in enumerate(block.astype(np.float64)):
+        order = sorted(range(len(row)), key=lambda j, row=row: (row[j], j))[:k]
+        n = len(order)
+        assert topk.index[i].tolist() == order + [-1] * (k - n)
+        assert topk.distance[i, :n].tolist() == row[order].tolist()
+        assert topk.relevant[i, :n].tolist() == expected.relevant[i, order].tolist()
+        assert topk.junk[i, :n].tolist() == expected.junk[i, order].tolist()
+
+
+def cells(table):
+    """The numbers of an oracle's table of camera pairs, as a report has them."""
+    near, far = (sorted({pair[side] for pair in table}) for side in (0, 1))
+    return {
+        "query_camid": near,
+        "gallery_camid": far,
+        "n_valid": [[table[a, b][0] for b in far] for a in near],
+        **{
+            name: [[None if table[a, b][1] is None else table[a, b][1][name] for b in far] for a in near]
+            for name in ("mAP", "CMC@1")
+        },
+    }
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras"])
+def test_parts_of_a_block(protocol, dtype):
+    block, query, gallery = crowded(dtype)
+    metrics = ("mAP", "CMC@1")
+    report = evaluate_block(
+        block, query, gallery, protocol, metrics, breakdowns=["camera_pair", "gallery_size"],
+        gallery_sizes=[20, 0.5], chunk_rows=37,
+    )  # fmt: skip
+    expected = cells(breakdowns.by_camera_pair(query, gallery, protocol, block))
+    found = report.breakdowns["camera_pair"]
+    assert {name: found[name] for name in ("query_camid", "gallery_camid", "n_valid")} == {
+        name: expected[name] for name in ("query_camid", "gallery_camid", "n_valid")
+    }
+    for name in metrics:
+        for row, expected_row in zip(found[name], expected[name], strict=True):
+            assert row == pytest.approx(expected_row, abs=EXACT), name
+    sizes = report.breakdowns["gallery_size"]
+    assert sizes["n_rows"] == [20, 150, 300]
+    for place, size in enumerate(sizes["n_rows"]):
+        means = breakdowns.at_gallery_size(query, gallery, size, protocol, block, metrics)
+        assert {name: sizes[name][place] for name in metrics} == pytest.approx(means, abs=EXACT)
+
+
+def test_a_similarity_is_given_as_its_negative():
+    """The greatest similarity is the smallest distance, all of them below zero."""
+    similarity = np.array([[0.9, 0.8, 0.3], [0.2, 0.7, 0.9]])
+    query, gallery = LabelledRows([1, 2]), LabelledRows([2, 1, 2])
+    report = evaluate_distances(DistanceBlock.from_array(-similarity), query, gallery, protocol="no_cameras")
+    assert report.per_query["AP"].tolist() == [1 / 2, (1 + 2 / 3) / 2]
+    assert report.distance["name"] == "given"
+    assert report.inputs["distances"] == {
+        "uri": "memory",
+        "shape": [2, 3],
+        "dtype": "float64",
+        "content_digest": DistanceBlock.from_array(-similarity).content_digest,
+    }
+
+
+# -------------------------------------------------------------------------------------------- against the features
+
+
+def canonical_block(query, gallery, distance):
+    """Canonical distances of all pairs, float64."""
+    near, far = (np.ascontiguousarray(items.features, np.float32) for items in (query, gallery))
+    rows = PairRows(DEFINITIONS.get(distance).kind, near, far, squared_norms(near), squared_norms(far))
+    pairs = np.divmod(np.arange(len(near) * len(far)), len(far))
+    return pair_distances(rows, *pairs).reshape(len(near), len(far))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("protocol", ["market1501", "allshots", "cuhk03"])
+def test_the_answer_of_features(protocol, distance):
+    query, gallery = crowded_sets(25, 400, 20, seed=44)
+    options = {
+        "protocol": protocol, "ties": True, "topk": 12, "breakdowns": ["camera", "camera_pair", "gallery_size"],
+        "metrics": [*METRICS, "EER", "TAR@FAR=0.01"], "roc": True,
+    }  # fmt: skip
+    features = evaluate(as_feature_set(query), as_feature_set(gallery), distance=distance, **options)
+    block = DistanceBlock.from_array(canonical_block(query, gallery, distance))
+    given = evaluate_distances(block, labels_of(query), labels_of(gallery), **options)
+    assert given.result_digest == features.result_digest
+    assert given.topk.digest == features.topk.digest
+    assert (given.ties, given.breakdowns) == (features.ties, features.breakdowns)
+    assert (given.verification, given.counts) == (features.verification, features.counts)
+    assert (given.confidence, given.protocol) == (features.confidence, features.protocol)
+
+
+def test_labels_of_feature_sets_serve():
+    query, gallery = (as_feature_set(items) for items in crowded_sets(10, 80, 5, seed=45))
+    block = DistanceBlock.from_array(np.random.default_rng(46).random((10, 80)))
+    alone = [LabelledRows(each.pids, each.camids, each.item_ids) for each in (query, gallery)]
+    found = evaluate_distances(block, query, gallery)
+    assert found.result_digest == evaluate_distances(block, *alone).result_digest
+    assert found.inputs["query"]["labels_digest"] == alone[0].labels_digest
+
+
+def test_texts_meet_by_text():
+    block = DistanceBlock.from_array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
+    query = LabelledRows(["zoe", "bob"], ["west", "east"])
+    gallery = LabelledRows(["bob", "zoe", "-1"], ["west", "east", "east"])
+    report = evaluate_distances(block, query, gallery)
+    assert report.per_query["AP"].tolist() == [1 / 2, 1 / 2]
+
+
+# ------------------------------------------------------------------------------------------- tiles, files, clusters
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiles_do_not_show(dtype, tmp_path):
+    block, query, gallery = crowded(dtype)
+    stored = DistanceBlock.from_array(block).save(tmp_path / "block.npy")
+    digests = {
+        (chunk, kind): evaluate_block(each, query, gallery, chunk_rows=chunk, topk=7).result_digest
+        for chunk in (None, 1, 7, 64, 1000)
+        for kind, each in (("memory", block), ("file", stored))
+    }
+    assert len(set(digests.values())) == 1
+
+
+def test_a_mapped_file_larger_than_the_tile(tmp_path):
+    """700 x 9000: several tiles of the usual size both ways, and several tasks."""
+    rng = np.random.default_rng(47)
+    values = (rng.integers(0, 200, (700, 9000)) / np.float32(64)).astype(np.float32)
+    pids = rng.integers(0, 60, 700), rng.integers(-1, 60, 9000)
+    np.save(tmp_path / "block.npy", values)
+    report = evaluate_distances(
+        DistanceBlock.open(tmp_path / "block.npy"), *map(LabelledRows, pids), protocol="no_cameras", confidence=None
+    )
+    order = np.argsort(values, axis=1, kind="stable")
+    for i in range(0, 700, 33):
+        ranked = pids[1][order[i]]
+        hits = np.flatnonzero(ranked[ranked != -1] == pids[0][i]) + 1
+        precision = np.arange(1, len(hits) + 1) / hits
+        assert report.per_query["AP"][i] == pytest.approx(precision.mean(), abs=EXACT)
+        assert report.per_query["INP"][i] == len(hits) / hits[-1]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [">f4", "<f2", ">f8"])
+def test_files_of_any_order(order, dtype, tmp_path):
+    block, query, gallery = crowded()
+    np.save(tmp_path / "block.npy", np.asarray(block, dtype=dtype, order=order))
+    stored = DistanceBlock.open(tmp_path / "block.npy")
+    assert evaluate_block(stored, query, gallery).result_digest == evaluate_block(block, query, gallery).result_digest
+    assert stored.content_digest == DistanceBlock.from_array(np.asarray(block, dtype=dtype)).content_digest
+
+
+def test_the_digest_tells_blocks_apart(tmp_path):
+    block = crowded()[0]
+    first = DistanceBlock.from_array(block)
+    assert DistanceBlock.from_array(block.copy()).content_digest == first.content_digest
+    assert first.save(tmp_path / "block.npy").content_digest == first.content_digest
+    assert DistanceBlock.open(tmp_path / "block.npy").content_digest == first.content_digest
+    for row, column in ((0, 0), (17, 130), (39, 299)):
+        changed = block.copy()
+        changed[row, column] += 1
+        assert DistanceBlock.from_array(changed).content_digest != first.content_digest
+    assert DistanceBlock.from_array(block.reshape(20, 600)).content_digest != first.content_digest
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """Two worker processes with one thread each."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            local_directory=str(tmp_path_factory.mktemp("workers")),
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_workers_give_the_same_answer(client, tmp_path):
+    block, query, gallery = crowded()
+    options = {"ties": True, "topk": 9, "breakdowns": ["camera_pair", "gallery_size"], "roc": True}
+    here = evaluate_block(block, query, gallery, **options)
+    stored = DistanceBlock.from_array(block).save(tmp_path / "block.npy")
+    for chunk in (None, 50):
+        there = evaluate_block(stored, query, gallery, client=client, chunk_rows=chunk, **options)
+        assert there.result_digest == here.result_digest
+        assert there.topk.digest == here.topk.digest
+        assert (there.breakdowns, there.ties) == (here.breakdowns, here.ties)
+
+
+def test_an_array_is_put_where_workers_see_it(client, tmp_path):
+    """Once, in the workspace that was named, which need not exist; without one nothing stays behind."""
+    block, query, gallery = crowded()
+    here = evaluate_block(block, query, gallery).result_digest
+    workspace = tmp_path / "made" / "by" / "need"
+    for _ in range(2):
+        there = evaluate_block(block, query, gallery, client=client, workspace=workspace)
+        assert there.result_digest == here
+        assert there.inputs["distances"]["uri"] == "memory"
+        assert [path.suffix for path in workspace.iterdir()] == [".npy"]
+    assert evaluate_block(block, query, gallery, client=client).result_digest == here
+
+
+def test_workers_read_the_file_that_was_opened(client, tmp_path, caplog):
+    """A file that was replaced meanwhile is not evaluated as if it were the first; opened again, it is itself."""
+    block, query, gallery = crowded()
+    path = tmp_path / "block.npy"
+    opened = DistanceBlock.from_array(block).save(path)
+    there = evaluate_block(opened, query, gallery, client=client)
+    assert there.result_digest == evaluate_block(block, query, gallery).result_digest
+    other = np.asarray(block[::-1] + np.float32(1))
+    replaced = DistanceBlock.from_array(other).save(path)
+    expected = evaluate_block(other, query, gallery).result_digest
+    assert evaluate_block(replaced, query, gallery, client=client).result_digest == expected != there.result_digest
+    with pytest.raises(DamagedStoreError, match=r"block\.npy is not the file that was opened"):
+        evaluate_block(opened, query, gallery, client=client)
+    # Whoever mapped the first one still has it.
+    assert evaluate_block(opened, query, gallery).result_digest == there.result_digest
+
+
+# ----------------------------------------------------------------------------------------------------- bad input
+
+
+def npy(array):
+    import io
+
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+GOOD = npy(np.linspace(0, 1, 35).reshape(5, 7))
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (npy(np.array([[0.0, 1.0], [np.nan, 2.0]])), "holds nan at query 1, gallery row 0"),
+        (npy(np.array([[0.0, np.inf]], np.float16)), "holds inf at query 0, gallery row 1"),
+        (npy(np.array([[0.0, 1.0, -np.inf]], np.float32)), "holds -inf at query 0, gallery row 2"),
+        (npy(np.zeros(5)), r"2-D array of float16, float32 or float64 \(n_query, n_gallery\), found float64 \(5,\)"),
+        (npy(np.zeros((2, 3, 1))), r"found float64 \(2, 3, 1\)"),
+        (npy(np.array(1.0)), r"found float64 \(\)"),
+        (npy(np.zeros((2, 3), int)), r"found int64 \(2, 3\)"),
+        (npy(np.zeros((2, 3), bool)), "found bool"),
+        (npy(np.zeros((2, 3), complex)), "found complex128"),
+        (npy(np.zeros((2, 3), np.longdouble)), rf"found {np.dtype(np.longdouble)} \(2, 3\)"),
+        (npy(np.zeros((2, 3), [("a", "f4")])), r"\(2, 3\)"),
+        (npy(np.zeros((0, 3))), r"found float64 \(0, 3\)"),
+        (npy(np.zeros((3, 0))), r"found float64 \(3, 0\)"),
+        (npy(np.array([[1.0, None]], dtype=object)), r"no \.npy file of distances: .*[Oo]bject"),
+        (pickle.dumps([[0.0, 1.0]]), r"no \.npy file of distances"),
+        (b"", r"no \.npy file of distances"),
+        (b"0.1 0.2\n0.3 0.4\n", r"no \.npy file of distances; write the array with numpy\.save"),
+        (GOOD[:6], r"no \.npy file of distances"),
+        (GOOD[:40], r"no \.npy file of distances"),
+        (GOOD[:-1], r"no \.npy file of distances"),
+        (GOOD[:10] + b"{{{(((" + GOOD[16:], r"no \.npy file of distances"),
+        (GOOD[:10] + b"\xff" * 60 + GOOD[70:], r"no \.npy file of distances"),
+        (b"PK\x03\x04 and so on", "is an archive"),
+    ],
+    ids=[
+        *("nan", "inf", "minus_inf", "1-D", "3-D", "0-D", "whole_numbers", "bool", "complex", "long_double", "struct"),
+        *("no_queries", "no_gallery", "objects", "pickle", "empty", "text", "magic", "half_a_header", "cut"),
+        *("header", "header_bytes", "zip"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_block(content, part, tmp_path):
+    path = tmp_path / "block.npy"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=part) as refused:
+        DistanceBlock.open(path)
+    assert "\n" not in str(refused.value)
+    assert "block.npy" in str(refused.value)
+
+
+@settings(max_examples=150)
+@given(place=st.integers(0, 127), byte=st.integers(0, 255))
+def test_a_damaged_header_is_refused_or_harmless(place, byte, tmp_path_factory):
+    content = bytearray(GOOD)
+    content[place] = byte
+    path = tmp_path_factory.getbasetemp() / "damaged.npy"
+    path.write_bytes(content)
+    try:
+        block = DistanceBlock.open(path)
+    except InputError as refused:
+        assert "\n" not in str(refused)
+    else:
+        assert block.shape[0] * block.shape[1] <= 35
+
+
+def test_an_archive_is_refused_and_closed(tmp_path):
+    np.savez(tmp_path / "block.npz", distances=np.eye(3))
+    with pytest.raises(InputError, match=r"is an archive; a distance block is a single array in a \.npy file"):
+        DistanceBlock.open(tmp_path / "block.npz")
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(StoreNotFoundError, match=r"there is no distance block '.*none\.npy'"):
+        DistanceBlock.open(tmp_path / "none.npy")
+    with pytest.raises(InputError, match="directory"):
+        DistanceBlock.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([[0.0, np.nan]]),
+        np.zeros(4),
+        np.zeros((2, 3), int),
+        np.zeros((2, 3), np.longdouble),
+        np.zeros((0, 4)),
+        np.array([[1.0, None]]),
+        [[1.0, 2.0], [3.0]],
+        "block.npy",
+        None,
+    ],
+    ids=["nan", "1-D", "int", "long_double", "empty", "objects", "ragged", "path", "none"],
+)
+def test_an_array_that_is_no_block(values):
+    with pytest.raises(InputError, match=r"distance block|holds nan"):
+        DistanceBlock.from_array(values)
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write"):
+        DistanceBlock.from_array(np.eye(2)).save(tmp_path / "file" / "block.npy")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (5, 4), (4, 6), (1, 20)])
+def test_a_block_of_another_shape(shape):
+    query, gallery = LabelledRows([1, 2, 1, 2]), LabelledRows([1, 2, 3, 1, 2])
+    with pytest.raises(InputError, match=f"is {shape[0]} x {shape[1]}, and there are labels of 4 queries and 5 gallery"):
+        evaluate_distances(DistanceBlock.from_array(np.zeros(shape)), query, gallery, protocol="no_cameras")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"distance": "cosine"}, "unknown option 'distance'"),
+        ({"tie": True}, "unknown option 'tie'; did you mean 'ties'"),
+        ({"protocol": "market1501"}, "needs camids, and query and gallery have none"),
+        ({"breakdowns": ["clothes"]}, "unknown breakdown 'clothes'"),
+    ],
+)
+def test_options_are_those_of_evaluate(options, part):
+    block = DistanceBlock.from_array(np.arange(20.0).reshape(4, 5))
+    query, gallery = LabelledRows([1, 2, 1, 2]), LabelledRows([1, 2, 3, 1, 2])
+    with pytest.raises(InputError, match=part):
+        evaluate_distances(block, query, gallery, **{"protocol": "no_cameras", **options})
+
+
+# -------------------------------------------------------------------------------------------------------- memory
+
+_MEASURE = """
+import sys, threading
+from pathlib import Path
+import numpy as np
+from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+def labels(n):
+    return LabelledRows(np.random.default_rng(n).integers(1, 5000, n))
+
+def work(block, n_query, n_gallery):
+    evaluate_distances(block, labels(n_query), labels(n_gallery), protocol="no_cameras", topk=5, confidence=None)
+
+def watch(stop, seen):
+    while not stop.wait(0.002):
+        seen.append(anonymous())
+
+work(DistanceBlock.from_array(np.random.default_rng(0).random((5000, 20), np.float32)), 5000, 20)
+stop, seen, before = threading.Event(), [], anonymous()
+watcher = threading.Thread(target=watch, args=(stop, seen))
+watcher.start()
+try:
+    block = DistanceBlock.open(sys.argv[1])
+    work(block, *block.shape)
+finally:
+    stop.set()
+    watcher.join()
+print(max(seen) - before, len(seen))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to measure memory")
+def test_a_mapped_block_is_never_in_memory(tmp_path):
+    """400 MB of distances: what the process has of its own (pages of the map are the file's) stays far below."""
+    path = tmp_path / "block.npy"
+    mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(2000, 50_000))
+    rng = np.random.default_rng(48)
+    for start in range(0, 2000, 200):
+        mapped[start : start + 200] = rng.random((200, 50_000), np.float32)
+    mapped.flush()
+    del mapped
+    # One thread, so that what one task takes is not multiplied by the cores of the machine.
+    words = [sys.executable, "-c", _MEASURE, str(path)]
+    if hasattr(os, "sched_getaffinity"):
+        words = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *words]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    peak, n_seen = map(int, done.stdout.split())
+    assert n_seen > 50
+    assert peak < path.stat().st_size / 2
+
+
+def test_a_handle_is_small():
+    """What goes to a worker is where the file lies; and an array in memory says what it is."""
+    block = crowded()[0]
+    here = DistanceBlock.from_array(block)
+    assert not here.is_stored
+    again = pickle.loads(pickle.dumps(here))
+    assert again.read(0, 40, 0, 300).tobytes() == block.astype(np.float64).tobytes()
+
+
+def test_a_stored_handle_is_small(tmp_path):
+    stored = DistanceBlock.from_array(np.random.default_rng(49).random((200, 500))).save(tmp_path / "block.npy")
+    text = pickle.dumps(stored)
+    assert len(text) < 2000
+    again = pickle.loads(text)
+    assert again.shape == (200, 500)
+    assert again.describe() == stored.describe()
+    assert np.array_equal(again.read(3, 9, 20, 30), stored.read(3, 9, 20, 30))
+    assert np.array_equal(again.peek(np.array([3, 5]), np.array([20, 499])), stored.peek(np.array([3, 5]), np.array([20, 499])))
+
+
+def test_summary_of_a_block_is_that_of_its_wider_copy():
+    """Widening float16 and float32 to float64 changes nothing."""
+    block, query, gallery = crowded(np.float16)
+    reports = [evaluate_block(block.astype(dtype), query, gallery, ties=True) for dtype in DTYPES]
+    assert summary_of(reports[0]) == summary_of(reports[1]) == summary_of(reports[2])
+    assert reports[0].ties == reports[1].ties == reports[2].ties
+
+
+def test_feature_sets_of_another_dimension_do_not_matter():
+    """Their features are not read: the two sides need not even come from one model."""
+    near = FeatureSet.from_arrays(np.ones((2, 3), np.float32), [1, 2])
+    far = FeatureSet.from_arrays(np.ones((3, 7), np.float32), [1, 2, 1])
+    block = DistanceBlock.from_array([[0.1, 0.2, 0.3], [0.3, 0.1, 0.2]])
+    assert evaluate_distances(block, near, far, protocol="no_cameras").metrics["CMC@1"] == 1

@@ -1,0 +1,165 @@
+"""Histograms of screened distances and exact counts of brackets, against NumPy counting pair by pair."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reid_dist.distances import DISTANCES, Screen
+from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.impostors import (
+    HIDDEN,
+    LARGEST_KEY,
+    N_PLACES,
+    TOUCHED,
+    Brackets,
+    Screened,
+    count_keys,
+    falling_keys,
+    key_edges,
+    split_tile,
+)
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(values=st.lists(finite | st.floats(-2, 2) | st.sampled_from([0.0, -0.0]), min_size=2, max_size=40))
+def test_keys_are_in_the_order_of_the_values(values: list[float]) -> None:
+    ascending = np.sort(np.array(values))
+    keys = falling_keys(ascending)
+    assert (np.diff(keys) >= 0).all()
+    assert (np.abs(keys) <= LARGEST_KEY).all()
+    assert falling_keys(-ascending[::-1]).tolist() == (-keys[::-1]).tolist()
+
+
+@given(values=st.lists(st.floats(-3e38, 3e38), min_size=1, max_size=40))
+def test_a_value_lies_between_the_edges_of_its_key(values: list[float]) -> None:
+    array = np.array(values)
+    low, high = key_edges(falling_keys(array))
+    held = array.astype(np.float32)
+    assert (low <= held).all()
+    assert (held <= high).all()
+    normal = np.abs(held) > 1e-37
+    assert ((high - low)[normal] <= np.abs(array[normal]) / 4000).all()
+
+
+class Case:
+    """A tile somewhere in a block pair: columns hidden by rows and by their bias, and a query that counts not."""
+
+    def __init__(self, seed: int, name: str, dtype: type, n_gallery: int, values: int) -> None:
+        rng = np.random.default_rng(seed)
+        n_query, dim = 5, int(rng.integers(1, 40))
+        self.query = rng.integers(1, values + 1, (n_query, dim)).astype(np.float32)
+        self.gallery = rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32)
+        self.distance = DISTANCES.get(name)
+        norms = squared_norms(self.query), squared_norms(self.gallery)
+        self.rows = PairRows(self.distance.kind, self.query, self.gallery, *norms)
+        self.screen: Screen = self.distance.screen(self.query, self.gallery, *norms, dtype)
+        matrix, bias = self.screen.gallery_tile(0, n_gallery, np.empty(self.gallery.shape, dtype))
+        # The block begins before the tile: some columns of it belong to other tiles.
+        self.start = int(rng.integers(0, 50))
+        kinds = rng.random((2, n_gallery)) < 0.2
+        bias_of = rng.integers(0, 2, n_query)
+        hidden = [np.flatnonzero(rng.random(self.start + n_gallery + 9) < 0.1) for _ in range(n_query)]
+        counted = rng.random(n_query) < 0.8
+        self.seen = ~kinds[bias_of] & counted[:, None]
+        for q, columns in enumerate(hidden):
+            mine = columns[(columns >= self.start) & (columns < self.start + n_gallery)] - self.start
+            self.seen[q, mine] = False
+        self.screened = Screened(
+            tile=self.screen.query @ matrix.T,
+            bias=np.where(kinds, np.inf, bias).astype(dtype),
+            bias_of=bias_of,
+            column_start=self.start,
+            hidden_indptr=np.cumsum([0, *map(len, hidden)]),
+            hidden_column=np.concatenate(hidden).astype(np.int64),
+            counted=counted,
+            centre=self.screen.centre.astype(dtype),
+            scale=np.full(1, 1 / self.screen.slope, dtype)[0],
+        )
+        i, j = np.divmod(np.arange(n_query * n_gallery), n_gallery)
+        self.exact = pair_distances(self.rows, i, j).reshape(n_query, n_gallery)
+
+    def brackets(self, edges: np.ndarray) -> Brackets:
+        """Every key that anything within reach of an edge can have is looked at."""
+        falling = edges**2 if self.distance.squared else edges
+        reach = 2 * self.screen.epsilon.max() / self.screen.slope + 1e-5 * (1 + self.screen.centre.max())
+        codes = np.full(N_PLACES, len(edges) // 2 + 1, np.uint16)
+        low = falling_keys(falling[::2] - reach) + LARGEST_KEY
+        high = falling_keys(falling[1::2] + reach) + LARGEST_KEY
+        for gap in range(len(low) - 1, -1, -1):
+            codes[: low[gap]] = gap + 1
+        for first, last in zip(low, high, strict=True):
+            codes[first : last + 1] = TOUCHED
+        last = int(high.max(initial=0))
+        return Brackets(codes, last, falling, edges, self.screen.centre, self.screen.epsilon, self.screen.slope)
+
+
+cases = st.builds(
+    Case,
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(DISTANCES.names()),
+    st.sampled_from([np.float32, np.float64]),
+    st.sampled_from([1, 3, 130, 511, 512, 1100]),
+    st.sampled_from([1, 2, 3, 1000]),
+)
+
+
+@given(case=cases)
+@settings(max_examples=60)
+def test_the_histogram_counts_every_pair_once(case: Case) -> None:
+    counts = np.zeros(N_PLACES, np.int64)
+    span = np.array([N_PLACES, 0], np.uint32)
+    count_keys(case.screened, counts, span)
+    values = case.screened.tile - case.screened.bias[case.screened.bias_of]
+    falling = (case.screened.centre[:, None] - values) * case.screened.scale
+    expected = np.bincount(falling_keys(falling[case.seen].astype(np.float64)) + LARGEST_KEY, minlength=N_PLACES)
+    assert counts[: 2 * LARGEST_KEY].tolist() == expected[: 2 * LARGEST_KEY].tolist()
+    assert counts[HIDDEN] <= len(case.screened.hidden_column)
+    occupied = np.flatnonzero(counts[: 2 * LARGEST_KEY])
+    if len(occupied):
+        assert span.tolist() == occupied[[0, -1]].tolist()
+
+
+@given(case=cases, data=st.data())
+@settings(max_examples=120)
+def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataObject) -> None:
+    """Edges lie on distances that occur, so that pairs at an edge abound; brackets may be empty, or touch."""
+    occurring = sorted({*np.unique(case.exact).tolist(), 0.0, float(case.exact.max()) * 2 + 1})
+    n_brackets = data.draw(st.integers(1, 4))
+    edges = np.sort(data.draw(st.lists(st.sampled_from(occurring), min_size=2 * n_brackets, max_size=2 * n_brackets)))
+    gaps, found, progress = np.zeros(n_brackets, np.int64), np.full(case.exact.size, np.nan), np.zeros(2, np.int64)
+    room = max(len(case.gallery), data.draw(st.integers(1, case.exact.size)))
+    collected: list[float] = []
+    row = 0
+    while row < len(case.query):
+        # A small room is filled, emptied and filled again.
+        row = split_tile(
+            case.screened, case.brackets(edges), case.rows, row, case.exact.size, gaps, found[:room], progress
+        )
+        assert row >= 0
+        collected += found[: progress[0]].tolist()
+        progress[:] = 0
+    seen = case.exact[case.seen]
+    region = np.searchsorted(edges, seen, "right")
+    assert sorted(collected) == sorted(seen[region % 2 == 1].tolist())
+    assert gaps.tolist() == [int((region == 2 * gap).sum()) for gap in range(n_brackets)]
+
+
+def test_a_crowded_tile_gives_up() -> None:
+    case = Case(3, "cosine", np.float32, 600, 1)
+    brackets = case.brackets(np.array([0.0, 1.0]))
+    nothing = np.zeros(1, np.int64)
+    assert split_tile(case.screened, brackets, case.rows, 0, 50, nothing, np.empty(9000), np.zeros(2, np.int64)) == -1
+
+
+@pytest.mark.parametrize("n_gallery", [1, 512, 513])
+def test_what_lies_beyond_all_brackets_is_passed_over(n_gallery: int) -> None:
+    case = Case(4, "euclidean", np.float32, n_gallery, 1000)
+    gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    done = split_tile(
+        case.screened, case.brackets(np.array([0.0, 1e-3])), case.rows, 0, 10**6, gaps, np.empty(9000), progress
+    )
+    assert (done, gaps.tolist(), progress.tolist()) == (len(case.query), [0], [0, 0])
