@@ -21,7 +21,7 @@ from reid_dist.environment import usable_cores
 from reid_dist.errors import ClusterError, InputError
 from reid_dist.graph import Progress, Stopwatch, run
 from reid_dist.ground_truth import GroundTruth
-from reid_dist.metrics import PROBES, SINGLE_SHOT
+from reid_dist.metrics import SINGLE_SHOT
 from reid_dist.model import Neighbours
 from reid_dist.plan import DEFAULT_MEMORY, MERGED_AT_ONCE, NOTHING_BESIDES, Besides, Plan, make_plan
 from reid_dist.protocols import Protocol
@@ -31,8 +31,8 @@ from reid_dist.reports import Report
 from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
 from reid_dist.tasks import Job
-from reid_dist.threshold_passes import refuse_early, verify
-from reid_dist.verification import needs_pairs
+from reid_dist.threshold_passes import held_by_verification, refuse_early, verify
+from reid_dist.verification import needs_pairs, needs_probes
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,9 +41,6 @@ __all__ = ["evaluate", "evaluate_distances", "nearest", "plan_job"]
 
 # Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
 _PLANNED_SHARE = 0.5
-
-# Bytes per query that the nearest kept row takes: candidates, and lists that wait to be merged.
-_PROBE_BYTES = 1200
 
 
 def evaluate(
@@ -277,7 +274,6 @@ def _answer(
     topk = int(options.topk or 0)
     per_query = _most_relevant(question, *visible)
     shot = _single_shot(question)
-    probes = any(metric.family.needs == PROBES for metric in asked.metrics)
     job = Job(
         *visible,
         scorer,
@@ -296,7 +292,7 @@ def _answer(
         joined=question.joined,
         parts=question.parts,
         part_metrics=_part_metrics(asked),
-        probes=probes,
+        probes=needs_probes(asked.metrics),
         single_shot=shot,
         impostors=needs_pairs(asked.metrics, options.roc),
     )
@@ -328,9 +324,7 @@ def _besides(
 ) -> Besides:
     """What the job holds besides ranks and lists."""
     asked = question.asked
-    held = Besides(pairs=needs_pairs(asked.metrics, question.options.roc))
-    if any(metric.family.needs == PROBES for metric in asked.metrics):
-        held += Besides(bytes_per_query=_PROBE_BYTES)
+    held = held_by_verification(asked.metrics, question.options.roc)
     if shot is not None:
         sizes = _identity_sizes(question.protocol, gallery)
         held += Besides(shot.query_bytes(sizes, per_query), values_per_query=shot.max_rank)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from reid_dist.graph import Progress, run
 from reid_dist.ground_truth import GroundTruth
-from reid_dist.metrics import PROBES, Metric
+from reid_dist.metrics import Metric
+from reid_dist.plan import Besides
 from reid_dist.tasks import BlockAnswer, Job, set_labels
 from reid_dist.verification import (
     Crossing,
@@ -17,6 +18,7 @@ from reid_dist.verification import (
     Verification,
     make_verification,
     needs_pairs,
+    needs_probes,
     pairs_of,
     refuse_without_strangers,
     wanted_levels,
@@ -25,7 +27,15 @@ from reid_dist.verification import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["refuse_early", "verify"]
+__all__ = ["held_by_verification", "refuse_early", "verify"]
+
+# Bytes per query that the nearest kept row takes: candidates, and lists that wait to be merged.
+_PROBE_BYTES = 1200
+
+
+def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
+    """What a job holds for verification and open-set metrics, and for the curve."""
+    return Besides(_PROBE_BYTES if needs_probes(metrics) else 0, pairs=needs_pairs(metrics, roc))
 
 
 def refuse_early(job: Job, metrics: Sequence[Metric]) -> None:
@@ -36,7 +46,7 @@ def refuse_early(job: Job, metrics: Sequence[Metric]) -> None:
     InputError
         For open-set metrics where every query has its identity in the gallery.
     """
-    if any(metric.family.needs == PROBES for metric in metrics):
+    if needs_probes(metrics):
         refuse_without_strangers(set_labels(job, job.query).pids, set_labels(job, job.gallery).pids)
 
 
@@ -73,8 +83,7 @@ def verify(
     RunFailedError
         As `reid_dist.graph.run`.
     """
-    wanted = needs_pairs(metrics, roc) or any(metric.family.needs == PROBES for metric in metrics)
-    if not wanted or answer.ranked is None or not len(answer.ranked.rank):
+    if not (needs_pairs(metrics, roc) or needs_probes(metrics)) or answer.ranked is None or not len(answer.ranked.rank):
         return None
     found: dict[Level, Crossing] = {}
     if answer.impostors is not None:

@@ -11,6 +11,7 @@ from reid_dist.kernels.counting import Bands
 from reid_dist.kernels.placing import ScreenedTile
 from reid_dist.model import GalleryMask, RowRange, Targets, cut_rows
 from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile
+from reid_dist.reductions.wide import screen_again
 
 __all__ = ["ScreenedTargets"]
 
@@ -74,14 +75,8 @@ class ScreenedTargets:
         """Screen a tile anew from row `first` on, by a product in float64, whose bands are some 2^29 times narrower."""
         queries = RowRange(tile.query_start + first, tile.query_start + len(tile.values))
         columns = slice(tile.column_start, tile.column_start + tile.values.shape[1])
-        features, norm = (each[queries.start : queries.stop] for each in (self._query.features, self._query.norm))
-        gallery, gallery_norm = self._gallery.features[columns], self._gallery.norm[columns]
-        screen = self._distance.screen(features, gallery, norm, gallery_norm, np.float64)
-        prepared: NDArray[np.floating] = np.empty(gallery.shape, np.float64)
-        matrix, bias = screen.gallery_tile(0, len(gallery), prepared)
-        values: NDArray[np.floating] = np.empty((len(features), len(gallery)), np.float64)
-        screen.multiply(RowRange(0, len(features)), matrix, values)
-        return self._put_together(values, bias, queries, tile.column_start, self._edges(screen, queries))
+        wide = screen_again(self._distance, self._query, self._gallery, queries, columns)
+        return self._put_together(wide.values, wide.bias, queries, tile.column_start, self._edges(wide.screen, queries))
 
     def _put_together(
         self,

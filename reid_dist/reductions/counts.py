@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
 from reid_dist.errors import DamagedStoreError
-from reid_dist.kernels.canonical import PairRows, pair_distances
-from reid_dist.kernels.counting import Bands, RankCounts, count_tile
-from reid_dist.model import GalleryMask, RowRange, Targets, cut_rows
-from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, pair_rows
+from reid_dist.kernels.canonical import pair_distances
+from reid_dist.kernels.counting import RankCounts, count_tile
+from reid_dist.kernels.placing import ScreenedTile
+from reid_dist.model import GalleryMask, Targets
+from reid_dist.reductions.bands import ScreenedTargets
+from reid_dist.reductions.base import FeatureBlock, Tile, pair_rows
 
 __all__ = ["CountNearer", "GroupedCounts", "PartialCounts", "SparseCounts", "add_counts"]
 
@@ -21,9 +23,6 @@ Int64 = NDArray[np.int64]
 
 # Above this share of a tile decided pair by pair, a float64 product of the tile is cheaper.
 CROWDED = 0.02
-
-# Queries whose edges are computed together.
-_EDGE_QUERIES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,7 @@ class _Counting:
         self._query = query
         self._gallery = gallery
         targets = reduction.targets
-        self._hidden = HiddenColumns(targets.hidden, reduction.mask, gallery)
-        self._bands = self._make_bands(screen, RowRange(0, len(targets.indptr) - 1))
+        self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
         self._counts = _zeros(len(targets.distance), len(targets.positive_row))
         self._check_thresholds()
 
@@ -165,82 +163,20 @@ class _Counting:
                 "store changed, or its storage is not reliable: run `reid-dist check` on it"
             )
 
-    def _make_bands(self, screen: Screen, queries: RowRange) -> Bands:
-        """Thresholds of some queries of the block in screening values; the screen is for these queries alone."""
-        targets = self._reduction.targets
-        own = targets.indptr[queries.start : queries.stop + 1]
-        lower, upper = (np.empty(own[-1] - own[0], screen.dtype) for _ in range(2))
-        for cut in cut_rows(len(queries), _EDGE_QUERIES):
-            # A few queries at a time: edges are computed in float64, with several arrays of that on the way.
-            owner = np.repeat(np.arange(cut.start, cut.stop), np.diff(own[cut.start : cut.stop + 1]))
-            here = slice(own[cut.start] - own[0], own[cut.stop] - own[0])
-            distance = targets.distance[own[cut.start] : own[cut.stop]]
-            lower[here], upper[here] = screen.edges(owner, distance, self._reduction.distance.squared)
-        return Bands(
-            indptr=own - own[0],
-            lower=lower,
-            upper=upper,
-            distance=targets.distance[own[0] : own[-1]],
-            positive_start=targets.positive_start[own[0] : own[-1] + 1],
-            positive_row=targets.positive_row,
-            hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],
-            hidden_column=self._hidden.column,
-        )
-
     def absorb(self, tile: Tile) -> None:
         """Count one tile; one whose bands are too crowded is screened again in float64."""
-        n_query, n_column = tile.values.shape
-        columns = slice(tile.column_start, tile.column_start + n_column)
-        queries = RowRange(tile.query_start, tile.query_start + n_query)
+        queries = slice(tile.query_start, tile.query_start + len(tile.values))
         targets = self._reduction.targets
         own = slice(targets.indptr[queries.start], targets.indptr[queries.stop])
         positives = slice(targets.positive_start[own.start], targets.positive_start[own.stop])
         # Counts of a tile that is given up half-way must not stay: they are taken apart, then added.
         counts = _zeros(own.stop - own.start, positives.stop - positives.start)
-        limit = int(CROWDED * tile.values.size) + 64
-        if self._count(tile.values, tile.bias, self._bands, queries, columns, counts, limit) < 0:
+        if _count(self._thresholds.screened(tile), counts, int(CROWDED * tile.values.size) + 64) < 0:
             counts = _zeros(own.stop - own.start, positives.stop - positives.start)
-            self._count_wide(queries, columns, counts)
+            _count(self._thresholds.screened_in_float64(tile, 0), counts, tile.values.size)
         self._counts.near[own] += counts.near
         self._counts.tied[own] += counts.tied
         self._counts.before[positives] += counts.before
-
-    def _count(
-        self,
-        values: NDArray[np.floating],
-        bias: NDArray[np.floating],
-        bands: Bands,
-        queries: RowRange,
-        columns: slice,
-        counts: RankCounts,
-        limit: int,
-    ) -> int:
-        """Count screening values of some queries; `bands` are of these queries, or of the whole block."""
-        own = bands if len(bands.indptr) == len(queries) + 1 else _cut_bands(bands, queries)
-        biases, bias_of = self._hidden.bias(bias, columns, queries)
-        rows = PairRows(
-            self._reduction.distance.kind,
-            self._query.features[queries.start : queries.stop],
-            self._gallery.features[columns],
-            self._query.norm[queries.start : queries.stop],
-            self._gallery.norm[columns],
-        )
-        row_of = self._gallery.numbers[columns]
-        return count_tile(values, biases, bias_of, columns.start, row_of, own, rows, counts, limit)
-
-    def _count_wide(self, queries: RowRange, columns: slice, counts: RankCounts) -> None:
-        """Count a tile by a product in float64, whose bands are some 2^29 times narrower."""
-        features, norm = (
-            self._query.features[queries.start : queries.stop],
-            self._query.norm[queries.start : queries.stop],
-        )
-        gallery, gallery_norm = self._gallery.features[columns], self._gallery.norm[columns]
-        screen = self._reduction.distance.screen(features, gallery, norm, gallery_norm, np.float64)
-        wide: NDArray[np.floating] = np.empty(gallery.shape, np.float64)
-        matrix, bias = screen.gallery_tile(0, len(gallery), wide)
-        values: NDArray[np.floating] = np.empty((len(features), len(gallery)), np.float64)
-        screen.multiply(RowRange(0, len(features)), matrix, values)
-        self._count(values, bias, self._make_bands(screen, queries), queries, columns, counts, values.size)
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
@@ -255,17 +191,7 @@ def _zeros(n_threshold: int, n_positive: int) -> RankCounts:
     return RankCounts(*(np.zeros(size, np.int32) for size in (n_threshold, n_threshold, n_positive)))
 
 
-def _cut_bands(bands: Bands, queries: RowRange) -> Bands:
-    """Bands of some queries out of those of a whole block."""
-    own = bands.indptr[queries.start : queries.stop + 1]
-    cut = slice(own[0], own[-1])
-    return Bands(
-        indptr=own - own[0],
-        lower=bands.lower[cut],
-        upper=bands.upper[cut],
-        distance=bands.distance[cut],
-        positive_start=bands.positive_start[own[0] : own[-1] + 1],
-        positive_row=bands.positive_row,
-        hidden_indptr=bands.hidden_indptr[queries.start : queries.stop + 1],
-        hidden_column=bands.hidden_column,
+def _count(tile: ScreenedTile, counts: RankCounts, limit: int) -> int:
+    return count_tile(
+        tile.values, tile.bias, tile.bias_of, tile.column_start, tile.row_of, tile.bands, tile.rows, counts, limit
     )

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.impostors import key_edges
 from reid_dist.reductions import BracketCounts, ImpostorHistogram, KeyCounts, distance_of, falling_of, ordered_keys
 
@@ -102,10 +103,19 @@ class _Open:
         return self.known
 
     def narrowed(self, known: Range) -> _Open:
-        """With what a pass has excluded; the guess that was looked at is spent."""
+        """With what a pass has excluded; the guess that was looked at is spent.
+
+        Raises
+        ------
+        DamagedStoreError
+            If nothing is left.
+        """
         cut = max(known[0], self.known[0]), min(known[1], self.known[1])
         if cut[0] >= cut[1]:
-            raise AssertionError("counts of two passes contradict each other")
+            raise DamagedStoreError(
+                "two passes over all pairs counted differently: an input was changed while in use, or its storage is not "
+                "reliable; run again"
+            )
         return _Open(cut, self.guesses[1:])
 
 
@@ -158,7 +168,13 @@ class ThresholdSearch:
         return joined
 
     def take(self, counts: BracketCounts) -> None:
-        """Take note of the exact counts of the brackets that `edges` named."""
+        """Take note of the exact counts of the brackets that `edges` named.
+
+        Raises
+        ------
+        DamagedStoreError
+            If they contradict those of earlier passes.
+        """
         self.n_passes += 1
         brackets = self._brackets()
         totals = [inside.total for inside in counts.inside]

@@ -29,6 +29,7 @@ __all__ = [
     "Verification",
     "make_verification",
     "needs_pairs",
+    "needs_probes",
     "pairs_of",
     "refuse_without_strangers",
     "wanted_levels",
@@ -105,6 +106,11 @@ class Verification:
 def needs_pairs(metrics: Sequence[Metric], roc: bool) -> bool:
     """Whether thresholds over all pairs are asked for."""
     return roc or any(metric.family.needs == PAIRS for metric in metrics)
+
+
+def needs_probes(metrics: Sequence[Metric]) -> bool:
+    """Whether open-set metrics are asked for."""
+    return any(metric.family.needs == PROBES for metric in metrics)
 
 
 def pairs_of(ranked: RankedQueries) -> Pairs:
