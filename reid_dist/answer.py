@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from reid_dist.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
 from reid_dist.stores import LabelledSet
 from reid_dist.tasks import BlockAnswer, Job, gallery_index, set_labels
-from reid_dist.verification import Verification
+from reid_dist.verification import Verification, identification_rates
 
 __all__ = ["Asked", "make_report"]
 
@@ -155,7 +155,7 @@ def make_report(
         },
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        ties=_ties(ranked, asked, zero),
+        ties=_ties(ranked, answer, asked, zero),
         environment=describe_environment(),
         topk=_topk(job, answer.neighbours, truth),
         definitions={metric.name: metric.family.summary for metric in asked.metrics},
@@ -175,13 +175,13 @@ def _has_rows(metric: Metric) -> bool:
     return metric.family.needs in (RANKS, SINGLE_SHOT)
 
 
-def _values(metric: Metric, ranked: RankedQueries, answer: BlockAnswer) -> NDArray[np.float64]:
-    """Values of every query."""
+def _values(metric: Metric, ranked: RankedQueries, answer: BlockAnswer, rule: int = 0) -> NDArray[np.float64]:
+    """Values of every query, under one of the rules of ties."""
     if metric.family.needs == RANKS:
         return metric.values(ranked)
     if answer.single_shot is None:
         raise AssertionError("asked for, hence computed")
-    return answer.single_shot[:, metric.parameter - 1]
+    return answer.single_shot[:, metric.parameter - 1, rule]
 
 
 def _curves(
@@ -206,21 +206,26 @@ def _curves(
 def _single_shot_curve(answer: BlockAnswer, max_rank: int, zero: bool) -> NDArray[np.float64]:
     if answer.single_shot is None:
         raise AssertionError("a single-shot protocol computes it")
-    columns = answer.single_shot[:, :max_rank].T
+    columns = answer.single_shot[:, :max_rank, 0].T
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranked: RankedQueries, asked: Asked, zero: bool) -> dict[str, Any]:
+def _ties(ranked: RankedQueries, answer: BlockAnswer, asked: Asked, zero: bool) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
     ties: dict[str, Any] = {
         "rule": "distance, then gallery row",
         "n_tied_positives": int((ranked.tied > 0).sum()),
     }
     if asked.ties:
-        for rule, ranks in (("optimistic", ranked.optimistic()), ("pessimistic", ranked.pessimistic())):
+        rules = (("optimistic", ranked.optimistic()), ("pessimistic", ranked.pessimistic()))
+        for place, (rule, ranks) in enumerate(rules, start=1):
+            per_query = [metric for metric in asked.metrics if _has_rows(metric)]
             ties[rule] = {
-                metric.name: exact_mean(metric.values(ranks), zero_for_invalid=zero) for metric in asked.rank_metrics
+                metric.name: exact_mean(_values(metric, ranks, answer, place), zero_for_invalid=zero)
+                for metric in per_query
             }
+            # Metrics over all pairs know thresholds and no order; those of open-set search ask for rank 1.
+            ties[rule] |= identification_rates(asked.metrics, replace(answer, ranked=ranks))
     return ties
 
 

@@ -11,19 +11,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from reid_dist.answer import Asked, make_report
+from reid_dist.answer import make_report
 from reid_dist.checks import check_count, check_sets
 from reid_dist.distances import DISTANCES
-from reid_dist.environment import usable_cores
-from reid_dist.errors import ClusterError, InputError
+from reid_dist.errors import InputError
 from reid_dist.graph import Progress, Stopwatch, run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import SINGLE_SHOT
 from reid_dist.model import Neighbours
-from reid_dist.plan import DEFAULT_MEMORY, MERGED_AT_ONCE, NOTHING_BESIDES, Besides, Plan, make_plan
+from reid_dist.plan import Plan, make_plan
+from reid_dist.projection import held_besides, most_matches, most_relevant, part_metrics, plan_for
 from reid_dist.protocols import Protocol
 from reid_dist.question import Options, Question, Source
 from reid_dist.reductions import SingleShot
@@ -31,16 +28,13 @@ from reid_dist.reports import Report
 from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
 from reid_dist.tasks import Job
-from reid_dist.threshold_passes import held_by_verification, refuse_early, verify
+from reid_dist.threshold_passes import refuse_early, verify
 from reid_dist.verification import needs_pairs, needs_probes
 
 if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["evaluate", "evaluate_distances", "nearest", "plan_job"]
-
-# Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
-_PLANNED_SHARE = 0.5
 
 
 def evaluate(
@@ -232,7 +226,7 @@ def nearest(
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
     with _visible_to(client, workspace, query, gallery) as (near, far):
         scorer = FeatureScorer(near, far, measure)
-        plan = _plan(scorer, client, chunk_rows, 0.0, k)
+        plan = plan_for(scorer, client, chunk_rows, 0.0, k)
         job = Job(near, far, scorer, plan, topk=k, own_first=same)
         result = run(job, client, progress)
     if result.neighbours is None:
@@ -251,7 +245,7 @@ def plan_job(
         n_threads=n_threads,
         memory_per_thread=memory_per_thread,
         chunk_rows=chunk_rows,
-        relevant_per_query=_most_matches(query, gallery),
+        relevant_per_query=most_matches(query, gallery),
         k=topk,
     )
 
@@ -272,18 +266,18 @@ def _answer(
     asked, options = question.asked, question.options
     watch = Stopwatch(progress)
     topk = int(options.topk or 0)
-    per_query = _most_relevant(question, *visible)
+    per_query = most_relevant(question, *visible)
     shot = _single_shot(question)
     job = Job(
         *visible,
         scorer,
-        _plan(
+        plan_for(
             scorer,
             client,
             options.chunk_rows,
             per_query,
             topk,
-            besides=_besides(question, visible[1], scorer, per_query, shot),
+            besides=held_besides(question, visible[1], scorer, per_query, shot),
         ),
         protocol=question.protocol,
         ranks=True,
@@ -291,9 +285,10 @@ def _answer(
         rows_are_items=question.rows_are_items,
         joined=question.joined,
         parts=question.parts,
-        part_metrics=_part_metrics(asked),
+        part_metrics=part_metrics(asked),
         probes=needs_probes(asked.metrics),
         single_shot=shot,
+        tie_rules=asked.ties,
         impostors=needs_pairs(asked.metrics, options.roc),
     )
     refuse_early(job, asked.metrics)
@@ -319,31 +314,6 @@ def _answer(
     return replace(report, timing=timing, options=options.describe())
 
 
-def _besides(
-    question: Question, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
-) -> Besides:
-    """What the job holds besides ranks and lists."""
-    asked = question.asked
-    held = held_by_verification(asked.metrics, question.options.roc)
-    if shot is not None:
-        sizes = _identity_sizes(question.protocol, gallery)
-        held += Besides(shot.query_bytes(sizes, per_query), values_per_query=shot.max_rank)
-    if question.parts is not None:
-        camids = gallery.camids if question.parts.cameras else None
-        n_cameras = 0 if camids is None else len(np.unique(camids))
-        n_groups = max(1, n_cameras) * question.parts.n_sizes
-        # Counts of every threshold by group, those that wait to be merged included; rows are copied group by group.
-        counts = int(per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
-        values = len(_part_metrics(asked)) * (n_cameras + question.parts.n_sizes)
-        held += Besides(counts, 4 * scorer.shapes[1].dim + 24, values_per_query=values)
-    return held
-
-
-def _part_metrics(asked: Asked) -> tuple[str, ...]:
-    """Metrics of the tables that part the gallery: the rank metrics asked for, with mAP and CMC@1 in any case."""
-    return tuple(dict.fromkeys([*(metric.name for metric in asked.rank_metrics), "mAP", "CMC@1"]))
-
-
 def _single_shot(question: Question) -> SingleShot | None:
     """How the single-shot CMC is computed, where a metric or the protocol's curve asks for it."""
     draws, protocol = question.options.single_shot_draws, question.protocol
@@ -361,65 +331,6 @@ def _single_shot(question: Question) -> SingleShot | None:
         )
     max_rank = max([question.asked.max_rank, *needed])
     return SingleShot(max_rank) if draws is None else SingleShot(max_rank, int(draws), question.asked.seed)
-
-
-def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int64]:
-    """Items of every gallery identity, junk of one query counted."""
-    pids, counts = np.unique(gallery.pids, return_counts=True)
-    return counts[pids != protocol.junk_pid] if protocol.junk_pid is not None else counts
-
-
-def _most_relevant(question: Question, query: LabelledSet, gallery: LabelledSet) -> float:
-    """Pairs that a query must be judged against, mean over the fullest thousand queries in a row."""
-    if question.truth is not None:
-        counts = sum(np.diff(lists.indptr) for lists in question.truth.lists.values())
-        return _fullest(np.asarray(counts))
-    return _most_matches(query, gallery)
-
-
-def _most_matches(query: LabelledSet, gallery: LabelledSet) -> float:
-    """Gallery items with the query's pid, mean over the fullest thousand queries in a row."""
-    pids, counts = np.unique(gallery.pids, return_counts=True)
-    place = np.minimum(np.searchsorted(pids, query.pids), len(pids) - 1)
-    return _fullest(np.where(pids[place] == query.pids, counts[place], 0))
-
-
-def _fullest(counts: NDArray[np.int64]) -> float:
-    starts = np.arange(0, len(counts), 1024)
-    sums = np.add.reduceat(counts, starts)
-    return float((sums / np.diff(np.append(starts, len(counts)))).max())
-
-
-def _plan(
-    scorer: Scorer,
-    client: Client | None,
-    chunk_rows: int | None,
-    per_query: float,
-    k: int,
-    *,
-    besides: Besides = NOTHING_BESIDES,
-) -> Plan:
-    n_threads, memory = usable_cores(), DEFAULT_MEMORY
-    if client is not None:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        if not workers:
-            raise ClusterError(
-                "the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)"
-            )
-        n_threads = sum(worker["nthreads"] for worker in workers)
-        limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker["memory_limit"]]
-        memory = int(min(limits) * _PLANNED_SHARE) if limits else DEFAULT_MEMORY
-    query, gallery = scorer.shapes
-    return make_plan(
-        query,
-        gallery,
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        chunk_rows=chunk_rows,
-        relevant_per_query=per_query,
-        k=k,
-        besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
-    )
 
 
 def _folder(stack: contextlib.ExitStack, workspace: str | PathLike[str] | None) -> Path:

@@ -21,6 +21,7 @@ from reid_dist.fingerprint import fingerprint
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.judging import GalleryIndex, judge, judge_listed
 from reid_dist.kernels.canonical import pair_distances
+from reid_dist.kernels.placing import BEFORE, BEHIND
 from reid_dist.metrics import parse_metric
 from reid_dist.model import Judgement, Labels, Neighbours, RankedQueries, RowRange, Targets
 from reid_dist.parts import GalleryParts, Parts, PartValues, rank_in_parts
@@ -105,6 +106,8 @@ class Job:
         Edges ``lo, hi, lo, hi, …`` of brackets of distances, around which impostors are counted exactly.
     single_shot
         How the single-shot CMC is computed; None for not at all.
+    tie_rules
+        Whether it is also computed with every tie settled for, and against, the positives.
     """
 
     query: LabelledSet
@@ -123,6 +126,7 @@ class Job:
     impostors: bool = False
     brackets: tuple[float, ...] = ()
     single_shot: SingleShot | None = None
+    tie_rules: bool = False
 
     @property
     def distance(self) -> Distance:
@@ -165,7 +169,8 @@ class BlockAnswer:
     mated
         As in `Judgement`.
     single_shot
-        ``CMC_single_shot`` at every rank, shape (n_query, max_rank), float64; NaN for invalid queries.
+        ``CMC_single_shot`` at every rank, shape (n_query, max_rank, rules), float64; NaN for invalid queries.
+        The first rule of ties is the usual one; on request the optimistic and the pessimistic one follow.
     impostors
         Histogram of the distances of all impostors.
     bracketed
@@ -321,7 +326,7 @@ def reductions(job: Job, judgement: Judgement | None, targets: Targets | None) -
     if job.probes and judgement is not None:
         wanted["probes"] = KeepNearest(1, False, job.distance, judgement.hidden, gallery_index(job).mask)
     if targets is not None and job.single_shot is not None:
-        wanted["single_shot"] = _single_shot(job, targets, job.single_shot)
+        wanted |= _single_shot(job, targets, job.single_shot)
     if judgement is not None and (job.impostors or job.brackets):
         counted = judgement.reason != REASONS.index("camera_not_counted")
         sight = Sight(judgement.hidden, gallery_index(job).mask, counted, job.distance)
@@ -332,11 +337,18 @@ def reductions(job: Job, judgement: Judgement | None, targets: Targets | None) -
     return wanted
 
 
-def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> ListBefore:
+def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> dict[str, ListBefore]:
+    """One reduction for every rule of ties, the usual one first."""
     gallery = _GALLERY.get(job)
     if gallery.identities is None:
         raise AssertionError("asked for, hence numbered")
-    return ListBefore(targets, gallery.index.mask, job.distance, gallery.identities, shot)
+    rules = {"single_shot": 0}
+    if job.tie_rules:
+        rules |= {"single_shot, optimistic": BEHIND, "single_shot, pessimistic": BEFORE}
+    return {
+        name: ListBefore(targets, gallery.index.mask, job.distance, gallery.identities, shot, rule)
+        for name, rule in rules.items()
+    }
 
 
 def sweep_task(
@@ -382,7 +394,8 @@ def curves_task(
     if job.single_shot is None:
         raise AssertionError("only asked for where there is one")
     query_row = np.arange(rows.start, rows.stop)
-    return _single_shot(job, targets, job.single_shot).finish(merged["single_shot"], queries, query_row)
+    each = _single_shot(job, targets, job.single_shot).items()
+    return np.stack([reduction.finish(merged[name], queries, query_row) for name, reduction in each], axis=-1)
 
 
 def final_task(

@@ -52,12 +52,13 @@ FLOORS = {
     "comparison": 7,
     "preload": 7,
     "question": 8,
-    "evaluation": 9,
     "listed_evaluation": 9,
-    "runs": 10,
-    "splits": 10,
-    "cli": 11,
-    "__init__": 12,
+    "projection": 9,
+    "evaluation": 10,
+    "runs": 11,
+    "splits": 11,
+    "cli": 12,
+    "__init__": 13,
 }
 
 LOWEST = {"numpy"}
@@ -71,6 +72,7 @@ ALLOWED = {
     "graph": LOWEST | {"dask", "distributed"},
     "threshold_passes": LOWEST | {"distributed"},
     "evaluation": LOWEST | {"distributed"},
+    "projection": LOWEST | {"distributed"},
     "runs": LOWEST | {"distributed"},
     "splits": LOWEST | {"distributed"},
     "reports": LOWEST | {"PIL", "jinja2", "markupsafe", "pyarrow", "rich"},

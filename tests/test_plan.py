@@ -148,9 +148,9 @@ def test_measured_memory_stays_under_the_projection(
 _MEASURE_EXTRAS = """
 import json, sys
 from pathlib import Path
-from reid_dist import FeatureSet, evaluate, evaluation
+from reid_dist import FeatureSet, evaluate, evaluation, projection
 folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-evaluation.usable_cores = lambda: 1
+projection.usable_cores = lambda: 1
 plans = []
 run = evaluation.run
 def noting(job, *rest):

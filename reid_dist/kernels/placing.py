@@ -30,7 +30,11 @@ from reid_dist.kernels.counting import (
 )
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["Scratch", "ScreenedTile", "make_scratch", "place_row"]
+__all__ = ["BEFORE", "BEHIND", "Scratch", "ScreenedTile", "make_scratch", "place_row"]
+
+# What equal distances mean for an item that is no positive; see `ScreenedTile`.
+BEFORE = 1
+BEHIND = 2
 
 # Below this bisection is faster than what has to be set up for the rest.
 _FEW_VALUES = 16
@@ -58,6 +62,9 @@ class ScreenedTile(NamedTuple):
         Thresholds of the queries of the tile.
     rows
         Features of the queries and of the columns of the tile.
+    ties
+        0 where equal distances are in the order of gallery rows, ``BEFORE`` where an item at the distance of positives
+        comes before all of them, ``BEHIND`` where it comes after.
     """
 
     values: NDArray[np.floating]
@@ -67,6 +74,7 @@ class ScreenedTile(NamedTuple):
     row_of: NDArray[np.int64]
     bands: Bands
     rows: PairRows
+    ties: int
 
 
 class Scratch(NamedTuple):
@@ -172,7 +180,11 @@ def _place_one(
     while a < last and distance > bands.distance[a]:
         a += 1
     if a < last and distance == bands.distance[a]:
+        if tile.ties == BEFORE:
+            return bands.positive_start[a], 1
         stop = bands.positive_start[a + 1]
+        if tile.ties == BEHIND:
+            return stop, 1
         return _first_at_least(bands.positive_row, bands.positive_start[a], stop, tile.row_of[column] + 1), 1
     return bands.positive_start[a], 1
 

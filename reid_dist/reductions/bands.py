@@ -34,6 +34,8 @@ class ScreenedTargets:
         The two blocks.
     screen
         How they are screened.
+    ties
+        See `reid_dist.kernels.placing.ScreenedTile`.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class ScreenedTargets:
         query: FeatureBlock,
         gallery: FeatureBlock,
         screen: Screen,
+        ties: int = 0,
     ) -> None:
         self._targets = targets
         self._distance = distance
         self._query = query
         self._gallery = gallery
+        self._ties = ties
         self._hidden = HiddenColumns(targets.hidden, mask, gallery)
         self._lower, self._upper = self._edges(screen, RowRange(0, len(targets.indptr) - 1))
 
@@ -113,4 +117,5 @@ class ScreenedTargets:
                 self._query.norm[queries.start : queries.stop],
                 self._gallery.norm[columns],
             ),
+            ties=self._ties,
         )

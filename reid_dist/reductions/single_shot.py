@@ -185,6 +185,8 @@ class ListBefore:
         Of the gallery.
     shot
         Holds the largest rank.
+    ties
+        What equal distances mean; see `reid_dist.kernels.placing.ScreenedTile`.
     """
 
     targets: Targets
@@ -192,6 +194,7 @@ class ListBefore:
     distance: Distance
     identities: Identities
     shot: SingleShot
+    ties: int = 0
 
     @property
     def weight(self) -> Int64:
@@ -284,7 +287,9 @@ class _Listing:
         self._reduction = reduction
         self._n_column = len(gallery)
         targets, identities = reduction.targets, reduction.identities
-        self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
+        self._thresholds = ScreenedTargets(
+            targets, reduction.mask, reduction.distance, query, gallery, screen, reduction.ties
+        )
         self._start = targets.positive_indptr
         self._weight = reduction.weight
         place_of = np.full(len(identities.pid), -1, np.int32)

@@ -113,8 +113,8 @@ class _Open:
         cut = max(known[0], self.known[0]), min(known[1], self.known[1])
         if cut[0] >= cut[1]:
             raise DamagedStoreError(
-                "two passes over all pairs counted differently: an input was changed while in use, or its storage is not "
-                "reliable; run again"
+                "two passes over all pairs counted differently: an input was changed while in use, or its storage is "
+                "not reliable; run again"
             )
         return _Open(cut, self.guesses[1:])
 

@@ -27,6 +27,7 @@ __all__ = [
     "ROC_RATES",
     "Pairs",
     "Verification",
+    "identification_rates",
     "make_verification",
     "needs_pairs",
     "needs_probes",
@@ -208,19 +209,37 @@ def make_verification(
             "ROC_TAR": np.array([pairs.accepted(threshold) for threshold in reached]),
             "ROC_threshold": np.array(reached),
         }
-    open_set = [metric for metric in metrics if metric.family.needs == PROBES]
-    if open_set:
+    if needs_probes(metrics):
         probes = _Probes(answer)
         counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.strangers)}
-        for metric in open_set:
-            thresholds[metric.name] = probes.threshold(metric.false_accept_rate)
-            values[metric.name] = probes.identified(thresholds[metric.name])
+        thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
+        values |= identification_rates(metrics, answer)
     return Verification(
         values,
         curves,
         counts,
         {metric.name: thresholds[metric.name] for metric in metrics if metric.name in thresholds},
     )
+
+
+def identification_rates(metrics: Sequence[Metric], answer: BlockAnswer) -> dict[str, float]:
+    """Return the open-set metrics among those that are given, by name.
+
+    Parameters
+    ----------
+    metrics
+        Metrics of any kind.
+    answer
+        Of the main sweep; its ranks may be those of another rule of ties.
+    """
+    if not needs_probes(metrics):
+        return {}
+    probes = _Probes(answer)
+    return {metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)}
+
+
+def _open_set(metrics: Sequence[Metric]) -> list[Metric]:
+    return [metric for metric in metrics if metric.family.needs == PROBES]
 
 
 def _equal_error_rate(pairs: Pairs, crossing: Crossing) -> Fraction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from agreement import as_feature_set, assert_agrees, summary_of
+from distributed import Client, LocalCluster
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -109,7 +111,7 @@ def crowded(dtype=np.float32):
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_small_blocks(protocol, data):
     block, query, gallery = data.draw(problems())
@@ -141,7 +143,7 @@ def test_protocols_by_lists(protocol):
         assert report.ties[rule] == pytest.approx(values, abs=EXACT)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(), chunk=st.sampled_from([None, 3]))
 def test_thresholds_over_all_pairs(problem, chunk):
     """Verification compares distances of different queries; minus zero and zero are one threshold there, too."""
@@ -154,13 +156,15 @@ def test_thresholds_over_all_pairs(problem, chunk):
     names = ["mAP", "EER", *(f"TAR@FAR={rate}" for rate in rates)]
     report = evaluate_block(block, query, gallery, metrics=names, roc=True, chunk_rows=chunk)
     for rate in rates:
-        assert report.metrics[f"TAR@FAR={rate}"] == pytest.approx(float(verification.tar_at_far(pairs, rate)), abs=EXACT)
+        assert report.metrics[f"TAR@FAR={rate}"] == pytest.approx(
+            float(verification.tar_at_far(pairs, rate)), abs=EXACT
+        )
     assert report.metrics["EER"] == pytest.approx(float(verification.equal_error_rate(pairs)), abs=EXACT)
     assert report.verification["n_genuine"] == len(pairs.genuine)
     assert report.verification["n_impostor"] == len(pairs.impostor)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problem=problems(), chunk=st.sampled_from([None, 2, 5]), k=st.integers(1, 25))
 def test_lists_of_a_block(problem, chunk, k):
     block, query, gallery = problem
@@ -190,8 +194,7 @@ def cells(table):
     }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras"])
+@pytest.mark.parametrize(("protocol", "dtype"), [("market1501", np.float16), ("cuhk03_separate_cameras", np.float64)])
 def test_parts_of_a_block(protocol, dtype):
     block, query, gallery = crowded(dtype)
     metrics = ("mAP", "CMC@1")
@@ -284,7 +287,7 @@ def test_tiles_do_not_show(dtype, tmp_path):
     stored = DistanceBlock.from_array(block).save(tmp_path / "block.npy")
     digests = {
         (chunk, kind): evaluate_block(each, query, gallery, chunk_rows=chunk, topk=7).result_digest
-        for chunk in (None, 1, 7, 64, 1000)
+        for chunk in (None, 3, 64, 1000)
         for kind, each in (("memory", block), ("file", stored))
     }
     assert len(set(digests.values())) == 1
@@ -334,8 +337,6 @@ def test_the_digest_tells_blocks_apart(tmp_path):
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     """Two worker processes with one thread each."""
-    from distributed import Client, LocalCluster
-
     with (
         LocalCluster(
             n_workers=2,
@@ -397,8 +398,6 @@ def test_workers_read_the_file_that_was_opened(client, tmp_path, caplog):
 
 
 def npy(array):
-    import io
-
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -449,19 +448,21 @@ def test_a_file_that_is_no_block(content, part, tmp_path):
     assert "block.npy" in str(refused.value)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(place=st.integers(0, 127), byte=st.integers(0, 255))
 def test_a_damaged_header_is_refused_or_harmless(place, byte, tmp_path_factory):
     content = bytearray(GOOD)
     content[place] = byte
     path = tmp_path_factory.getbasetemp() / "damaged.npy"
     path.write_bytes(content)
+    message = ""
     try:
         block = DistanceBlock.open(path)
     except InputError as refused:
-        assert "\n" not in str(refused)
+        message = str(refused)
     else:
         assert block.shape[0] * block.shape[1] <= 35
+    assert "\n" not in message
 
 
 def test_an_archive_is_refused_and_closed(tmp_path):
@@ -507,7 +508,9 @@ def test_a_place_that_cannot_be_written(tmp_path):
 @pytest.mark.parametrize("shape", [(3, 4), (4, 3), (5, 4), (4, 6), (1, 20)])
 def test_a_block_of_another_shape(shape):
     query, gallery = LabelledRows([1, 2, 1, 2]), LabelledRows([1, 2, 3, 1, 2])
-    with pytest.raises(InputError, match=f"is {shape[0]} x {shape[1]}, and there are labels of 4 queries and 5 gallery"):
+    with pytest.raises(
+        InputError, match=f"is {shape[0]} x {shape[1]}, and there are labels of 4 queries and 5 gallery"
+    ):
         evaluate_distances(DistanceBlock.from_array(np.zeros(shape)), query, gallery, protocol="no_cameras")
 
 
@@ -583,8 +586,7 @@ def test_a_mapped_block_is_never_in_memory(tmp_path):
     assert peak < path.stat().st_size / 2
 
 
-def test_a_handle_is_small():
-    """What goes to a worker is where the file lies; and an array in memory says what it is."""
+def test_an_array_travels_whole():
     block = crowded()[0]
     here = DistanceBlock.from_array(block)
     assert not here.is_stored
@@ -592,7 +594,8 @@ def test_a_handle_is_small():
     assert again.read(0, 40, 0, 300).tobytes() == block.astype(np.float64).tobytes()
 
 
-def test_a_stored_handle_is_small(tmp_path):
+def test_a_handle_on_a_file_is_small(tmp_path):
+    """What goes to a worker is where the file lies."""
     stored = DistanceBlock.from_array(np.random.default_rng(49).random((200, 500))).save(tmp_path / "block.npy")
     text = pickle.dumps(stored)
     assert len(text) < 2000
@@ -600,7 +603,8 @@ def test_a_stored_handle_is_small(tmp_path):
     assert again.shape == (200, 500)
     assert again.describe() == stored.describe()
     assert np.array_equal(again.read(3, 9, 20, 30), stored.read(3, 9, 20, 30))
-    assert np.array_equal(again.peek(np.array([3, 5]), np.array([20, 499])), stored.peek(np.array([3, 5]), np.array([20, 499])))
+    places = np.array([3, 5]), np.array([20, 499])
+    assert again.peek(*places).tolist() == stored.peek(*places).tolist()
 
 
 def test_summary_of_a_block_is_that_of_its_wider_copy():

@@ -92,7 +92,7 @@ def test_pid_zero_is_one_identity():
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "scaled", "constant", "half")))

@@ -99,7 +99,7 @@ def expected_pairs(query, gallery, protocol, distance):
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS))

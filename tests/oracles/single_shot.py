@@ -53,9 +53,9 @@ def expected_curve(distances, relevant, junk, pids, max_rank, order="default"):
         nearer = [
             Fraction(sum(precedes(distances, row, positive, order) for row in rows), len(rows)) for rows in others
         ]
-        distribution = number_of_successes(nearer)
+        at_most = list(itertools.accumulate(number_of_successes(nearer)))
         for k in range(1, max_rank + 1):
-            curve[k - 1] += sum(distribution[:k]) / len(positives)
+            curve[k - 1] += at_most[min(k, len(at_most)) - 1] / len(positives)
     return curve
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -39,8 +40,8 @@ def threshold_at(ascending, rate):
 
 
 def share_below(distances, threshold):
-    """Share of distances strictly less than a threshold."""
-    return Fraction(sum(distance < float(threshold) for distance in distances), len(distances))
+    """Share of ascending distances that are strictly less than a threshold."""
+    return Fraction(bisect_left(distances, float(threshold)), len(distances))
 
 
 def tar_at_far(pairs, rate):
@@ -54,8 +55,7 @@ def roc_points(pairs):
     for last in sorted({*pairs.genuine, *pairs.impostor}):
         points.append(
             tuple(
-                Fraction(sum(distance <= last for distance in distances), len(distances))
-                for distances in (pairs.impostor, pairs.genuine)
+                Fraction(bisect_right(distances, last), len(distances)) for distances in (pairs.impostor, pairs.genuine)
             )
         )
     return points

@@ -1,0 +1,329 @@
+"""The kernels of the single-shot CMC against definitions in plain Python, in every way they can go."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reid_dist.distances import DISTANCES, GIVEN_DISTANCE
+from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.counting import Bands
+from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
+from reid_dist.kernels.expectation import expected_curves
+from reid_dist.kernels.placing import ScreenedTile, make_scratch, place_row
+from reid_dist.kernels.single_shot import Listed, Lists, list_tile, prune_heavy
+from reid_dist.kernels.trials import Giants, ItemTable
+from reid_dist.model import RowRange
+
+NO_GIANTS = Giants(np.empty(0, np.int64), np.empty((0, 0), np.int32))
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+# ---- places ----------------------------------------------------------------------------------------------------------
+
+
+class Case:
+    """One query against a tile: some columns are positives, some are hidden."""
+
+    def __init__(self, seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int) -> None:
+        rng = np.random.default_rng(seed)
+        # Few-valued features tie in masses; many-valued ones hardly ever.
+        query = rng.integers(1, values + 1, (1, 5)).astype(np.float32)
+        gallery = rng.integers(1, values + 1, (n_column, 5)).astype(np.float32)
+        distance = GIVEN_DISTANCE if name == "given" else DISTANCES.get(name)
+        hidden = np.sort(rng.choice(n_column, min(n_column, n_positive + 3), replace=False))
+        self.positives = np.sort(rng.choice(hidden, min(len(hidden), n_positive), replace=False))
+        # Rows need not follow each other: a block may hold some rows of the gallery.
+        self.row_of = np.cumsum(rng.integers(1, 4, n_column))
+        if distance is GIVEN_DISTANCE:
+            query, gallery = (
+                rng.integers(0, values, (1, n_column)).astype(float),
+                np.arange(n_column, dtype=float)[:, None],
+            )
+            norms = np.zeros(1), np.zeros(n_column)
+        else:
+            norms = squared_norms(query), squared_norms(gallery)
+        self.rows = PairRows(distance.kind, query, gallery, *norms)
+        self.exact = pair_distances(self.rows, np.zeros(n_column, int), np.arange(n_column))
+        self.kept = np.ones(n_column, bool)
+        self.kept[hidden] = False
+        junk = rng.random(n_column) < 0.1
+        self.kept[junk] = False
+        order = np.lexsort((self.positives, self.exact[self.positives]))
+        self.in_order = self.positives[order]
+        thresholds, start = np.unique(self.exact[self.in_order], return_index=True)
+        screen = distance.screen(query, gallery, *norms, dtype)
+        lower, upper = screen.edges(np.zeros(len(thresholds), int), thresholds, distance.squared)
+        matrix, bias = screen.gallery_tile(0, n_column, np.empty(gallery.shape, screen.dtype))
+        tile = np.empty((1, n_column), screen.dtype)
+        screen.multiply(RowRange(0, 1), matrix, tile)
+        # The first column of the tile is column 7 of its block.
+        bands = Bands(
+            np.array([0, len(thresholds)]), lower, upper, thresholds, np.append(start, len(order)),
+            self.row_of[self.in_order], np.array([0, len(hidden)]), hidden + 7,
+        )  # fmt: skip
+        bias = np.where(junk, np.inf, bias).astype(bias.dtype)[None]
+        self.tile = ScreenedTile(tile, bias, np.zeros(1, int), 7, self.row_of, bands, self.rows)
+
+    def by_definition(self, live: int) -> dict[int, int]:
+        """Column -> the first positive that it comes before, of the first `live`."""
+
+        def comes_before(column: int, positive: int) -> bool:
+            key = (self.exact[column], self.row_of[column])
+            return key < (self.exact[positive], self.row_of[positive])
+
+        found = {}
+        for column in np.flatnonzero(self.kept).tolist():
+            for place, positive in enumerate(self.in_order[:live].tolist()):
+                if comes_before(column, positive):
+                    found[column] = place
+                    break
+        return found
+
+
+@given(
+    seed=SEEDS,
+    name=st.sampled_from([*DISTANCES.names(), "given"]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    n_column=st.sampled_from([1, 15, 70, 300, 1300]),
+    n_positive=st.sampled_from([1, 2, 9, 33, 120]),
+    values=st.sampled_from([1, 2, 1000]),
+    share=st.floats(0, 1),
+)
+@settings(max_examples=120)
+def test_places_are_those_of_the_definition(
+    seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int, share: float
+) -> None:
+    case = Case(seed, name, dtype, n_column, n_positive, values)
+    live = max(1, math.ceil(share * len(case.in_order)))
+    scratch = make_scratch(case.tile.values)
+    n, decided = place_row(case.tile, 0, live, scratch)
+    assert 0 <= decided <= n
+    found = dict(zip(scratch.column[:n].tolist(), scratch.place[:n].tolist(), strict=True))
+    assert {column: place for column, place in found.items() if place < live} == case.by_definition(live)
+
+
+# ---- lists -----------------------------------------------------------------------------------------------------------
+
+
+def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], int, int]:
+    """Entries of one query and its live positives after tiles of `cut` columns, and the longest list on the way.
+
+    Column c has distance c; the positives are columns 9, 19, 29, …; identity c % 7, of weight 1 + c % 7.
+    """
+    n_column, bits = 200, 3
+    positives = np.arange(9, n_column, 10)
+    values = -np.arange(n_column, dtype=float)[None]
+    lists = Lists(
+        np.empty((1, capacity), np.int32), np.zeros(1, int), np.zeros(1, int), np.array([len(positives)]),
+        np.zeros((len(positives), 1), np.int32),
+    )  # fmt: skip
+    given = PairRows(3, -values, np.arange(n_column, dtype=float)[:, None], np.zeros(1), np.zeros(n_column))
+    longest = 0
+    for start in range(0, n_column, cut):
+        columns = slice(start, start + cut)
+        thresholds = positives.astype(float)
+        bands = Bands(
+            np.array([0, len(positives)]), -thresholds, -thresholds, thresholds, np.arange(len(positives) + 1),
+            positives, np.array([0, len(positives)]), positives,
+        )  # fmt: skip
+        identity = np.arange(n_column)[columns] % 7
+        # Identity 6 is a giant.
+        identity_of = np.where(identity == 6, -1, identity).astype(np.int32)
+        tile = ScreenedTile(
+            np.ascontiguousarray(values[:, columns]), np.zeros((1, len(identity))), np.zeros(1, int), start,
+            np.arange(n_column)[columns], bands, given._replace(gallery=given.gallery[columns]),
+        )  # fmt: skip
+        done = list_tile(
+            tile, 0, np.array([0, len(positives)]), identity_of, bits, np.arange(1, 8), limit, lists, 10**6
+        )
+        assert done == 1
+        longest = max(longest, int(lists.size[0]))
+    prune_heavy(bits, np.arange(1, 8), limit, lists)
+    entries = Counter(lists.entry[0, : lists.size[0]].tolist())
+    assert lists.giant[: lists.live[0], 0].tolist() == [
+        sum(column % 7 == 6 for column in range(10 * place, 10 * place + 9)) for place in range(lists.live[0])
+    ]
+    return entries, int(lists.live[0]), longest
+
+
+def test_lists_hold_what_comes_before_live_positives() -> None:
+    for limit in (0, 5, 60, 10**9):
+        expected = Counter()
+        weight = live = 0
+        for place in range(20):
+            columns = [column for column in range(10 * place, 10 * place + 9) if column % 7 != 6]
+            weight += sum(1 + column % 7 for column in columns)
+            if weight > limit:
+                break
+            live += 1
+            expected.update((place << 3) | (column % 7) for column in columns)
+        for cut in (1, 7, 200):
+            entries, found, _ = listed_after(cut, limit, 400)
+            assert found == live
+            assert entries == expected
+
+
+def test_a_full_list_is_pruned() -> None:
+    entries, live, longest = listed_after(7, 60, 60)
+    assert longest <= 60
+    assert (entries, live) == listed_after(200, 60, 400)[:2]
+
+
+def test_a_row_with_a_crowded_band_is_left_alone() -> None:
+    case = Case(3, "cosine", np.float32, 300, 5, 1)
+    n_positive = len(case.in_order)
+    lists = Lists(
+        np.empty((1, 600), np.int32), np.zeros(1, int), np.zeros(1, int), np.array([n_positive]),
+        np.zeros((n_positive, 0), np.int32),
+    )  # fmt: skip
+    arguments = np.array([0, n_positive]), np.zeros(300, np.int32), 1, np.ones(1, int), 10**9, lists
+    assert list_tile(case.tile, 0, *arguments, 10) == 0
+    assert lists.size[0] == 0
+    assert list_tile(case.tile, 0, *arguments, 300) == 1
+    assert lists.size[0] == len(case.by_definition(n_positive))
+
+
+# ---- the expectation and draws ---------------------------------------------------------------------------------------
+
+
+class Before:
+    """How many items of each identity come before each positive of one query, and how many there are."""
+
+    def __init__(self, rng: np.random.Generator, n_identity: int, n_positive: int, largest: int) -> None:
+        self.size = rng.integers(1, largest + 1, n_identity)
+        steps = rng.integers(0, n_positive + 1, (n_identity, largest))
+        # Item k of identity i comes before positive steps[i, k] first; n_positive for one that comes before none.
+        self.first = [steps[i, :size] for i, size in enumerate(self.size)]
+        self.n_positive = n_positive
+        self.bits = max(1, (n_identity - 1).bit_length())
+        self.identity = np.concatenate([np.full(len(first), i) for i, first in enumerate(self.first)])
+        self.place = np.concatenate(self.first)
+
+    def listed(self, giant: np.ndarray) -> tuple[Listed, Giants]:
+        """What the kernels take, with some identities counted and not listed."""
+        live = self.place < self.n_positive
+        listed = live & ~np.isin(self.identity, giant)
+        entry = (self.place[listed] << self.bits) | self.identity[listed]
+        before = np.zeros((self.n_positive, len(giant)), np.int32)
+        for g, identity in enumerate(giant):
+            np.add.at(before[:, g], self.place[live & (self.identity == identity)], 1)
+        bounds = np.array([0]), np.array([len(entry)])
+        return Listed(entry.astype(np.int32), *bounds, np.array([self.n_positive])), Giants(giant, before)
+
+    @property
+    def table(self) -> ItemTable:
+        none = np.empty(0, np.int64)
+        indptr = np.zeros(len(self.size) + 1, np.int64)
+        return ItemTable(self.size, indptr, none, none, np.zeros(1, int), np.zeros(2, int), none)
+
+    def by_definition(self, n_rank: int) -> list[Fraction]:
+        curve = [Fraction(0)] * n_rank
+        for place in range(self.n_positive):
+            distribution = [Fraction(1)]
+            for first, size in zip(self.first, self.size.tolist(), strict=True):
+                p = Fraction(int((first <= place).sum()), size)
+                lose = [part * (1 - p) for part in distribution] + [Fraction(0)]
+                win = [Fraction(0)] + [part * p for part in distribution]
+                distribution = [a + b for a, b in zip(lose, win, strict=True)]
+            for k in range(n_rank):
+                curve[k] += sum(distribution[: k + 1]) / self.n_positive
+        return curve
+
+
+@given(
+    seed=SEEDS,
+    n_identity=st.integers(1, 23),
+    n_positive=st.integers(1, 4),
+    largest=st.integers(1, 5),
+    n_rank=st.sampled_from([1, 2, 5, 40]),
+    n_giant=st.integers(0, 3),
+)
+@settings(max_examples=80)
+def test_expectations_are_those_of_the_definition(
+    seed: int, n_identity: int, n_positive: int, largest: int, n_rank: int, n_giant: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    before = Before(rng, n_identity, n_positive, largest)
+    giant = np.sort(rng.choice(n_identity, min(n_giant, n_identity), replace=False))
+    curves = np.empty((1, n_rank))
+    expected_curves(*_arguments(before, giant), before.table, curves)
+    expected = before.by_definition(n_rank)
+    assert curves[0] == pytest.approx([float(value) for value in expected], abs=1e-14)
+    # What is certain is exact, and not off by a rounding.
+    assert [value for value, truth in zip(curves[0], expected, strict=True) if truth in (0, 1)] == [
+        float(truth) for truth in expected if truth in (0, 1)
+    ]
+    assert (np.diff(curves[0]) >= 0).all()
+    listed_alone = np.empty((1, n_rank))
+    expected_curves(*_arguments(before, np.empty(0, np.int64)), before.table, listed_alone)
+    assert listed_alone.tobytes() == curves.tobytes()
+
+
+def _arguments(before: Before, giant: np.ndarray) -> tuple[Listed, np.ndarray, Giants, int]:
+    listed, giants = before.listed(giant)
+    return listed, np.array([0, before.n_positive]), giants, before.bits
+
+
+def test_a_query_without_positives_has_no_curve() -> None:
+    table = ItemTable(
+        np.array([2, 3]), np.zeros(3, int), np.empty(0, int), np.empty(0, int), np.zeros(1, int), np.zeros(2, int),
+        np.empty(0, int),
+    )  # fmt: skip
+    nothing = Listed(np.empty(0, np.int32), np.zeros(1, int), np.zeros(1, int), np.zeros(1, int))
+    start, states = np.zeros(2, int), np.zeros((1, 3), np.uint64)
+    curves = np.zeros((2, 1, 4))
+    expected_curves(nothing, start, NO_GIANTS, 1, table, curves[0])
+    drawn_curves(nothing, start, np.array([-1]), NO_GIANTS, 1, table, states, np.zeros(2, np.uint64), curves[1])
+    assert np.isnan(curves).all()
+
+
+def test_what_a_query_may_not_see_is_not_drawn() -> None:
+    """Of identity 0, four items with labels 5, 5, 8, 9: two are hidden by the label and one by its row."""
+    table = ItemTable(
+        size=np.array([4, 3]),
+        label_indptr=np.array([0, 3, 4]),
+        label=np.array([5, 8, 9, 5]),
+        label_size=np.array([2, 1, 1, 3]),
+        hidden_label=np.array([7, 5, 8]),
+        extra_indptr=np.array([0, 0, 0, 1]),
+        extra_identity=np.array([0]),
+    )
+    entry = np.array([0, 0, 0], np.int32)  # one item of identity 0 before the only positive of each query
+    listed = Listed(entry, np.arange(3), np.arange(1, 4), np.ones(3, int))
+    curves = np.empty((3, 1))
+    no_giants = Giants(np.empty(0, np.int64), np.empty((3, 0), np.int32))
+    expected_curves(listed, np.arange(4), no_giants, 1, table, curves)
+    assert curves[:, 0].tolist() == [3 / 4, 1 / 2, 1 / 2]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_draws_come_out_as_often_as_expected(seed: int) -> None:
+    before = Before(np.random.default_rng(seed), 9, 3, 5)
+    n_rank, n_draws = 6, 20_000
+    giant = np.array([2, 5])
+    states = query_states(np.uint64(seed), np.array([11]), n_draws)
+    pids = identity_states(np.arange(100, 110, dtype=np.uint64))
+    curves = np.empty((1, n_rank))
+    # The query is of another identity than those that come before its positives.
+    table = before.table._replace(size=np.append(before.size, 3), label_indptr=np.zeros(11, int))
+    listed, start, giants, bits = _arguments(before, giant)
+    drawn_curves(listed, start, np.array([9]), giants, bits, table, states, pids, curves)
+    for found, truth in zip(curves[0], map(float, before.by_definition(n_rank)), strict=True):
+        assert abs(found - truth) <= 5 * math.sqrt(truth * (1 - truth) / n_draws) + 1e-12
+    assert (np.diff(curves[0]) >= 0).all()
+
+
+def test_states_of_different_keys_differ() -> None:
+    rows = np.arange(50)
+    states = np.concatenate([query_states(np.uint64(seed), rows, 20).reshape(-1) for seed in range(3)])
+    assert len(np.unique(states)) == len(states)
+    # A state does not depend on the company in which it is made.
+    assert query_states(np.uint64(1), rows[7:9], 5).tolist() == query_states(np.uint64(1), rows, 20)[7:9, :5].tolist()
+    assert len(np.unique(identity_states(np.arange(1000, dtype=np.uint64)))) == 1000
