@@ -20,7 +20,7 @@ from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import SINGLE_SHOT
 from reid_dist.model import Neighbours
 from reid_dist.plan import Plan, make_plan
-from reid_dist.projection import held_besides, most_matches, most_relevant, part_metrics, plan_for
+from reid_dist.projection import held_besides, most_relevant, part_metrics, plan_for
 from reid_dist.protocols import Protocol
 from reid_dist.question import Options, Question, Source
 from reid_dist.reductions import SingleShot
@@ -235,18 +235,44 @@ def nearest(
 
 
 def plan_job(
-    query: FeatureSet, gallery: FeatureSet, *, n_threads: int, memory_per_thread: int, chunk_rows: int | None, topk: int
+    query: FeatureSet,
+    gallery: FeatureSet,
+    *,
+    n_threads: int,
+    memory_per_thread: int,
+    distance: str = "cosine",
+    **options: Any,
 ) -> Plan:
-    """Plan an evaluation for given resources, from shapes and labels alone."""
-    near, far = FeatureScorer(query, gallery, DISTANCES.get("cosine")).shapes
+    """Plan an evaluation for given resources, from shapes and labels alone.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets; their features are not read.
+    n_threads
+        Threads of all workers together.
+    memory_per_thread
+        Bytes that one task may fill.
+    distance, **options
+        As `evaluate` takes them.
+
+    Raises
+    ------
+    InputError, UnknownNameError, PlanError
+        As `evaluate`.
+    """
+    scorer = FeatureScorer(query, gallery, DISTANCES.get(distance))
+    check_sets(query, gallery, scorer.distance)
+    question = Question.of(Options.of(options), query, gallery)
+    per_query = most_relevant(question, query, gallery)
     return make_plan(
-        near,
-        far,
+        *scorer.shapes,
         n_threads=n_threads,
         memory_per_thread=memory_per_thread,
-        chunk_rows=chunk_rows,
-        relevant_per_query=most_matches(query, gallery),
-        k=topk,
+        chunk_rows=question.options.chunk_rows,
+        relevant_per_query=per_query,
+        k=int(question.options.topk or 0),
+        besides=held_besides(question, gallery, scorer, per_query, _single_shot(question)),
     )
 
 

@@ -21,7 +21,7 @@ from reid_dist.threshold_passes import held_by_verification
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["held_besides", "most_matches", "most_relevant", "part_metrics", "plan_for"]
+__all__ = ["held_besides", "most_relevant", "part_metrics", "plan_for"]
 
 # Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
 _PLANNED_SHARE = 0.5
@@ -64,10 +64,10 @@ def most_relevant(question: Question, query: LabelledSet, gallery: LabelledSet) 
     if question.truth is not None:
         counts = sum(np.diff(lists.indptr) for lists in question.truth.lists.values())
         return _fullest(np.asarray(counts))
-    return most_matches(query, gallery)
+    return _most_matches(query, gallery)
 
 
-def most_matches(query: LabelledSet, gallery: LabelledSet) -> float:
+def _most_matches(query: LabelledSet, gallery: LabelledSet) -> float:
     """Gallery items with the query's pid, mean over the fullest thousand queries in a row."""
     pids, counts = np.unique(gallery.pids, return_counts=True)
     place = np.minimum(np.searchsorted(pids, query.pids), len(pids) - 1)

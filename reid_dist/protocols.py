@@ -220,6 +220,11 @@ def _refuse_unusable(protocol: Protocol) -> None:
         cameras = getattr(protocol, part)
         if cameras is not None and not (_is_list_of(int, cameras) and cameras):
             refuse(part, "list whole numbers")
+    if protocol.query_cameras is not None and protocol.zero_for_invalid:
+        raise InputError(
+            f"protocol {protocol.name!r}: query_cameras leave queries out, and with invalid_query {ZERO!r} they would "
+            "count as 0; give a query set of these cameras alone"
+        )
     if not _is_list_of(object, protocol.junk):
         refuse("junk", "be a list of rules, such as [[pid, camid]]")
     _refuse_rules(protocol)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation import evaluate, evaluate_distances
 from reid_dist.graph import Progress
 from reid_dist.jobs import PipelineJob
@@ -77,7 +77,7 @@ def evaluate_sides(
     InputError
         If distances and lists are both given, or options do not fit.
     """
-    _refuse_unfit(job)
+    _refuse_unfit(job, query.n_rows)
     options = job.options()
     where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
     if job.lists is not None:
@@ -105,7 +105,7 @@ def ranking_digests(job: PipelineJob) -> dict[str, str]:
     return {} if job.distances is None else {"distances": DistanceBlock.open(job.distances).content_digest}
 
 
-def _refuse_unfit(job: PipelineJob) -> None:
+def _refuse_unfit(job: PipelineJob, n_query: int) -> None:
     """Refuse options that contradict each other."""
     if job.distances is not None and job.lists is not None:
         raise InputError("a job takes its ranking from distances or from lists, not from both")
@@ -118,18 +118,25 @@ def _refuse_unfit(job: PipelineJob) -> None:
         raise InputError("pictures show the lists that a run finds (topk), and none are found where lists are given")
     if job.pictures is not None and job.topk is None:
         raise InputError("pictures are made from top-k lists; ask for topk as well (--topk 10)")
+    chosen = job.pictures if isinstance(job.pictures, tuple) else ()
+    outside = [row for row in chosen if not 0 <= row < n_query]
+    if outside:
+        raise InputError(f"pictures: query row {outside[0]} is none of the {n_query} queries (rows count from 0)")
 
 
 def _read_lists(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Read top-k lists: `index` and, if it is there, `distance`."""
     try:
+        if not zipfile.is_zipfile(path):
+            # Without this, numpy would take the file for a pickle, and advise to load it as one.
+            if not Path(path).exists():
+                raise StoreNotFoundError(f"there is no file of lists {path!r}")
+            raise InputError(f"{path} is no .npz file of lists; write them as topk.npz has them (index, distance)")
         with np.load(path, allow_pickle=False) as archive:
-            if isinstance(archive, np.ndarray) or "index" not in archive.files:
+            if "index" not in archive.files:
                 raise InputError(f"{path} holds no array 'index' of gallery rows; write lists as topk.npz has them")
             return archive["index"], archive["distance"] if "distance" in archive.files else None
-    except FileNotFoundError:
-        raise StoreNotFoundError(f"there is no file of lists {path!r}") from None
-    except InputError:
+    except ReidDistError:
         raise
     except _DAMAGE as error:
         raise InputError(f"{path} is no .npz file of lists: {' '.join(str(error).split())}") from None

@@ -104,12 +104,13 @@ from pathlib import Path
 from reid_dist import FeatureSet, evaluation, graph, scorers, tasks
 from reid_dist.distances import DISTANCES
 from reid_dist.protocols import PROTOCOLS
-folder, topk, chunk_rows = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) or None
+folder, topk, chunk_rows = Path(sys.argv[1]), int(sys.argv[2]) or None, int(sys.argv[3]) or None
 def job(query, gallery):
     sets = FeatureSet.open(folder / query), FeatureSet.open(folder / gallery)
-    plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, chunk_rows=chunk_rows, topk=topk)
+    asked = {"protocol": "no_cameras", "chunk_rows": chunk_rows, "topk": topk}
+    plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, **asked)
     scorer = scorers.FeatureScorer(*sets, DISTANCES.get("cosine"))
-    return tasks.Job(*sets, scorer, plan, PROTOCOLS.get("no_cameras"), ranks=True, topk=topk)
+    return tasks.Job(*sets, scorer, plan, PROTOCOLS.get("no_cameras"), ranks=True, topk=topk or 0)
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))

@@ -198,7 +198,10 @@ def test_junk_of_another_identity_is_seen_by_nobody() -> None:
 
 @pytest.mark.parametrize("max_rank", [1, 2, 10, 50, 300])
 def test_dead_mass_is_large_enough_and_hardly_larger(max_rank: int) -> None:
-    """Of all sums of trials with one mean the Poisson distribution, their limit, has the heaviest lower tail here."""
+    """Of all sums of trials with this mean the Poisson distribution, their limit, has the heaviest lower tail.
+
+    Hoeffding, "On the distribution of the number of successes in independent trials", 1956.
+    """
 
     def tail(mean: int) -> Decimal:
         term = total = Decimal(1)
@@ -223,6 +226,16 @@ def test_no_list_is_longer_than_its_bound(seed: int, n: int, largest: int, mass:
         taken = min(items, limit // weight)
         most, limit = most + taken, limit - taken * weight
     assert most <= longest_list(size, mass) <= size.sum()
+
+
+@pytest.mark.parametrize("max_rank", [1, 7])
+def test_a_positive_dies_beyond_the_limit_and_not_at_it(max_rank: int) -> None:
+    mass = dead_mass(max_rank)
+    for n_before in (mass, mass + 1):
+        line = np.arange(1.0, n_before + 2)[:, None]
+        gallery = (line, np.append(np.arange(100, 100 + n_before), 1), np.ones(len(line), int))
+        case = Gallery((np.zeros((1, 1)), [1], [0]), gallery, shot=SingleShot(max_rank))
+        assert case.reduction.combine(case.lists(20)).live.tolist() == [n_before <= mass]
 
 
 def test_the_dead_are_worth_nothing() -> None:

@@ -22,12 +22,15 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
       reid-dist plan pipelines/market1501.yaml --threads 64
     """
     from reid_dist.environment import usable_cores
+    from reid_dist.errors import InputError
     from reid_dist.evaluation import plan_job
     from reid_dist.jobs import read_job
     from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
     from reid_dist.stores import FeatureSet
 
     job = read_job(pipeline, overrides)
+    if job.distances is not None or job.lists is not None:
+        raise InputError("plan is for jobs over features; one over distances or lists reads its file once, row by row")
     query, gallery = FeatureSet.open(job.query), FeatureSet.open(job.gallery)
     n_threads = threads or usable_cores()
     memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
@@ -36,8 +39,8 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
         gallery,
         n_threads=n_threads,
         memory_per_thread=memory,
-        chunk_rows=job.chunk_rows,
-        topk=job.topk or 0,
+        distance=job.distance,
+        **job.options(),
     )
     rows = {
         "query": f"{plan.query.n_rows} x {plan.query.dim}",
@@ -48,6 +51,7 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
         f"the answer takes {readable_bytes(plan.result_bytes)}",
         "read": readable_bytes(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
+        **({"sweeps": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
     }
     for name, text in rows.items():
         click.echo(f"{name:<11}{text}")

@@ -198,10 +198,8 @@ class ListBefore:
 
     @property
     def weight(self) -> Int64:
-        """Weight of an item of each identity, in units of 2^-32, rounded down; 0 for giants."""
-        weight = (1 << _WEIGHT_BITS) // np.maximum(self.identities.size, 1)
-        weight[self.identities.giant] = 0
-        return weight
+        """Weight of an item of each identity, in units of 2^-32, rounded down."""
+        return (1 << _WEIGHT_BITS) // np.maximum(self.identities.size, 1)
 
     @property
     def weight_limit(self) -> int:

@@ -247,6 +247,40 @@ def test_a_label_column(protocol):
     assert by_view == by_camera
 
 
+def test_tables_where_no_metric_has_values_per_query():
+    """What is asked of all pairs has no value per query; the counts of a table stand without it."""
+    query, gallery = crowded()
+    alone = evaluate_items(query, gallery, metrics=["EER", "TAR@FAR=0.1"], breakdowns=ALL, gallery_sizes=[10])
+    beside = evaluate_items(query, gallery, metrics=["EER", "mAP", "CMC@1"], breakdowns=ALL, gallery_sizes=[10])
+    for table in ("camera", "identity"):
+        for column in ("n_query", "n_valid"):
+            assert alone.breakdowns[table][column] == beside.breakdowns[table][column]
+        assert "EER" not in alone.breakdowns[table]
+    for table in ("camera_pair", "gallery_size"):
+        assert alone.breakdowns[table] == beside.breakdowns[table]
+
+
+def test_texts_as_cameras_and_identities():
+    """The two sets number their texts differently; cells come in the order of the texts all the same."""
+    query, gallery = crowded()
+    cameras = np.array(["attic", "bridge", "cellar", "door", "east", "front", "gate", "hall"])
+    people = np.array([f"person {number:04d}" for number in range(1000)])
+    keep = np.flatnonzero(gallery.pids >= 0)
+    gallery = gallery.take(keep)
+    only = np.flatnonzero(query.camids > 0)  # so that the query set's first camera is not the gallery's
+    query = query.take(only)
+    in_texts = [
+        FeatureSet.from_arrays(items.features, people[items.pids], cameras[items.camids], allow_zero=True)
+        for items in (query, gallery)
+    ]
+    options = {"protocol": "market1501", "distance": "sqeuclidean", "metrics": ["mAP", "CMC@1"], "confidence": None}
+    named = evaluate(*in_texts, breakdowns=["camera", "identity", "camera_pair"], **options).breakdowns
+    numbered = evaluate_items(query, gallery, breakdowns=["camera", "identity", "camera_pair"], **options).breakdowns
+    for table in ("camera", "identity", "camera_pair"):
+        for column in ("n_valid", "mAP", "CMC@1"):
+            assert named[table][column] == numbered[table][column], (table, column)
+
+
 # ----------------------------------------------------------------------------------------------- gallery size
 
 

@@ -131,6 +131,33 @@ def test_many_identities(protocol):
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras", "no_cameras"])
+def test_identities_of_thousands(protocol):
+    """Distractors as one identity, and an identity asked for, of more items than a tile has; ties in all of them."""
+    query, gallery = crowded_sets(6, 3600, 5, seed=75, n_distinct=90, n_pids=400, n_cameras=2)
+    row = np.arange(3600)
+    pids = np.where(row % 3 == 0, 0, np.where(row % 3 == 1, 1, gallery.pids))
+    gallery = ItemSet(gallery.features, pids, gallery.camids, gallery.item_ids)
+    asked = gallery.pids[np.flatnonzero(gallery.pids > 1)[:3]]
+    query = ItemSet(query.features, np.array([0, *asked, *asked[:2]]), query.camids, query.item_ids)
+    # One positive of the giant that is asked for is enough: the others are other cameras' or unlabelled.
+    own = np.flatnonzero(gallery.pids == 0)
+    gallery.camids[own[30:]] = query.camids[0]
+    names = [f"{CURVE}@1", f"{CURVE}@4"]
+    if protocol == "no_cameras":
+        query = query.take(range(1, 6))
+    expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", names, max_rank=60)
+    digests = set()
+    for chunk in (None, 500):
+        report = evaluate_items(query, gallery, protocol, "sqeuclidean", names, max_rank=60, chunk_rows=chunk)
+        digests.add(report.result_digest)
+        for name in names:
+            assert report.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-12)
+        if CURVE in report.curves:
+            assert report.curves[CURVE] == pytest.approx(expected.curves[CURVE], abs=1e-12)
+    assert len(digests) == 1
+
+
 def test_one_item_of_each_identity_leaves_nothing_to_chance():
     """Where nothing is drawn, the curve is CMC."""
     rng = np.random.default_rng(72)

@@ -21,7 +21,7 @@ evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@1", "CMC_allshots@3"),
-    *("mAP@3", "mAP_found@3", "P@2", "R@2", "P_clipped@5"),
+    *("mAP@3", "mAP_found@3", "P@2", "R@2", "P_clipped@5", "CMC_single_shot@1", "CMC_single_shot@2"),
 )
 # A positive that moves up past the cut may lower the mean precision of those found.
 NOT_MONOTONE = ("mAP_found@3",)
@@ -52,7 +52,7 @@ def test_all_tied_by_hand():
     """Five items at one distance, the positive in the middle row."""
     gallery = ItemSet(np.ones((5, 2), np.float32), np.array([8, 8, 1, 8, 9]), np.ones(5, int), np.arange(5))
     query = ItemSet(np.ones((1, 2), np.float32), np.array([1]), np.zeros(1, int), np.array([50]))
-    names = ["mAP", "mAP_trapezoid", "MRR", "CMC@3", "CMC_allshots@3"]
+    names = ["mAP", "mAP_trapezoid", "MRR", "CMC@3", "CMC_allshots@3", "CMC_single_shot@2"]
     for distance in DISTANCES:
         report = evaluate_items(query, gallery, "market1501", distance, names, ties=True)
         best, worst = report.ties["optimistic"], report.ties["pessimistic"]
@@ -60,7 +60,38 @@ def test_all_tied_by_hand():
         assert [found["mAP_trapezoid"] for found in (best, report.metrics, worst)] == [1, 1 / 6, 1 / 10]
         assert [found["CMC@3"] for found in (best, report.metrics, worst)] == [1, 1, 0]
         assert [found["CMC_allshots@3"] for found in (best, report.metrics, worst)] == [1, 1, 0]
+        # One item of pid 8 (two of three are in earlier rows) and pid 9, in a later one: rank 1 or 2, never 3.
+        assert [found["CMC_single_shot@2"] for found in (best, report.metrics, worst)] == [1, 1, 0]
     assert report.ties["rule"] == "distance, then gallery row"
+
+
+def test_all_tied_single_shot_by_hand():
+    """Rank 1 when the drawn item of pid 8 is the one in the later row: once in three draws."""
+    gallery = ItemSet(np.ones((4, 2), np.float32), np.array([8, 8, 1, 8]), np.ones(4, int), np.arange(4))
+    query = ItemSet(np.ones((1, 2), np.float32), np.array([1]), np.zeros(1, int), np.array([50]))
+    report = evaluate_items(query, gallery, "cuhk03", "cosine", ["CMC_single_shot@1"], ties=True)
+    assert report.metrics["CMC_single_shot@1"] == pytest.approx(1 / 3, abs=1e-15)
+    assert report.ties["optimistic"]["CMC_single_shot@1"] == 1
+    assert report.ties["pessimistic"]["CMC_single_shot@1"] == 0
+
+
+def test_drawn_galleries_have_ties_too():
+    """Seeded draws: the same galleries under each order, so the values are in order as well."""
+    query, gallery = crowded_sets(12, 200, 9, seed=66, n_distinct=12, n_pids=20)
+    names = ["CMC_single_shot@1", "CMC_single_shot@3"]
+    reports = [
+        evaluate_items(
+            query, gallery, "cuhk03", "cosine", names, ties=True, single_shot_draws=7, seed=4, chunk_rows=chunk
+        )
+        for chunk in (None, 33)
+    ]
+    assert reports[0].ties == reports[1].ties
+    for name in names:
+        best, worst = (reports[0].ties[order][name] for order in ("optimistic", "pessimistic"))
+        assert best > reports[0].metrics[name] > worst
+        n_draws = reports[0].counts["n_valid"] * 7
+        for value in (best, reports[0].metrics[name], worst):
+            assert value * n_draws == pytest.approx(round(value * n_draws), abs=1e-9)
 
 
 def test_no_ties_no_difference():

@@ -88,13 +88,13 @@ def test_the_oracle_by_hand():
 # ------------------------------------------------------------------------------------------------ small sets
 
 
-def expected_pairs(query, gallery, protocol, distance):
-    """Sorted pairs, probes, and the distances they come from."""
+def expected_pairs(query, gallery, protocol, distance, order="default"):
+    """Sorted pairs, and probes."""
     distances = canonical_distances(query.features, gallery.features, distance)
     relevant, junk = judge(query, gallery, protocol)
     return (
         verification.pairs_of(distances, relevant, junk),
-        verification.probes_of(query, gallery, distances, relevant, junk),
+        verification.probes_of(query, gallery, distances, relevant, junk, order),
     )
 
 
@@ -155,6 +155,16 @@ def test_a_crowded_set(protocol, distance):
         assert report.metrics[f"TAR@FAR={rate}"] == float(verification.tar_at_far(pairs, rate))
         assert report.metrics[f"DIR@FAR={rate}"] == float(verification.dir_at_far(probes, rate))
     assert report.metrics["EER"] == pytest.approx(float(verification.equal_error_rate(pairs)), abs=1e-15)
+
+
+@pytest.mark.parametrize("order", ["optimistic", "pessimistic"])
+def test_ties_at_rank_one(order):
+    """DIR asks for rank 1, so ties settle it; what is asked of pairs alone has none."""
+    query, gallery = crowded()
+    report = evaluate_items(query, gallery, "market1501", "sqeuclidean", ["TAR@FAR=0.1", "EER", *DIR], ties=True)
+    _, probes = expected_pairs(query, gallery, "market1501", "sqeuclidean", order)
+    assert report.ties[order] == {name: float(verification.dir_at_far(probes, name.partition("=")[2])) for name in DIR}
+    assert report.ties[order]["DIR@FAR=1"] != report.metrics["DIR@FAR=1"]
 
 
 def test_scikit_learn_to_the_last_pair():

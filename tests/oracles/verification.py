@@ -84,14 +84,20 @@ class Probes:
     non_mated: list[float]
 
 
-def probes_of(query, gallery, distances, relevant, junk):
-    """Sort the queries into mated and non-mated; those with junk mates only are neither."""
+def probes_of(query, gallery, distances, relevant, junk, order="default"):
+    """Sort the queries into mated and non-mated; those with junk mates only are neither.
+
+    Of several items at the nearest distance the first gallery row counts, or a mate, or a stranger, if there is one,
+    as the order of ties says.
+    """
     mated, non_mated = [], []
     for i in range(len(query)):
         kept = [(float(distances[i, j]), j) for j in range(len(gallery)) if not junk[i, j]]
         if relevant[i].any():
-            nearest, row = min(kept)
-            mated.append((nearest, bool(relevant[i, row])))
+            nearest, first = min(kept)
+            tied = [bool(relevant[i, row]) for distance, row in kept if distance == nearest]
+            is_mate = {"default": bool(relevant[i, first]), "optimistic": any(tied), "pessimistic": all(tied)}
+            mated.append((nearest, is_mate[order]))
         elif not (gallery.pids == query.pids[i]).any():
             non_mated.append(min(kept)[0] if kept else math.inf)
     return Probes(mated, sorted(non_mated))

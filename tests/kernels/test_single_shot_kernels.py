@@ -16,7 +16,7 @@ from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.kernels.counting import Bands
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placing import ScreenedTile, make_scratch, place_row
+from reid_dist.kernels.placing import BEFORE, BEHIND, ScreenedTile, make_scratch, place_row
 from reid_dist.kernels.single_shot import Listed, Lists, list_tile, prune_heavy
 from reid_dist.kernels.trials import Giants, ItemTable
 from reid_dist.model import RowRange
@@ -69,14 +69,15 @@ class Case:
             self.row_of[self.in_order], np.array([0, len(hidden)]), hidden + 7,
         )  # fmt: skip
         bias = np.where(junk, np.inf, bias).astype(bias.dtype)[None]
-        self.tile = ScreenedTile(tile, bias, np.zeros(1, int), 7, self.row_of, bands, self.rows)
+        self.tile = ScreenedTile(tile, bias, np.zeros(1, int), 7, self.row_of, bands, self.rows, 0)
 
-    def by_definition(self, live: int) -> dict[int, int]:
+    def by_definition(self, live: int, ties: int = 0) -> dict[int, int]:
         """Column -> the first positive that it comes before, of the first `live`."""
 
         def comes_before(column: int, positive: int) -> bool:
-            key = (self.exact[column], self.row_of[column])
-            return key < (self.exact[positive], self.row_of[positive])
+            if self.exact[column] != self.exact[positive]:
+                return self.exact[column] < self.exact[positive]
+            return {0: self.row_of[column] < self.row_of[positive], BEFORE: True, BEHIND: False}[ties]
 
         found = {}
         for column in np.flatnonzero(self.kept).tolist():
@@ -95,18 +96,19 @@ class Case:
     n_positive=st.sampled_from([1, 2, 9, 33, 120]),
     values=st.sampled_from([1, 2, 1000]),
     share=st.floats(0, 1),
+    ties=st.sampled_from([0, BEFORE, BEHIND]),
 )
-@settings(max_examples=120)
+@settings(max_examples=150)
 def test_places_are_those_of_the_definition(
-    seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int, share: float
+    seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int, share: float, ties: int
 ) -> None:
     case = Case(seed, name, dtype, n_column, n_positive, values)
     live = max(1, math.ceil(share * len(case.in_order)))
     scratch = make_scratch(case.tile.values)
-    n, decided = place_row(case.tile, 0, live, scratch)
+    n, decided = place_row(case.tile._replace(ties=ties), 0, live, scratch)
     assert 0 <= decided <= n
     found = dict(zip(scratch.column[:n].tolist(), scratch.place[:n].tolist(), strict=True))
-    assert {column: place for column, place in found.items() if place < live} == case.by_definition(live)
+    assert {column: place for column, place in found.items() if place < live} == case.by_definition(live, ties)
 
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
         identity_of = np.where(identity == 6, -1, identity).astype(np.int32)
         tile = ScreenedTile(
             np.ascontiguousarray(values[:, columns]), np.zeros((1, len(identity))), np.zeros(1, int), start,
-            np.arange(n_column)[columns], bands, given._replace(gallery=given.gallery[columns]),
+            np.arange(n_column)[columns], bands, given._replace(gallery=given.gallery[columns]), 0,
         )  # fmt: skip
         done = list_tile(
             tile, 0, np.array([0, len(positives)]), identity_of, bits, np.arange(1, 8), limit, lists, 10**6
