@@ -45,7 +45,19 @@ from numpy.typing import NDArray
 from reid_dist.kernels.canonical import LANES, PairRows, pair_distance
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["BLOCK", "FEW_THRESHOLDS", "Bands", "RankCounts", "count_tile"]
+__all__ = [
+    "BINS",
+    "BLOCK",
+    "FEW_THRESHOLDS",
+    "PATCH",
+    "TOUCHED",
+    "Bands",
+    "RankCounts",
+    "bin_of",
+    "count_tile",
+    "first_at_least",
+    "make_table",
+]
 
 BLOCK = 512
 PATCH = 64
@@ -104,7 +116,8 @@ class RankCounts(NamedTuple):
 
 
 @kernel
-def _first_at_least(values: NDArray[np.int64], start: int, stop: int, wanted: int) -> int:
+def first_at_least(values: NDArray[np.int64], start: int, stop: int, wanted: int) -> int:
+    """Find the first place from `start` to `stop` whose value is at least `wanted`; values ascend, `stop` for none."""
     while start < stop:
         middle = (start + stop) // 2
         if values[middle] < wanted:
@@ -122,7 +135,7 @@ def _compare(distance: float, row: int, threshold: int, bands: Bands, counts: Ra
     elif distance == bands.distance[threshold]:
         counts.tied[threshold] += 1
         stop = bands.positive_start[threshold + 1]
-        follower = _first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
+        follower = first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
         if follower < stop:
             counts.before[follower - bands.positive_start[0]] += 1
 
@@ -192,7 +205,7 @@ def _count_few(
 
 
 @kernel
-def _bin(value: np.floating, base: np.floating, scale: np.floating) -> np.uint32:
+def bin_of(value: np.floating, base: np.floating, scale: np.floating) -> np.uint32:
     """Bin of a value: 0 below `base`, 1 to BINS + 1 from there on.  Never falls when the value rises.
 
     Clipped before it is converted: the integer value of a float that does not fit is undefined.
@@ -206,15 +219,15 @@ def _bin(value: np.floating, base: np.floating, scale: np.floating) -> np.uint32
 
 
 @kernel
-def _make_table(
+def make_table(
     bands: Bands, first: int, last: int, base: np.floating, scale: np.floating, table: NDArray[np.uint32]
 ) -> None:
     """Write for every bin one more than the first threshold (from `first`) that a value in it passes, or TOUCHED."""
     table[0] = last - first + 1
     filled = 1
     for u in range(last - 1, first - 1, -1):
-        enters = int(_bin(bands.lower[u], base, scale))
-        leaves = int(_bin(bands.upper[u], base, scale))
+        enters = int(bin_of(bands.lower[u], base, scale))
+        leaves = int(bin_of(bands.upper[u], base, scale))
         if filled < enters:
             table[filled:enters] = u + 1 - first + 1
             filled = enters
@@ -252,7 +265,7 @@ def _count_many(
     """
     here = places[: len(values)]
     for k in range(len(values)):
-        here[k] = _bin(values[k], base, scale)
+        here[k] = bin_of(values[k], base, scale)
     fours = len(values) // 4
     counters0, counters1, counters2, counters3 = passed_at[0], passed_at[1], passed_at[2], passed_at[3]
     n_pending = np.uint64(0)
@@ -359,7 +372,7 @@ def count_tile(
         many = last - first > FEW_THRESHOLDS
         tabled = False
         hidden_stop = bands.hidden_indptr[q + 1]
-        hidden = _first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
+        hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             source = tile[q, start:stop]
@@ -377,7 +390,7 @@ def count_tile(
                 continue
             if many:
                 if not tabled:
-                    _make_table(bands, first, last, base, scale, table)
+                    make_table(bands, first, last, base, scale, table)
                     tabled = True
                 decided += _count_many(
                     values,

@@ -24,9 +24,9 @@ from reid_dist.kernels.counting import (
     PATCH,
     TOUCHED,
     Bands,
-    _bin,
-    _first_at_least,
-    _make_table,
+    bin_of,
+    first_at_least,
+    make_table,
 )
 from reid_dist.kernels.settings import kernel
 
@@ -124,7 +124,7 @@ def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> 
     bands = tile.bands
     n_columns = tile.values.shape[1]
     hidden_stop = bands.hidden_indptr[q + 1]
-    hidden = _first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, tile.column_start)
+    hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, tile.column_start)
     n = 0
     for start in range(0, n_columns, BLOCK):
         stop = min(start + BLOCK, n_columns)
@@ -185,7 +185,7 @@ def _place_one(
         stop = bands.positive_start[a + 1]
         if tile.ties == BEHIND:
             return stop, 1
-        return _first_at_least(bands.positive_row, bands.positive_start[a], stop, tile.row_of[column] + 1), 1
+        return first_at_least(bands.positive_row, bands.positive_start[a], stop, tile.row_of[column] + 1), 1
     return bands.positive_start[a], 1
 
 
@@ -214,10 +214,10 @@ def _look_up(n: int, first: int, last: int, bands: Bands, scratch: Scratch) -> N
     if not scale < 1e30:
         # A span so narrow that the scale would overflow: one bin, and that is touched.
         scale = base - base
-    _make_table(bands, first, last, base, scale, scratch.table)
+    make_table(bands, first, last, base, scale, scratch.table)
     for k in range(n):
         # One more than the first threshold that is passed, from `first`.
-        entry = np.int32(scratch.table[_bin(scratch.value[k], base, scale)])
+        entry = np.int32(scratch.table[bin_of(scratch.value[k], base, scale)])
         scratch.reached[k] = np.int32(last - first + 1) - entry
         scratch.passed[k] = np.int32(-1) if entry == TOUCHED else scratch.reached[k]
 
@@ -246,7 +246,7 @@ def place_row(tile: ScreenedTile, q: int, live: int, scratch: Scratch) -> tuple[
     first = bands.indptr[q]
     own = bands.positive_start[first]
     # The threshold of the last live positive is the last one that matters.
-    last = _first_at_least(bands.positive_start, first, bands.indptr[q + 1], own + live)
+    last = first_at_least(bands.positive_start, first, bands.indptr[q + 1], own + live)
     base = bands.lower[last - 1]
     n = _gather(tile, q, base, scratch)
     decided = 0

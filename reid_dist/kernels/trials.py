@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.counting import _first_at_least
+from reid_dist.kernels.counting import first_at_least
 from reid_dist.kernels.settings import kernel
 from reid_dist.kernels.single_shot import Listed
 
@@ -97,11 +97,11 @@ def _kept_items(table: ItemTable, q: int, identity: int) -> int:
     begin = table.label_indptr[identity]
     end = table.label_indptr[identity + 1]
     if begin < end:
-        at = _first_at_least(table.label, begin, end, table.hidden_label[q])
+        at = first_at_least(table.label, begin, end, table.hidden_label[q])
         if at < end and table.label[at] == table.hidden_label[q]:
             kept -= table.label_size[at]
     stop = table.extra_indptr[q + 1]
-    at = _first_at_least(table.extra_identity, table.extra_indptr[q], stop, identity)
+    at = first_at_least(table.extra_identity, table.extra_indptr[q], stop, identity)
     while at < stop and table.extra_identity[at] == identity:
         kept -= 1
         at += 1

@@ -134,18 +134,18 @@ def test_many_identities(protocol):
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras", "no_cameras"])
 def test_identities_of_thousands(protocol):
     """Distractors as one identity, and an identity asked for, of more items than a tile has; ties in all of them."""
-    query, gallery = crowded_sets(6, 3600, 5, seed=75, n_distinct=90, n_pids=400, n_cameras=2)
+    query, gallery = crowded_sets(6, 3600, 5, seed=75, n_distinct=90, n_pids=12, n_cameras=2)
     row = np.arange(3600)
     pids = np.where(row % 3 == 0, 0, np.where(row % 3 == 1, 1, gallery.pids))
     gallery = ItemSet(gallery.features, pids, gallery.camids, gallery.item_ids)
-    asked = gallery.pids[np.flatnonzero(gallery.pids > 1)[:3]]
+    asked = np.array([3, 5, 8])
     query = ItemSet(query.features, np.array([0, *asked, *asked[:2]]), query.camids, query.item_ids)
-    # One positive of the giant that is asked for is enough: the others are other cameras' or unlabelled.
-    own = np.flatnonzero(gallery.pids == 0)
-    gallery.camids[own[30:]] = query.camids[0]
+    # Of every identity that is asked for most items are of one camera, lest the oracle take its time.
+    for pid, camera in zip(query.pids, query.camids, strict=True):
+        gallery.camids[np.flatnonzero(gallery.pids == pid)[20:]] = camera
     names = [f"{CURVE}@1", f"{CURVE}@4"]
     if protocol == "no_cameras":
-        query = query.take(range(1, 6))
+        query = query.take([1])
     expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", names, max_rank=60)
     digests = set()
     for chunk in (None, 500):
