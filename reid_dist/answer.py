@@ -162,7 +162,7 @@ def make_report(
         confidence=confidence,
         breakdowns={}
         if asked.breakdowns is None
-        else make_breakdowns(asked.breakdowns, query, values, answer.in_parts, job, zero_for_invalid=zero),
+        else make_breakdowns(asked.breakdowns, query, values, valid, answer.in_parts, job, zero_for_invalid=zero),
         verification=None if verification is None else verification.describe(),
         notes=[*query.notes, *(note for note in gallery.notes if note not in query.notes)],
     )

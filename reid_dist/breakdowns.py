@@ -49,6 +49,7 @@ def make_breakdowns(
     wanted: Breakdowns,
     query: LabelledSet,
     values: Mapping[str, Float64],
+    valid: NDArray[np.bool_],
     in_parts: PartValues | None,
     job: Job,
     *,
@@ -64,6 +65,8 @@ def make_breakdowns(
         The query set.
     values
         Of every query by metric, NaN where it is invalid; shape (n_query,), float64.
+    valid
+        Which queries have positives, shape (n_query,), bool.
     in_parts
         Metrics in parts of the gallery, where tables need them.
     job
@@ -79,7 +82,7 @@ def make_breakdowns(
             tables[name] = _gallery_sizes(in_parts, job, zero_for_invalid)
         else:
             labels, key = _labels(query, name)
-            tables[name] = _by_label(key, labels, values, zero_for_invalid)
+            tables[name] = _by_label(key, labels, values, valid, zero_for_invalid)
     return tables
 
 
@@ -92,16 +95,19 @@ def _labels(query: LabelledSet, name: str) -> tuple[NDArray[np.int64], str]:
 
 
 def _by_label(
-    key: str, labels: NDArray[np.int64], values: Mapping[str, Float64], zero_for_invalid: bool
+    key: str,
+    labels: NDArray[np.int64],
+    values: Mapping[str, Float64],
+    valid: NDArray[np.bool_],
+    zero_for_invalid: bool,
 ) -> dict[str, Any]:
     kinds, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
     groups = np.split(order, np.cumsum(counts)[:-1])
-    some = next(iter(values.values()))
     return {
         key: kinds.tolist(),
         "n_query": counts.tolist(),
-        "n_valid": [int((~np.isnan(some[group])).sum()) for group in groups],
+        "n_valid": [int(valid[group].sum()) for group in groups],
         **{metric: [_mean(each[group], zero_for_invalid) for group in groups] for metric, each in values.items()},
     }
 

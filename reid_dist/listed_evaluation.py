@@ -116,7 +116,7 @@ def _report(
     reasons = np.array(REASONS)[listed.best.reason]
     invalid = dict(Counter(reasons[~valid].tolist()).most_common())
     if not valid.any():
-        counted = ", ".join(f"{count} {reason}" for reason, count in invalid.items())
+        counted = ", ".join(f"{count} {reason}" for reason, count in invalid.items()) or "there are no queries"
         raise InputError(f"no query has a relevant gallery item ({counted}); check the labels of both sides")
     split = split_metrics(asked.metrics, listed)
     bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}

@@ -476,6 +476,16 @@ def test_nobody_is_there():
         evaluate_lists(INDEX, LabelledRows([8, 9]), LabelledRows([1, 2, 3]), protocol="no_cameras")
 
 
+def test_sides_without_rows():
+    some, none = LabelledRows([1, 2, 1]), LabelledRows([])
+    with pytest.raises(InputError, match="there are no queries"):
+        evaluate_lists(np.empty((0, 2), int), none, some, protocol="no_cameras")
+    with pytest.raises(InputError, match="gallery without rows"):
+        evaluate_lists(np.full((3, 1), -1), some, none, protocol="no_cameras")
+    with pytest.raises(InputError, match="k of at least 1"):
+        evaluate_lists(np.empty((3, 0), int), some, some, protocol="no_cameras")
+
+
 def test_ties_are_settled_as_the_lists_settle_them():
     """Rows at one distance in any order: the order of the list is the ranking."""
     query, gallery = LabelledRows([1]), LabelledRows([2, 1, 3])
