@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from reid_dist.metrics import exact_mean
 from reid_dist.parts import PartValues
 from reid_dist.stores import LabelledSet
-from reid_dist.tasks import Job
+from reid_dist.tasks import Job, set_labels
 
 __all__ = ["Breakdowns", "make_breakdowns"]
 
@@ -77,7 +77,7 @@ def make_breakdowns(
     tables: dict[str, dict[str, Any]] = {}
     for name in wanted.names:
         if name == "camera_pair":
-            tables[name] = _camera_pairs(query, in_parts, job, zero_for_invalid)
+            tables[name] = _camera_pairs(in_parts, job, zero_for_invalid)
         elif name == "gallery_size":
             tables[name] = _gallery_sizes(in_parts, job, zero_for_invalid)
         else:
@@ -112,12 +112,16 @@ def _by_label(
     }
 
 
-def _camera_pairs(query: LabelledSet, in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
-    if in_parts is None or in_parts.by_camera is None or query.camids is None:
+def _camera_pairs(in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
+    if in_parts is None or in_parts.by_camera is None:
         raise AssertionError("asked for, hence computed")
-    gallery_camids = np.unique(job.gallery.camids).tolist() if job.gallery.camids is not None else []
-    cameras = np.unique(query.camids)
-    groups = [np.flatnonzero(query.camids == camera) for camera in cameras]
+    # As both sets number them together, where their cameras are texts.
+    near, far = (set_labels(job, each).camids for each in (job.query, job.gallery))
+    if near is None or far is None:
+        raise AssertionError("refused without cameras")
+    gallery_camids = np.unique(far).tolist()
+    cameras = np.unique(near)
+    groups = [np.flatnonzero(near == camera) for camera in cameras]
     columns = range(len(gallery_camids))
     found = in_parts.by_camera
     return {

@@ -15,6 +15,7 @@ __all__ = [
     "check_count",
     "check_ground_truth",
     "check_labels",
+    "check_level",
     "check_metrics",
     "check_sets",
     "joined_labels",
@@ -25,6 +26,15 @@ def check_count(name: str, value: object) -> None:
     """Refuse what is not a positive whole number."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
+
+
+def check_level(level: object) -> None:
+    """Refuse what is no level of confidence."""
+    is_number = isinstance(level, int | float | np.integer | np.floating) and not isinstance(level, bool)
+    if level is not None and not (is_number and 0 < float(level) < 1):  # type: ignore[arg-type]
+        raise InputError(
+            f"confidence must lie between 0 and 1, such as 0.95, or be None for no intervals, found {level!r}"
+        )
 
 
 def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> None:

@@ -178,6 +178,14 @@ def evaluate_distances(
         As in `evaluate`, and if the block has another shape than the labels.
     """
     started = time.perf_counter()
+    if not isinstance(distances, DistanceBlock):
+        raise InputError(
+            f"distances must be a DistanceBlock, found {type(distances).__name__}; use DistanceBlock.open for a .npy "
+            "file, or .from_array"
+        )
+    for side, labels in (("query", query), ("gallery", gallery)):
+        if not isinstance(labels, LabelledSet):
+            raise InputError(f"{side} must be LabelledRows or a FeatureSet, found {type(labels).__name__}")
     if distances.shape != (query.n_rows, gallery.n_rows):
         raise InputError(
             f"the distance block is {distances.shape[0]} x {distances.shape[1]}, and there are labels of "

@@ -359,6 +359,8 @@ def parse_metrics(names: Sequence[str]) -> list[Metric]:
     """
     if isinstance(names, str):
         raise InputError(f"metrics must be a list of names, found the text {names!r}; write [{names!r}]")
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"metrics must be a list of names such as 'mAP', found {names!r}")
     return list({metric.name: metric for metric in map(parse_metric, names)}.values())
 
 

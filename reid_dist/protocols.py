@@ -323,7 +323,7 @@ PROTOCOLS.register(
     replace(
         MARKET1501,
         name="cuhk03",
-        summary="market1501 with one gallery item per identity in the CMC, as an exact expectation over the draws",
+        summary="market1501 with one random gallery item per identity in the CMC: its expectation, or seeded draws",
         source="Li et al., CVPR 2014 (single-shot CUHK03), as torchreid computes it by ten draws",
         cmc_family="CMC_single_shot",
     )

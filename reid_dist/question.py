@@ -11,7 +11,7 @@ import numpy as np
 
 from reid_dist.answer import Asked
 from reid_dist.breakdowns import Breakdowns
-from reid_dist.checks import check_count, check_ground_truth, check_labels, check_metrics, joined_labels
+from reid_dist.checks import check_count, check_ground_truth, check_labels, check_level, check_metrics, joined_labels
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.metrics import default_metrics, parse_metrics
@@ -107,6 +107,9 @@ class Question:
         for name in ("topk", "single_shot_draws"):
             if getattr(options, name) is not None:
                 check_count(name, getattr(options, name))
+        if options.chunk_rows is not None:
+            check_count("chunk_rows", options.chunk_rows)
+        check_level(options.confidence)
         if isinstance(options.seed, bool) or not isinstance(options.seed, int | np.integer) or options.seed < 0:
             raise InputError(f"seed must be a whole number from 0, found {options.seed!r}")
         usual = default_metrics(protocol.cmc_family, protocol.ap_family, protocol.reported)

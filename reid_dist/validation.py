@@ -32,5 +32,5 @@ def explain(what: str, error: ValidationError, known: Iterable[str]) -> str:
         elif problem["type"] == "missing":
             problems.append(f"{path}: missing")
         else:
-            problems.append(f"{path}: {problem['msg'].lower()}, found {problem['input']!r}")
+            problems.append(f"{path}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, found {problem['input']!r}")
     return f"{what} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: " + "; ".join(problems)
