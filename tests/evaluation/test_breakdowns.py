@@ -162,7 +162,7 @@ def test_the_distractor_curve_by_hand():
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS))
@@ -306,7 +306,7 @@ def test_sizes_when_none_are_given():
     )
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(problem=problems(kinds=EXACT_KINDS, max_gallery=24), seed=st.integers(0, 5))
 def test_distractors_never_help(problem, seed):
     """Along the curve nothing rises, in either order; it ends at the whole gallery."""

@@ -115,7 +115,7 @@ def test_values_by_hand(name, ranks, expected):
 # ------------------------------------------------------------------------------------------------- the report
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(ranks=sets_of_ranks)
 def test_any_list(ranks):
     report = evaluate_list(ranks, METRICS, n=40, max_rank=45)
@@ -125,7 +125,7 @@ def test_any_list(ranks):
     assert report.curves["CMC"].tolist() == rank_metrics.walk_first_match(hits, 45)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(ranks=sets_of_ranks)
 def test_all_shots_curve_of_any_list(ranks):
     report = evaluate_items(*lines(ranks, n=40), "allshots", "euclidean", ["mAP"], max_rank=45)
@@ -133,7 +133,7 @@ def test_all_shots_curve_of_any_list(ranks):
     assert report.curves["CMC_allshots"] == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(kinds=("palette", "few_valued", "scaled", "constant")))
 def test_small_sets(problem):
     expected = evaluation.evaluate(problem.query, problem.gallery, "no_cameras", "sqeuclidean", METRICS)

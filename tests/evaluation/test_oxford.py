@@ -62,7 +62,7 @@ def fixed(protocol, n_query=12, n_gallery=150):
 
 
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_ranks_and_the_walk_down_the_list_agree(protocol, data):
     """Area and clipped precision from ranks after junk, and from positions that are moved up by the junk before."""
@@ -107,7 +107,7 @@ def test_verdicts_by_hand():
 
 
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem, truth = data.draw(list_problems(protocol))

@@ -27,7 +27,7 @@ CURVE = "CMC_single_shot"
 # ------------------------------------------------------------------------------------------------- the oracle
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(kinds=("palette", "few_valued", "constant"), max_query=2, max_gallery=11), data=st.data())
 def test_the_formula_is_the_mean_over_every_draw(problem, data):
     protocol = data.draw(st.sampled_from(PID_PROTOCOLS))
@@ -92,7 +92,7 @@ def test_pid_zero_is_one_identity():
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "scaled", "constant", "half")))

@@ -28,7 +28,7 @@ NOT_MONOTONE = ("mAP_found@3",)
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "constant", "half")))

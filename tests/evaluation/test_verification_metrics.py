@@ -99,7 +99,7 @@ def expected_pairs(query, gallery, protocol, distance, order="default"):
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS))
@@ -322,7 +322,7 @@ def check_curve(report, pairs):
         assert t in {verification.threshold_at(pairs.impostor, max(0.0, x + e)) for e in (-1e-12, 0, 1e-12)}, (x, n)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_the_curve_of_small_sets(data):
     problem = data.draw(problems_for("no_cameras", kinds=EXACT_KINDS))
