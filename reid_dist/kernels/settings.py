@@ -7,6 +7,10 @@ loads machine code instead of compiling it.
 
 Numba takes a cached kernel for current as long as its own file is unchanged, though it holds the code of kernels that
 it calls from other files.  Here every kernel is as old as the newest of all kernel files.
+
+Numba also counts the names of its data files and writes the index before them.  Two processes that compile at once can
+so give one name to two kernels, and one that starts while another compiles can find the machine code of older sources
+under a new index.  Here no name is given twice: an index names a file with the right code, or one that is not there yet.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from uuid import uuid4
 
 from numba import njit
 
@@ -33,8 +38,10 @@ def sources_stamp() -> tuple[tuple[str, int, int], ...]:
 def kernel(function: F) -> F:
     """Compile a function of arrays and numbers at its first call; the declared types are kept for readers and mypy."""
     compiled = njit(nogil=True, cache=True, fastmath=False, error_model="numpy")(function)
-    # Numba has no public way to say what else a cached kernel depends on; a test notices if this one goes.
+    # Numba has no public way to set either; tests notice if these go.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if cache_file is not None:
         cache_file._source_stamp = (cache_file._source_stamp, sources_stamp())
+        base = cache_file._index_name.removesuffix(".nbi")
+        cache_file._data_name = lambda number: f"{base}.{uuid4().hex}.nbc"
     return cast("F", compiled)

@@ -1,4 +1,4 @@
-"""Cached kernels must be compiled anew when a kernel that they call was changed in another file."""
+"""What the cache of compiled kernels must not do: hold old code, or the code of another kernel, under a new name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import reid_dist
 
@@ -25,25 +27,69 @@ from reid_dist.kernels.settings import kernel
 def calling(x):
     return 10 * called(x)
 """
-_WORDS = [sys.executable, "-c", "from reid_dist.kernels.second import calling; print(calling(1))"]
+_CALL = "from reid_dist.kernels.second import calling; print(calling({argument}))"
+# As a process does that read the index before others wrote theirs.
+_CALL_UNAWARE = """
+from reid_dist.kernels.second import calling
+calling._cache._cache_file._load_index = dict
+print(calling({argument}))
+"""
+# As a process does that is held up between writing the index and writing the machine code.
+_CALL_HELD_UP = """
+import subprocess, sys
+from reid_dist.kernels.second import calling
+file = calling._cache._cache_file
+write = file._save_data
+def held_up(name, data):
+    subprocess.run([sys.executable, "-c", {meanwhile!r}], check=True)
+    write(name, data)
+file._save_data = held_up
+calling({argument})
+"""
 
 
-def test_a_changed_callee_is_noticed(tmp_path: Path) -> None:
-    package = tmp_path / "reid_dist"
-    (package / "kernels").mkdir(parents=True)
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package of two kernel files, one calling the other, under our settings."""
+    kernels = tmp_path / "reid_dist" / "kernels"
+    kernels.mkdir(parents=True)
+    (kernels.parent / "__init__.py").touch()
     source = Path(reid_dist.__file__).parent / "kernels"
-    (package / "__init__.py").touch()
     for name in ("__init__.py", "settings.py"):
-        shutil.copy(source / name, package / "kernels" / name)
-    (package / "kernels" / "second.py").write_text(_SECOND)
+        shutil.copy(source / name, kernels / name)
+    (kernels / "second.py").write_text(_SECOND)
+    add(tmp_path, 1)
+    return tmp_path
+
+
+def add(package: Path, term: int) -> None:
+    (package / "reid_dist" / "kernels" / "first.py").write_text(_FIRST.format(term=term))
+
+
+def printed(package: Path, script: str) -> list[float]:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment |= {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, cwd=package, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    return [float(word) for word in done.stdout.split()]
+
+
+def test_a_changed_callee_is_noticed(package: Path) -> None:
     answers = []
     for term in (1, 2, 2):
-        (package / "kernels" / "first.py").write_text(_FIRST.format(term=term))
-        environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-        environment |= {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            _WORDS, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=120
-        )
-        answers.append(int(done.stdout))
+        add(package, term)
+        answers += printed(package, _CALL.format(argument=1))
     assert answers == [20, 30, 30]
-    assert list((package / "kernels" / "__pycache__").glob("*.nbi")), "nothing was cached, so nothing was tested"
+    assert list(package.rglob("*.nbi")), "nothing was cached, so nothing was tested"
+
+
+def test_old_machine_code_is_not_found_under_a_new_index(package: Path) -> None:
+    assert printed(package, _CALL.format(argument=1)) == [20]
+    add(package, 2)
+    assert printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_CALL.format(argument=1))) == [30]
+
+
+def test_two_processes_that_compile_at_once_do_not_mix_up_their_kernels(package: Path) -> None:
+    printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_CALL_UNAWARE.format(argument=1.5)))
+    assert printed(package, _CALL.format(argument=1.5)) == [25]
+    assert printed(package, _CALL.format(argument=1)) == [20]
