@@ -7,33 +7,61 @@ import numpy as np
 from reid_dist.distances import Distance
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth
-from reid_dist.metrics import PROBES, SINGLE_SHOT, Metric
+from reid_dist.metrics import LARGEST_RANK, PROBES, SINGLE_SHOT, Metric
 from reid_dist.protocols import Protocol
+from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.stores import FeatureSet, LabelledSet
 
 __all__ = [
+    "check_client",
     "check_count",
+    "check_flag",
     "check_ground_truth",
     "check_labels",
     "check_level",
     "check_metrics",
+    "check_seed",
     "check_sets",
     "joined_labels",
 ]
 
 
 def check_count(name: str, value: object) -> None:
-    """Refuse what is not a positive whole number."""
+    """Refuse what is not a positive whole number, or is larger than any set of items."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
+    if value > LARGEST_RANK:
+        raise InputError(f"{name} must be at most 2**31 - 1, found {value!r}")
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what no stream of random numbers starts at."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"seed must be between 0 and 2**64 - 1 and a whole number, found {seed!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, found {value!r}")
 
 
 def check_level(level: object) -> None:
     """Refuse what is no level of confidence."""
-    is_number = isinstance(level, int | float | np.integer | np.floating) and not isinstance(level, bool)
-    if level is not None and not (is_number and 0 < float(level) < 1):  # type: ignore[arg-type]
+    if level is None:
+        return
+    if not isinstance(level, int | float | np.integer | np.floating) or isinstance(level, bool) or not 0 < level < 1:
         raise InputError(
             f"confidence must lie between 0 and 1, such as 0.95, or be None for no intervals, found {level!r}"
+        )
+
+
+def check_client(client: object) -> None:
+    """Refuse what is no client of a cluster."""
+    # Known by what it does: importing its class takes longer than a small evaluation.
+    if client is not None and not hasattr(client, "scheduler_info"):
+        raise InputError(
+            f"client must be a distributed.Client, or None for threads of this process, found {type(client).__name__}"
         )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.answer import make_report
-from reid_dist.checks import check_count, check_sets
+from reid_dist.checks import check_client, check_count, check_sets
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.graph import Progress, Stopwatch, run
@@ -48,7 +48,7 @@ def evaluate(
     ground_truth: Source | GroundTruth | None = None,
     topk: int | None = None,
     ties: bool = False,
-    breakdowns: Sequence[str] = (),
+    breakdowns: Sequence[str] | None = (),
     gallery_sizes: Sequence[float] | None = None,
     gallery_order: str = "stored",
     single_shot_draws: int | None = None,
@@ -82,7 +82,8 @@ def evaluate(
     ties
         Also give every rank metric with all ties settled for, and against, the positives.
     breakdowns
-        Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the query set.
+        Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the query set;
+        None for none.
     gallery_sizes
         Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.
     gallery_order
@@ -94,7 +95,7 @@ def evaluate(
     confidence
         Level of the bootstrap intervals of all means (by identity); None for none.
     seed
-        Of draws, random orders and intervals.
+        Of draws, random orders and intervals; 0 to 2**64 - 1.
     chunk_rows
         Rows of a tile on both sides.  The answer does not depend on it.
     client
@@ -137,6 +138,7 @@ def evaluate(
         seed=seed,
         chunk_rows=chunk_rows,
     )
+    check_client(client)
     check_sets(query, gallery, measure)
     question = Question.of(options, query, gallery)
     with _visible_to(client, workspace, query, gallery) as (near, far):
@@ -191,6 +193,7 @@ def evaluate_distances(
             f"the distance block is {distances.shape[0]} x {distances.shape[1]}, and there are labels of "
             f"{query.n_rows} queries and {gallery.n_rows} gallery rows; its rows are queries, its columns gallery rows"
         )
+    check_client(client)
     question = Question.of(Options.of(options), query, gallery)
     with contextlib.ExitStack() as stack:
         block = distances
@@ -231,6 +234,7 @@ def nearest(
     measure = DISTANCES.get(distance)
     check_count("k", k)
     check_sets(query, gallery, measure)
+    check_client(client)
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
     with _visible_to(client, workspace, query, gallery) as (near, far):
         scorer = FeatureScorer(near, far, measure)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.protocols import Protocol, compose_protocol
+from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.validation import explain
 
 __all__ = ["PipelineJob", "ProtocolParts", "read_job"]
@@ -79,13 +80,13 @@ class PipelineJob(BaseModel):
     lists: str | None = Field(default=None, description="A .npz of top-k lists that takes the features' place.")
     topk: int | None = Field(default=None, ge=1)
     ties: bool = False
-    breakdowns: tuple[str, ...] = ()
+    breakdowns: tuple[str, ...] | None = ()
     gallery_sizes: tuple[int | float, ...] | None = None
     gallery_order: Literal["stored", "random"] = "stored"
     single_shot_draws: int | None = Field(default=None, ge=1)
     roc: bool = False
     confidence: float | None = Field(default=0.95, gt=0, lt=1)
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, strict=True)
     pictures: tuple[int, ...] | Literal["hardest"] | None = Field(
         default=None, description="Show the hardest queries with their lists, and query rows of one's own choice."
     )

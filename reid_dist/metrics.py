@@ -23,6 +23,7 @@ from reid_dist.registry import Registry, did_you_mean
 from reid_dist.segments import segment_sums
 
 __all__ = [
+    "LARGEST_RANK",
     "METRICS",
     "Metric",
     "MetricFamily",
@@ -39,6 +40,9 @@ RANKS = "ranks"
 SINGLE_SHOT = "single_shot"
 PAIRS = "pairs"
 PROBES = "probes"
+
+LARGEST_RANK = 2**31 - 1
+"""No set has more items, and 32 bits hold it wherever a rank is counted."""
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,7 @@ METRICS.register(
 
 
 _WITH_PARAMETER = re.compile(r"(?P<stem>[^@]+)@(?P<parameter>.+)")
+_RANK = re.compile(r"0*[1-9][0-9]{0,9}")
 _DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,3})?|[0-9]+\.")
 
 
@@ -337,8 +342,10 @@ def parse_metric(text: str) -> Metric:
         return Metric(METRICS.get(name), share=_share(text, share))
     if name not in METRICS:
         raise UnknownNameError(did_you_mean("metric", text, METRICS.names()))
-    if not (parameter.isascii() and parameter.isdigit() and int(parameter) >= 1):
-        raise InputError(f"metric {text!r}: the rank after @ must be a positive integer, found {parameter!r}")
+    if _RANK.fullmatch(parameter) is None or int(parameter) > LARGEST_RANK:
+        raise InputError(
+            f"metric {text!r}: the rank after @ must be a positive integer, at most 2**31 - 1, found {parameter!r}"
+        )
     return Metric(METRICS.get(name), int(parameter))
 
 

@@ -217,16 +217,24 @@ def _nothing(targets: Targets) -> PartialCounts:
     return PartialCounts.zeros(len(targets.distance))
 
 
-def parse_breakdowns(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+def parse_breakdowns(names: Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
     """Validate names of breakdowns: ``camera``, ``camera_pair``, ``identity``, ``gallery_size`` or a label column.
+
+    None asks for no breakdown.
 
     Raises
     ------
     UnknownNameError
         For any other name.
+    InputError
+        For what is no list of names.
     """
+    if names is None:
+        return ()
     if isinstance(names, str):
         raise InputError(f"breakdowns must be a list of names, found the text {names!r}; write [{names!r}]")
+    if not np.iterable(names):
+        raise InputError(f"breakdowns must be a list of names such as 'camera', or None for none, found {names!r}")
     known = ["camera", "camera_pair", "identity", "gallery_size", *columns]
     for name in names:
         if name not in known:

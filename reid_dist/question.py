@@ -7,11 +7,18 @@ from dataclasses import dataclass, fields
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from reid_dist.answer import Asked
 from reid_dist.breakdowns import Breakdowns
-from reid_dist.checks import check_count, check_ground_truth, check_labels, check_level, check_metrics, joined_labels
+from reid_dist.checks import (
+    check_count,
+    check_flag,
+    check_ground_truth,
+    check_labels,
+    check_level,
+    check_metrics,
+    check_seed,
+    joined_labels,
+)
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.metrics import default_metrics, parse_metrics
@@ -36,7 +43,7 @@ class Options:
     ground_truth: Source | GroundTruth | None = None
     topk: int | None = None
     ties: bool = False
-    breakdowns: Sequence[str] = ()
+    breakdowns: Sequence[str] | None = ()
     gallery_sizes: Sequence[float] | None = None
     gallery_order: str = "stored"
     single_shot_draws: int | None = None
@@ -63,7 +70,9 @@ class Options:
     def describe(self) -> dict[str, Any]:
         """Return what a report says of them: all that the answer depends on, protocol and ground truth aside."""
         told = ("protocol", "ground_truth", "chunk_rows")
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in told}
+        described = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in told}
+        # None and an empty list ask for the same, and a finished report is taken up for either.
+        return {**described, "breakdowns": () if self.breakdowns is None else self.breakdowns}
 
 
 @dataclass(frozen=True)
@@ -109,9 +118,10 @@ class Question:
                 check_count(name, getattr(options, name))
         if options.chunk_rows is not None:
             check_count("chunk_rows", options.chunk_rows)
+        for name in ("ties", "roc"):
+            check_flag(name, getattr(options, name))
         check_level(options.confidence)
-        if isinstance(options.seed, bool) or not isinstance(options.seed, int | np.integer) or options.seed < 0:
-            raise InputError(f"seed must be a whole number from 0, found {options.seed!r}")
+        check_seed(options.seed)
         usual = default_metrics(protocol.cmc_family, protocol.ap_family, protocol.reported)
         metrics = parse_metrics(usual if options.metrics is None else options.metrics)
         check_metrics(metrics, protocol)
@@ -122,7 +132,7 @@ class Question:
         asked = Asked(
             metrics=metrics,
             max_rank=int(options.max_rank),
-            ties=options.ties,
+            ties=bool(options.ties),
             breakdowns=Breakdowns(names) if names else None,
             confidence=options.confidence,
             seed=int(options.seed),
@@ -154,7 +164,7 @@ def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: Lab
 
 def _parts(names: tuple[str, ...], options: Options, query: LabelledSet, gallery: LabelledSet) -> Parts | None:
     """How the tables part the gallery."""
-    if options.gallery_order not in ORDERS:
+    if not isinstance(options.gallery_order, str) or options.gallery_order not in ORDERS:
         raise InputError(f"gallery_order must be one of {', '.join(ORDERS)}, found {options.gallery_order!r}")
     if options.gallery_sizes is not None and "gallery_size" not in names:
         raise InputError('gallery_sizes belong to the breakdown "gallery_size"; ask for it as well')

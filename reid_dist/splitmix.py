@@ -12,7 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["stream_outputs"]
+__all__ = ["LARGEST_SEED", "stream_outputs"]
+
+LARGEST_SEED = 2**64 - 1
+"""A seed is the state that a stream of 64-bit words starts at."""
 
 # The increment of the stream, and shifts and factors of its finaliser.
 _INCREMENT = 0x9E3779B97F4A7C15

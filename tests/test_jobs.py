@@ -205,6 +205,8 @@ def test_values_are_yaml(read):
     assert read("", "pictures=[3, 17]").pictures == (3, 17)
     assert read("", "query=path=with=signs").query == "path=with=signs"
     assert read("seed: 3\n", "seed=4", "seed=5").seed == 5
+    assert read("", "seed=18446744073709551615").seed == 2**64 - 1
+    assert read("breakdowns: [camera]\n", "breakdowns=null").options()["breakdowns"] is None
 
 
 def test_a_whole_protocol_can_be_given(read):
@@ -234,7 +236,11 @@ def test_a_dot_reaches_into_a_protocol(read):
         ("max_rnk=3", "max_rnk: unknown key, did you mean 'max_rank'"),
         ("max_rank=0", "greater than or equal to 1, found 0"),
         ("topk=0", "topk"),
-        ("seed=-1", "seed"),
+        ("seed=-1", "seed: input should be greater than or equal to 0, found -1"),
+        ("seed=18446744073709551616", "seed: input should be less than or equal to 18446744073709551615"),
+        ("seed=true", "seed: input should be a valid integer, found True"),
+        ("seed=1.0", "seed: input should be a valid integer, found 1.0"),
+        ("breakdowns=3", "breakdowns"),
         ("confidence=1", "less than 1, found 1"),
         ("gallery_order=shuffled", "'stored' or 'random', found 'shuffled'"),
         ("single_shot_draws=0", "single_shot_draws"),

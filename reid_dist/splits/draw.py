@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.protocols import JUNK_PID
-from reid_dist.splitmix import stream_outputs
+from reid_dist.splitmix import LARGEST_SEED, stream_outputs
 
 __all__ = ["Draw", "draw_rows", "row_numbers"]
 
 Int64 = NDArray[np.int64]
-
-_WORD = 2**64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ class Draw:
     rest_as_queries: bool = False
 
     def __post_init__(self) -> None:
-        for name, low, high in (("repeats", 1, None), ("per_identity", 1, None), ("seed", 0, _WORD - 1)):
+        for name, low, high in (("repeats", 1, None), ("per_identity", 1, None), ("seed", 0, LARGEST_SEED)):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not whole or value < low or (high is not None and value > high):

@@ -404,6 +404,8 @@ def test_resume_of_a_protocol_of_parts(reid_dist, data, threads, tmp_path):
         (["--breakdown", "gallery_size", "--gallery-size", "1.5"], ["found 1.5"]),
         (["--gallery-order", "up"], ["'--gallery-order'", "'up'"]),
         (["--seed", "-1"], ["seed", "found -1"]),
+        (["--seed", "18446744073709551616"], ["seed", "found 18446744073709551616"]),
+        (["--seed", "1.5"], ["--seed", "'1.5'"]),
         (["--confidence", "1"], ["confidence", "less than 1"]),
         (["--confidence", "0"], ["confidence", "greater than 0"]),
         (["--single-shot-draws", "5"], ["single_shot_draws are for the single-shot CMC"]),

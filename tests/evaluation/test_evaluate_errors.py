@@ -10,7 +10,7 @@ from agreement import as_feature_set, evaluate_items
 from reference import ItemSet, reference_evaluate
 from strategies import scattered_sets
 
-from reid_dist import FeatureSet, evaluate, nearest
+from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, evaluate_lists, nearest
 from reid_dist.errors import InputError, UnknownNameError
 
 
@@ -156,16 +156,135 @@ def test_numbers_out_of_range(pair, options):
     assert str(value) in one_line(caught)
 
 
+@pytest.mark.parametrize("name", ["max_rank", "topk", "chunk_rows", "single_shot_draws"])
+@pytest.mark.parametrize("value", [2**31, 2**64, True, 2.0, "3"])
+def test_numbers_that_count_nothing(pair, name, value):
+    with pytest.raises(InputError) as caught:
+        evaluate_items(*pair, "cuhk03", **{name: value})
+    assert f"{name} must be" in one_line(caught)
+    assert f"found {value!r}" in one_line(caught)
+
+
+# Who validates options: features, distances and lists are evaluated by three doors into one house.
+def by_features(query, gallery, **options):
+    return evaluate_items(query, gallery, metrics=["mAP"], **options)
+
+
+def by_distances(query, gallery, **options):
+    block = DistanceBlock.from_array(np.ones((len(query), len(gallery)), np.float32))
+    return evaluate_distances(block, *map(as_feature_set, (query, gallery)), metrics=["mAP"], **options)
+
+
+def by_lists(query, gallery, **options):
+    whole = np.tile(np.arange(len(gallery)), (len(query), 1))
+    return evaluate_lists(whole, *map(as_feature_set, (query, gallery)), metrics=["mAP"], **options)
+
+
+DOORS = pytest.mark.parametrize("door", [by_features, by_distances, by_lists])
+
+
+@DOORS
+@pytest.mark.parametrize("seed", [2**64, 2**200, -1, True, 1.0, "1", None, float("nan")])
+def test_seeds_that_start_no_stream(pair, door, seed):
+    with pytest.raises(InputError) as caught:
+        door(*pair, seed=seed)
+    assert one_line(caught) == f"seed must be between 0 and 2**64 - 1 and a whole number, found {seed!r}"
+
+
+@pytest.mark.parametrize("seed", [0, 2**63, 2**64 - 1, np.uint64(2**64 - 1), np.int32(7)])
+def test_every_seed_that_starts_one(pair, seed):
+    """All that is drawn can be drawn from the largest seed too: orders, resamples and single shots."""
+    options = {"protocol": "cuhk03", "breakdowns": ["gallery_size"], "gallery_order": "random", "single_shot_draws": 3}
+    first, second = (evaluate_items(*pair, metrics=None, seed=each, **options) for each in (seed, int(seed)))
+    assert first.breakdowns["gallery_size"]["seed"] == int(seed)
+    assert first.confidence["seed"] == int(seed)
+    assert first.result_digest == second.result_digest
+    assert first.breakdowns == second.breakdowns
+
+
+def test_seeds_beyond_the_largest_word_are_no_other_names(pair):
+    """The largest seed draws another order than 0, which it would be with one more."""
+    options = {"metrics": ["mAP", "mINP"], "breakdowns": ["gallery_size"], "gallery_order": "random"}
+    zero, last = (evaluate_items(*pair, seed=seed, **options).breakdowns["gallery_size"] for seed in (0, 2**64 - 1))
+    assert zero["mAP"] != last["mAP"]
+
+
+@DOORS
+def test_no_breakdowns_in_every_form(pair, door):
+    plain = door(*pair)
+    for nothing in (None, (), []):
+        report = door(*pair, breakdowns=nothing)
+        assert report.breakdowns == {}
+        assert report.result_digest == plain.result_digest
+        assert list(report.options["breakdowns"]) == []
+
+
+@pytest.mark.parametrize("door", [by_features, by_distances])
+@pytest.mark.parametrize("names", [True, 0, 1.5, object()])
+def test_breakdowns_that_are_no_list(pair, door, names):
+    with pytest.raises(InputError) as caught:
+        door(*pair, breakdowns=names)
+    assert "breakdowns must be a list of names" in one_line(caught)
+    assert repr(names) in one_line(caught)
+
+
+@pytest.mark.parametrize("name", [None, 3, ["camera"], b"camera"])
+def test_breakdowns_of_no_name(pair, name):
+    with pytest.raises(UnknownNameError, match="unknown breakdown"):
+        evaluate_items(*pair, breakdowns=[name])
+
+
+@pytest.mark.parametrize("flag", ["ties", "roc"])
+@pytest.mark.parametrize("value", [None, 1, "yes", b"", np.array([1, 2])])
+def test_flags_that_are_neither(pair, flag, value):
+    with pytest.raises(InputError) as caught:
+        evaluate_items(*pair, **{flag: value})
+    assert one_line(caught) == f"{flag} must be True or False, found {value!r}"
+    assert evaluate_items(*pair, metrics=["mAP"], **{flag: np.False_}).metrics["mAP"] > 0
+
+
+@pytest.mark.parametrize("level", [0, 1, True, -0.5, "0.95", float("nan")])
+def test_levels_that_are_none(pair, level):
+    with pytest.raises(InputError, match="confidence must lie between 0 and 1") as caught:
+        evaluate_items(*pair, confidence=level)
+    assert f"found {level!r}" in one_line(caught)
+
+
+@pytest.mark.parametrize("door", [by_features, by_distances])
+@pytest.mark.parametrize("client", ["127.0.0.1:8786", 2, False])
+def test_what_is_no_client(pair, door, client):
+    with pytest.raises(InputError, match=r"client must be a distributed\.Client") as caught:
+        door(*pair, client=client)
+    assert type(client).__name__ in one_line(caught)
+    with pytest.raises(InputError, match="client must be"):
+        nearest(*map(as_feature_set, pair), client=client)
+
+
 @pytest.mark.parametrize("k", [0, -1])
 def test_neighbours_out_of_range(pair, k):
     with pytest.raises(InputError, match=str(k)):
         nearest(*map(as_feature_set, pair), k=k)
 
 
-@pytest.mark.parametrize("name", ["CMC@0", "P@0", "R@-1", "mAP@0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("CMC@0", "P@0", "R@-1", "mAP@0", "CMC@000", "P_clipped@2147483648", "CMC_single_shot@9999999999"),
+        "R@" + "9" * 5000,
+    ],
+    ids=lambda name: name[:20],
+)
 def test_ranks_of_metrics_out_of_range(pair, name):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"positive integer, at most 2\*\*31 - 1"):
         evaluate_items(*pair, metrics=[name])
+
+
+def test_the_largest_rank_of_a_metric(pair):
+    """A list that is shorter holds its last value."""
+    names = ["CMC@2147483647", "R@2147483647", "P_clipped@2147483647", "CMC@0010"]
+    report = evaluate_items(*pair, metrics=names)
+    assert report.metrics["CMC@2147483647"] == report.metrics["R@2147483647"] == 1
+    assert "CMC@10" in report.metrics
 
 
 @pytest.mark.parametrize(
