@@ -7,6 +7,10 @@ Tables (JSON), one entry per group unless said otherwise; None where a group has
 ``camera_pair``
     ``query_camid`` and ``gallery_camid``; ``n_valid`` and every metric as rows of query cameras with one entry per
     gallery camera.  A cell holds the metric with that camera's rows alone in the gallery.
+
+Cameras and identities that came as texts stand there as texts: each set numbers its texts for itself, so that a number
+would say nothing to a reader, and another thing in the other set.
+
 ``gallery_size``
     ``order``, ``seed``, ``n_rows`` that have entered, and every metric.  Relevant and junk rows are always there; other
     rows enter in order.  (The first n rows of a gallery alone would be another curve.)
@@ -81,52 +85,96 @@ def make_breakdowns(
         elif name == "gallery_size":
             tables[name] = _gallery_sizes(in_parts, job, zero_for_invalid)
         else:
-            labels, key = _labels(query, name)
-            tables[name] = _by_label(key, labels, values, valid, zero_for_invalid)
+            tables[name] = _by_label(_column(query, name), values, valid, zero_for_invalid)
     return tables
 
 
-def _labels(query: LabelledSet, name: str) -> tuple[NDArray[np.int64], str]:
+@dataclass(frozen=True)
+class _Column:
+    """Labels of the queries.
+
+    Attributes
+    ----------
+    key
+        What the table calls them.
+    labels
+        Shape (n_query,), int64.
+    names
+        The texts that 1, 2, … stand for; None where numbers are themselves.
+    """
+
+    key: str
+    labels: NDArray[np.int64]
+    names: tuple[str, ...] | None = None
+
+
+def _column(query: LabelledSet, name: str) -> _Column:
     if name == "camera" and query.camids is not None:
-        return query.camids, "camid"
+        return _Column("camid", query.camids, query.camid_names)
     if name == "identity":
-        return query.pids, "pid"
-    return query.columns[name], "value"
+        return _Column("pid", query.pids, query.pid_names)
+    return _Column("value", query.columns[name])
+
+
+def _told(labels: NDArray[np.int64], names: tuple[str, ...] | None) -> list[int] | list[str]:
+    """Labels as they were given; what is not positive (junk) has no name of its own."""
+    if names is None:
+        numbers: list[int] = labels.tolist()
+        return numbers
+    return [names[label - 1] if label > 0 else str(label) for label in labels.tolist()]
 
 
 def _by_label(
-    key: str,
-    labels: NDArray[np.int64],
+    column: _Column,
     values: Mapping[str, Float64],
     valid: NDArray[np.bool_],
     zero_for_invalid: bool,
 ) -> dict[str, Any]:
-    kinds, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    kinds, inverse, counts = np.unique(column.labels, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
     groups = np.split(order, np.cumsum(counts)[:-1])
     return {
-        key: kinds.tolist(),
+        column.key: _told(kinds, column.names),
         "n_query": counts.tolist(),
         "n_valid": [int(valid[group].sum()) for group in groups],
         **{metric: [_mean(each[group], zero_for_invalid) for group in groups] for metric, each in values.items()},
     }
 
 
+@dataclass(frozen=True)
+class _Cameras:
+    """Cameras of a set, in the order in which the gallery is parted.
+
+    Attributes
+    ----------
+    told
+        What they are called.
+    rows
+        Rows of each, ascending.
+    """
+
+    told: list[int] | list[str]
+    rows: list[NDArray[np.intp]]
+
+
+def _cameras(job: Job, labelled: LabelledSet) -> _Cameras:
+    # As both sets number them together, where their cameras are texts; as the set itself does, for their names.
+    joined, own = set_labels(job, labelled).camids, labelled.camids
+    if joined is None or own is None:
+        raise AssertionError("refused without cameras")
+    rows = [np.flatnonzero(joined == camera) for camera in np.unique(joined)]
+    return _Cameras(_told(own[[of[0] for of in rows]], labelled.camid_names), rows)
+
+
 def _camera_pairs(in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
     if in_parts is None or in_parts.by_camera is None:
         raise AssertionError("asked for, hence computed")
-    # As both sets number them together, where their cameras are texts.
-    near, far = (set_labels(job, each).camids for each in (job.query, job.gallery))
-    if near is None or far is None:
-        raise AssertionError("refused without cameras")
-    gallery_camids = np.unique(far).tolist()
-    cameras = np.unique(near)
-    groups = [np.flatnonzero(near == camera) for camera in cameras]
-    columns = range(len(gallery_camids))
     found = in_parts.by_camera
+    near, far = _cameras(job, job.query), _cameras(job, job.gallery)
+    groups, columns = near.rows, range(len(far.told))
     return {
-        "query_camid": cameras.tolist(),
-        "gallery_camid": gallery_camids,
+        "query_camid": near.told,
+        "gallery_camid": far.told,
         "n_valid": [[int((~np.isnan(found[group, camera, 0])).sum()) for camera in columns] for group in groups],
         **{
             metric: [[_mean(found[group, camera, place], zero_for_invalid) for camera in columns] for group in groups]

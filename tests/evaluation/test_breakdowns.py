@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from functools import cache, partial
 
 import agreement
@@ -16,6 +17,7 @@ from strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.reports import print_report
 
 # Intervals are another test's matter, and most of the time of a small evaluation.
 evaluate_items = partial(agreement.evaluate_items, confidence=None)
@@ -23,6 +25,13 @@ evaluate_items = partial(agreement.evaluate_items, confidence=None)
 METRICS = ("mAP", "mINP", "mAP_trapezoid", "CMC@1", "CMC@3", "CMC_allshots@2", "P@2")
 ALL = ("camera", "identity", "camera_pair", "gallery_size")
 EXACT_KINDS = ("palette", "few_valued", "scaled", "constant", "half")
+
+
+def print_to_text(report):
+    """What the console shows."""
+    with io.StringIO() as written:
+        print_report(report, written)
+        return " ".join(written.getvalue().split())
 
 
 def assert_cell(found, expected, *where):
@@ -260,25 +269,68 @@ def test_tables_where_no_metric_has_values_per_query():
         assert alone.breakdowns[table] == beside.breakdowns[table]
 
 
+CAMERAS = np.array(["attic", "bridge", "cellar", "door", "east", "front", "gate", "hall"])
+PEOPLE = np.array([f"person {number:04d}" for number in range(1000)])
+
+
+def in_texts(items):
+    """A set whose cameras and people are texts; junk is "-1", as it is in a file of texts."""
+    pids = np.where(items.pids < 0, items.pids.astype("U4"), PEOPLE[items.pids])
+    return FeatureSet.from_arrays(items.features, pids, CAMERAS[items.camids], allow_zero=True)
+
+
 def test_texts_as_cameras_and_identities():
-    """The two sets number their texts differently; cells come in the order of the texts all the same."""
+    """The two sets number their texts differently; tables say the texts, and are those of the numbers otherwise."""
     query, gallery = crowded()
-    cameras = np.array(["attic", "bridge", "cellar", "door", "east", "front", "gate", "hall"])
-    people = np.array([f"person {number:04d}" for number in range(1000)])
-    keep = np.flatnonzero(gallery.pids >= 0)
-    gallery = gallery.take(keep)
-    only = np.flatnonzero(query.camids > 0)  # so that the query set's first camera is not the gallery's
-    query = query.take(only)
-    in_texts = [
-        FeatureSet.from_arrays(items.features, people[items.pids], cameras[items.camids], allow_zero=True)
-        for items in (query, gallery)
-    ]
-    options = {"protocol": "market1501", "distance": "sqeuclidean", "metrics": ["mAP", "CMC@1"], "confidence": None}
-    named = evaluate(*in_texts, breakdowns=["camera", "identity", "camera_pair"], **options).breakdowns
-    numbered = evaluate_items(query, gallery, breakdowns=["camera", "identity", "camera_pair"], **options).breakdowns
-    for table in ("camera", "identity", "camera_pair"):
-        for column in ("n_valid", "mAP", "CMC@1"):
-            assert named[table][column] == numbered[table][column], (table, column)
+    query = query.take(np.flatnonzero(query.camids > 0))  # so that the query set's first camera is not the gallery's
+    gallery = gallery.take(np.flatnonzero(gallery.camids != 1))
+    sides = [in_texts(items) for items in (query, gallery)]
+    assert sides[0].camid_names != sides[1].camid_names
+    assert sides[0].pid_names != sides[1].pid_names
+    assert (gallery.pids == -1).any()
+    options = {"protocol": "market1501", "distance": "sqeuclidean", "metrics": ["mAP", "CMC@1"], "confidence": None,
+               "breakdowns": ["camera", "identity", "camera_pair"]}  # fmt: skip
+    named = evaluate(*sides, **options).breakdowns
+    numbered = evaluate_items(query, gallery, **options).breakdowns
+    called = {"camid": CAMERAS, "query_camid": CAMERAS, "gallery_camid": CAMERAS, "pid": PEOPLE}
+    for table, columns in numbered.items():
+        for column, expected in columns.items():
+            texts = called.get(column)
+            expected = expected if texts is None else texts[expected].tolist()
+            assert named[table][column] == expected, (table, column)
+    assert set(named["camera_pair"]["query_camid"]) != set(named["camera_pair"]["gallery_camid"])
+
+
+@pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
+def test_texts_on_a_page(protocol):
+    """Console and page say the names, as they say the numbers where there are no names."""
+    query, gallery = crowded()
+    query, gallery = query.take(np.flatnonzero(query.camids > 1)), gallery.take(np.flatnonzero(gallery.camids < 2))
+    report = evaluate(*map(in_texts, (query, gallery)), protocol=protocol, metrics=["mAP"],
+                      breakdowns=["camera", "identity", "camera_pair"])  # fmt: skip
+    assert [set(report.breakdowns["camera_pair"][side]) for side in ("query_camid", "gallery_camid")] == [
+        {"cellar", "hall"}, {"attic", "bridge"},
+    ]  # fmt: skip
+    page, lines = report.to_html(), print_to_text(report)
+    assert "query camera cellar, gallery camera attic" in page
+    assert "(cellar to " in lines or "(hall to " in lines
+    assert "camid cellar" in lines or "camid hall" in lines
+    worst = report.breakdowns["identity"]
+    place = min((value, at) for at, value in enumerate(worst["mAP"]) if value is not None)[1]
+    assert worst["pid"][place] in page
+    assert f"pid {worst['pid'][place]}" in lines
+
+
+def test_junk_among_the_texts_of_the_queries():
+    """A query of pid "-1" is a group of its own; it has no name but that."""
+    query, gallery = crowded()
+    pids = query.pids.copy()
+    pids[[3, 4]] = -1
+    query = ItemSet(query.features, pids, query.camids)
+    table = evaluate(*map(in_texts, (query, gallery)), metrics=["mAP"], breakdowns=["identity"]).breakdowns["identity"]
+    assert table["pid"][0] == "-1"
+    assert (table["n_query"][0], table["n_valid"][0], table["mAP"][0]) == (2, 0, None)
+    assert table["pid"][1:] == PEOPLE[np.unique(pids)[1:]].tolist()
 
 
 # ----------------------------------------------------------------------------------------------- gallery size

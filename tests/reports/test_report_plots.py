@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import itertools
 import math
 import re
 
@@ -11,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import assert_drawn_inside
 
-from reid_dist.reports.plots import cmc_plot, det_plot, distractor_plot, distractor_scale, heat_map, roc_plot
+from reid_dist.reports.plots import (
+    cmc_plot,
+    det_plot,
+    distractor_plot,
+    distractor_scale,
+    heat_map,
+    heat_map_is_wide,
+    roc_plot,
+)
 from reid_dist.reports.plots.frame import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, log_ticks, thinned
 from reid_dist.reports.words import bounded_value, compact, interval, rate
 
@@ -104,6 +114,27 @@ def test_heat_maps_of_every_width(columns: int) -> None:
     width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
     assert width == 440 if columns <= 9 else width > 440
     assert svg.count("<rect") == 2 * columns
+
+
+NAMES = ["attic", "bridge", "a camera with a long name", "W" * 30, "door"]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 20])
+def test_heat_maps_of_cameras_with_names(columns: int) -> None:
+    names = (NAMES * 4)[:columns]
+    svg = str(heat_map("mAP", NAMES, names, [[0.5] * columns] * 5, [[5] * columns] * 5))
+    assert_drawn_inside(svg)
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
+    assert (width > 440) == heat_map_is_wide(NAMES, names)
+    assert f"query camera {'W' * 30}, gallery camera attic: " in svg  # whole where it is pointed at
+    shown = [html.unescape(text) for text in re.findall(r'text-anchor="end">([^<]*)<', svg)]
+    assert shown == ["attic", "bridge", "a camera with…", "W" * 13 + "…", "door"]
+    # Names of columns do not run into one another, at a letter's usual width.
+    heads = re.findall(r'x="([\d.]+)" y="40(?:\.0+)?" text-anchor="middle">([^<]*)<', svg)
+    places = [(float(x), text) for x, text in heads]
+    assert len(places) == columns
+    for (here, left), (there, right) in itertools.pairwise(places):
+        assert there - here >= 6.5 * (len(left) + len(right)) / 2, (left, right)
 
 
 def test_equal_cells_have_one_colour() -> None:

@@ -8,7 +8,7 @@ Nothing is told by colour alone: lines carry their values, cells their numbers.
 
 from reid_dist.reports.plots.bars import histogram
 from reid_dist.reports.plots.distractors import distractor_plot, distractor_scale
-from reid_dist.reports.plots.heat import heat_map
+from reid_dist.reports.plots.heat import heat_map, heat_map_is_wide
 from reid_dist.reports.plots.ranks import cmc_axis_start, cmc_plot, precision_recall_plot
 from reid_dist.reports.plots.verification import det_plot, roc_plot
 
@@ -19,6 +19,7 @@ __all__ = [
     "distractor_plot",
     "distractor_scale",
     "heat_map",
+    "heat_map_is_wide",
     "histogram",
     "precision_recall_plot",
     "roc_plot",

@@ -3,24 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from reid_dist.reports.plots.frame import WIDTH, at, nothing
 from reid_dist.reports.words import integer, percent
 
-__all__ = ["heat_map"]
+__all__ = ["heat_map", "heat_map_is_wide"]
 
 _LEFT, _TOP, _EDGE = 58, 48, 6
 _ROW = 30
 _NARROWEST = 40  # of a cell: "100.0" in the font of the page
 _STRONGEST = 0.45  # of the colour: the number on it stays readable in both schemes
+_LETTER = 7.0  # width of a letter in the font of the page, if it is no narrow one
+_MOST_LETTERS = 14  # of a camera's name; the whole name is in what a cell says when it is pointed at
+_BESIDE = 20  # of a name that stands left of its row
+
+Cameras = Sequence[int | str]
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Where rows and columns stand: wide enough for the names of both."""
+
+    rows: list[str]
+    columns: list[str]
+
+    @classmethod
+    def of(cls, query_camids: Cameras, gallery_camids: Cameras) -> _Grid:
+        return cls(*([_shortened(str(camid)) for camid in camids] for camids in (query_camids, gallery_camids)))
+
+    @property
+    def left(self) -> float:
+        return max(_LEFT, _BESIDE + _LETTER * _longest(self.rows))
+
+    @property
+    def width(self) -> float:
+        """Of a column."""
+        narrowest = max(_NARROWEST, _LETTER * (_longest(self.columns) + 1))
+        return max(narrowest, (WIDTH - self.left - _EDGE) / len(self.columns))
+
+    @property
+    def full(self) -> float:
+        return self.left + len(self.columns) * self.width + _EDGE
+
+
+def heat_map_is_wide(query_camids: Cameras, gallery_camids: Cameras) -> bool:
+    """Whether the drawing needs the width of the page, for the number of its columns or for their names."""
+    return _Grid.of(query_camids, gallery_camids).full > WIDTH + 1e-9
 
 
 def heat_map(
     name: str,
-    query_camids: Sequence[int],
-    gallery_camids: Sequence[int],
+    query_camids: Cameras,
+    gallery_camids: Cameras,
     values: Sequence[Sequence[float | None]],
     n_valid: Sequence[Sequence[int]],
 ) -> Markup:
@@ -31,7 +68,7 @@ def heat_map(
     name
         The metric.
     query_camids, gallery_camids
-        Labels of the rows and of the columns.
+        What the rows and the columns are called.
     values
         One row per query camera: shares in 0 … 1, None where no query is valid.
     n_valid
@@ -39,20 +76,20 @@ def heat_map(
 
     Returns
     -------
-    An SVG; its view box is 440 wide for up to nine columns and grows beyond that.
+    An SVG; its view box is 440 wide for up to nine columns of short names, and grows beyond that.
     """
     known = [value for row in values for value in row if value is not None]
     if not known:
         return nothing(f"{name} by camera pair: no query is valid")
-    width = max(_NARROWEST, (WIDTH - _LEFT - _EDGE) / len(gallery_camids))
+    grid = _Grid.of(query_camids, gallery_camids)
+    left, width, full = grid.left, grid.width, grid.full
     lowest, highest = min(known), max(known)
     parts = [
-        _text(_LEFT + (column + 0.5) * width, _TOP - 8, "middle", str(camid))
-        for column, camid in enumerate(gallery_camids)
+        _text(left + (column + 0.5) * width, _TOP - 8, "middle", words) for column, words in enumerate(grid.columns)
     ]
     for row, camid in enumerate(query_camids):
         middle = _TOP + (row + 0.5) * _ROW + 4.5
-        parts.append(_text(_LEFT - 10, middle, "end", str(camid)))
+        parts.append(_text(left - 10, middle, "end", grid.rows[row]))
         for column, other in enumerate(gallery_camids):
             value, n = values[row][column], n_valid[row][column]
             if value is None:
@@ -67,18 +104,17 @@ def heat_map(
                 ).format(
                     f"query camera {camid}, gallery camera {other}: {words}",
                     "" if value is not None else " none",
-                    at(_LEFT + column * width + 1),
+                    at(left + column * width + 1),
                     at(_TOP + row * _ROW + 1),
                     at(width - 2),
                     at(_ROW - 2),
                     f"{strength:.2f}",
                     _text(
-                        _LEFT + (column + 0.5) * width, middle, "middle", number, "value" if value is not None else ""
+                        left + (column + 0.5) * width, middle, "middle", number, "value" if value is not None else ""
                     ),
                 )
             )
-    full = _LEFT + len(gallery_camids) * width + _EDGE
-    axes = _text(_LEFT + len(gallery_camids) * width / 2, 14, "middle", "gallery camera", "name") + _text(
+    axes = _text(left + len(gallery_camids) * width / 2, 14, "middle", "gallery camera", "name") + _text(
         6, _TOP - 8, "start", "query", "name"
     )
     words = (
@@ -94,6 +130,14 @@ def heat_map(
         words,
         axes + Markup("").join(parts),
     )
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
+
+
+def _longest(names: Sequence[str]) -> int:
+    return max(map(len, names), default=0)
 
 
 def _text(x: float, y: float, anchor: str, words: str, style: str = "") -> Markup:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reid_dist.reports import words
 from reid_dist.reports.extras import BREAKDOWN_KEYS
-from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map
+from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map, heat_map_is_wide
 
 if TYPE_CHECKING:
     from reid_dist.reports.report import Report
@@ -147,7 +147,7 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "caption": caption,
         "charts": charts,
-        "wide": len(galleries) > 9,
+        "wide": heat_map_is_wide(queries, galleries),
         "counts": counted,
     }
 
@@ -156,7 +156,9 @@ def _cut(matrix: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [row[:_MOST_CAMERAS] for row in matrix[:_MOST_CAMERAS]]
 
 
-def _matrix(queries: Sequence[int], galleries: Sequence[int], cells: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _matrix(
+    queries: Sequence[int | str], galleries: Sequence[int | str], cells: Sequence[Sequence[str]]
+) -> dict[str, Any]:
     return {
         "heads": ["query \\ gallery", *map(str, galleries)],
         "rows": [[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
