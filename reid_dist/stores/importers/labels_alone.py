@@ -22,7 +22,8 @@ def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
     ----------
     location
         A feature store, a folder with ``query.zarr`` and ``gallery.zarr``, or a file of any known format that holds
-        arrays such as ``query_pids`` or ``pids``, with or without features.
+        arrays such as ``query_pids`` or ``pids``, with or without features; label columns of one's own are called
+        ``query_columns/NAME`` or ``columns/NAME``.
     role
         Which side.
 

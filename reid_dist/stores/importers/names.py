@@ -154,14 +154,21 @@ def _find_part(source: Source, names: ArrayNames, role: Role | None) -> Part | N
             found[what] = name
     if "features" not in found:
         return None
-    # A store of ours has its further columns under their own names, whatever they are.
+    features = found.pop("features")
+    return Part(role, features, found | _further_columns(source, role))
+
+
+def _further_columns(source: Source, role: Role | None) -> dict[str, str]:
+    """Columns under their own names, whatever they are: ``columns/NAME``, as a store of ours has them."""
     stored = f"{role}_{COLUMN_PREFIX}" if role else COLUMN_PREFIX
-    found |= {COLUMN_PREFIX + name.removeprefix(stored): name for name in source.arrays if name.startswith(stored)}
-    return Part(role, found.pop("features"), found)
+    return {COLUMN_PREFIX + name.removeprefix(stored): name for name in source.arrays if name.startswith(stored)}
 
 
 def find_labels(source: Source, role: Role) -> dict[str, str]:
-    """Find the labels of one side by their customary names, in a source that need not hold features.
+    """Find the labels of one side, in a source that need not hold features.
+
+    They go by their customary names; further columns are called ``columns/NAME``, or ``query_columns/NAME`` beside
+    ``query_pids``.
 
     Parameters
     ----------
@@ -186,7 +193,7 @@ def find_labels(source: Source, role: Role) -> dict[str, str]:
             if what != "features" and (name := _customary(source, what, words, prefix)) is not None
         }
         if "pids" in found:
-            return found
+            return found | _further_columns(source, prefix)
     raise InputError(f"found no identities of the {role} side; name them {role}_pids; {source.contents()}")
 
 
