@@ -41,7 +41,7 @@ from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_c
 from reid_dist.model import RowRange
 from reid_dist.registry import Registry
 
-__all__ = ["DISTANCES", "GIVEN_DISTANCE", "CentredScreen", "Distance", "GivenScreen", "Screen", "UnitScreen"]
+__all__ = ["DISTANCES", "GIVEN_DISTANCE", "CentredScreen", "Distance", "GivenScreen", "Screen", "UnitScreen", "Values"]
 
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
@@ -81,12 +81,18 @@ class Screen(ABC):
         How much it falls per unit of distance (of squared distance, for Euclidean).
     epsilon
         Bound on the error, canonical distances included, shape (n_query,), float64.
+    largest_bias
+        Bound on the bias of a column.
+    exact
+        Whether screening values are the canonical distances themselves, so that bands hold ties alone.
     """
 
     query: Values
     centre: Float64
     slope: float
     epsilon: Float64
+    largest_bias: float = 0.0
+    exact: bool = False
 
     def __init__(
         self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
@@ -103,6 +109,22 @@ class Screen(ABC):
         """Write the screening values, bias not yet taken off, of some queries against a prepared tile to `out`."""
         np.dot(self.query[queries.start : queries.stop], matrix.T, out=out)
 
+    def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
+        """Overwrite screening values, bias not yet taken off, of pairs whose distances are known otherwise: here none.
+
+        Parameters
+        ----------
+        queries
+            Queries of the tile.
+        column_start
+            Which column of the gallery block is its first.
+        bias
+            Of its columns.
+        values
+            What `multiply` has written.
+        """
+        return
+
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Lower and upper edges of the bands of some distances, rounded outward to the type of the tiles.
 
@@ -115,7 +137,10 @@ class Screen(ABC):
         squared
             Whether the screening value falls with the square of the distance.
         """
-        falling = distance * distance if squared else distance
+        return self._band(query, distance * distance if squared else distance)
+
+    def _band(self, query: NDArray[np.int64], falling: Float64) -> tuple[Values, Values]:
+        """Edges around what the screening value falls with."""
         middle = self.centre[query] - self.slope * falling
         # Covers the roundings of this very line, in float64.
         half = self.epsilon[query] + 2.0**-50 * (np.abs(self.centre[query]) + np.abs(self.slope * falling))
@@ -183,7 +208,7 @@ class CentredScreen(Screen):
         self._half = centred_squared_norms(gallery, self._centre) / 2.0
         self.centre = length_sq / 2.0
         length = np.sqrt(length_sq)
-        half = float(self._half.max(initial=0.0))
+        self.largest_bias = half = float(self._half.max(initial=0.0))
         reach = np.sqrt(2.0 * half)
         roundoff = _ROUNDOFF[self.dtype]
         product = _gamma(dim + 8, roundoff) * length * reach
@@ -206,6 +231,7 @@ class GivenScreen(Screen):
     """
 
     slope = 1.0
+    exact = True
 
     def __init__(
         self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float64

@@ -10,7 +10,7 @@ import numpy as np
 from reid_dist.distances import Distance
 from reid_dist.model import cut_rows
 from reid_dist.plan import TileShape
-from reid_dist.reductions import FeatureBlock, Reduction, Tile
+from reid_dist.reductions import FeatureBlock, Reduction, Tile, make_screen
 
 __all__ = ["sweep"]
 
@@ -39,7 +39,7 @@ def sweep(
     -------
     The partial result of each reduction.
     """
-    screen = distance.screen(query.features, gallery.features, query.norm, gallery.norm)
+    screen = make_screen(distance, query, gallery)
     accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
     n_query, n_gallery = len(query), len(gallery)
     query_rows, gallery_rows = min(tile.query, n_query), min(tile.gallery, n_gallery)
@@ -51,6 +51,7 @@ def sweep(
         for rows in cut_rows(n_query, query_rows):
             values = scratch[: len(rows) * len(matrix)].reshape(len(rows), len(matrix))
             screen.multiply(rows, matrix, values)
+            screen.correct(rows, column, bias, values)
             for accumulator in accumulators:
                 accumulator.absorb(Tile(values, bias, rows.start, column))
     return [accumulator.result() for accumulator in accumulators]

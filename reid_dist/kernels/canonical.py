@@ -7,6 +7,9 @@ because that is the form that LLVM turns into vector instructions without permis
 
 Rows that are equal bit for bit are at cosine distance exactly 0: then ``xy == xx == yy`` and the correctly rounded
 square root of the rounded square of a float64 is that float64.
+
+A distance may be *rescored*, as re-ranking does: ``(1 - weight) * 1 + weight * (d / scale)``, a rising function of it
+for each query, for all pairs but a few whose values are known and looked up.
 """
 
 from __future__ import annotations
@@ -24,10 +27,15 @@ __all__ = [
     "EUCLIDEAN",
     "GIVEN",
     "LANES",
+    "PLAIN",
     "SQEUCLIDEAN",
     "PairRows",
+    "Rescoring",
+    "falling_at",
     "pair_distance",
     "pair_distances",
+    "plain_distance",
+    "rescored",
     "squared_norms",
 ]
 
@@ -38,6 +46,45 @@ SQEUCLIDEAN = 1
 EUCLIDEAN = 2
 # Distances that somebody else computed: a query row holds them, a gallery row holds the place of its own.
 GIVEN = 3
+
+
+# What is farther below the rescored distance 0 than this, in units of `scale`, is screened as if it were there.
+_LOWEST = -64.0
+
+
+class Rescoring(NamedTuple):
+    """How the distances of a block of queries are rescored.
+
+    Attributes
+    ----------
+    active
+        Whether they are.
+    weight
+        Of the distance, from 0 to 1.
+    squares
+        Whether the square of the distance is taken.
+    scale
+        What each query divides it by, shape (n_query,), float64; where it is 0, the quotient counts as 0.
+    indptr, column, value
+        Rescored distances that are known: those of query ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending.
+        Offsets and columns are int64, values float64.
+    first_column
+        Which of these columns is the first of the rows at hand.
+    """
+
+    active: bool
+    weight: float
+    squares: bool
+    scale: NDArray[np.float64]
+    indptr: NDArray[np.int64]
+    column: NDArray[np.int64]
+    value: NDArray[np.float64]
+    first_column: int
+
+
+PLAIN = Rescoring(
+    False, 1.0, False, np.empty(0), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64), 0
+)
 
 
 class PairRows(NamedTuple):
@@ -52,6 +99,8 @@ class PairRows(NamedTuple):
         (n_query, n), and places among those n, shape (n_gallery, 1), float64.
     query_norm, gallery_norm
         Canonical squared norms, float64.
+    rescoring
+        What becomes of the distances; by default nothing.
     """
 
     kind: int
@@ -59,6 +108,7 @@ class PairRows(NamedTuple):
     gallery: NDArray[np.floating]
     query_norm: NDArray[np.float64]
     gallery_norm: NDArray[np.float64]
+    rescoring: Rescoring = PLAIN
 
 
 @kernel
@@ -104,7 +154,7 @@ def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: N
 
 
 @kernel
-def pair_distance(
+def plain_distance(
     kind: int,
     x: NDArray[np.floating],
     y: NDArray[np.floating],
@@ -112,7 +162,7 @@ def pair_distance(
     yy: float,
     lanes: NDArray[np.float64],
 ) -> float:
-    """Canonical distance of one pair.
+    """Canonical distance of two rows, not rescored.
 
     Parameters
     ----------
@@ -139,6 +189,79 @@ def pair_distance(
 
 
 @kernel
+def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) -> float:
+    """Canonical distance of query `i` and gallery row `j`, rescored where that is asked for.
+
+    Parameters
+    ----------
+    rows
+        Both sides.
+    i, j
+        Positions in them.
+    lanes
+        Scratch of shape (32,), float64.
+    """
+    rescoring = rows.rescoring
+    if rescoring.active:
+        wanted = j + rescoring.first_column
+        start = rescoring.indptr[i]
+        stop = rescoring.indptr[i + 1]
+        last = stop
+        while start < stop:
+            middle = (start + stop) // 2
+            if rescoring.column[middle] < wanted:
+                start = middle + 1
+            else:
+                stop = middle
+        if start < last and rescoring.column[start] == wanted:
+            return float(rescoring.value[start])
+        if rescoring.weight == 0.0:
+            return 1.0
+    xx, yy = rows.query_norm[i], rows.gallery_norm[j]
+    distance = plain_distance(rows.kind, rows.query[i], rows.gallery[j], xx, yy, lanes)
+    if rescoring.active:
+        return rescored(rescoring, i, distance, 1.0)
+    return distance
+
+
+@kernel
+def rescored(rescoring: Rescoring, i: int, distance: float, jaccard: float) -> float:
+    """Mix a distance of query `i` with a Jaccard distance."""
+    term = distance * distance if rescoring.squares else distance
+    share = term / rescoring.scale[i] if rescoring.scale[i] != 0.0 else 0.0
+    return (1.0 - rescoring.weight) * jaccard + rescoring.weight * share
+
+
+@kernel
+def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
+    """Say with what the screening value falls at a canonical distance of query `i`.
+
+    Parameters
+    ----------
+    rows
+        Both sides.
+    i
+        The query.
+    distance
+        A distance, rescored if the rows are.
+    side
+        1 or -1 for a value that no plain distance rescored to `distance` lies above, or below; 0 for one between.
+    """
+    rescoring = rows.rescoring
+    value = distance
+    if rescoring.active:
+        # Rescoring rounds four times, each time at most by a 2^-53rd of something below 1 + |distance|.
+        slack = side * 2.0**-50 * (1.0 + abs(distance))
+        value = (distance - (1.0 - rescoring.weight) + slack) / rescoring.weight
+        value = max(value, _LOWEST) * rescoring.scale[i]
+        if rescoring.squares:
+            return math.sqrt(value) if value > 0.0 else -math.sqrt(-value)
+    if rows.kind == EUCLIDEAN:
+        return value * value if value > 0.0 else -value * value
+    return value
+
+
+@kernel
 def pair_distances(
     rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
 ) -> NDArray[np.float64]:
@@ -158,11 +281,7 @@ def pair_distances(
     distances = np.empty(query_index.shape[0], np.float64)
     lanes = np.empty(LANES, np.float64)
     for pair in range(query_index.shape[0]):
-        i = query_index[pair]
-        j = gallery_index[pair]
-        distances[pair] = pair_distance(
-            rows.kind, rows.query[i], rows.gallery[j], rows.query_norm[i], rows.gallery_norm[j], lanes
-        )
+        distances[pair] = pair_distance(rows, query_index[pair], gallery_index[pair], lanes)
     return distances
 
 

@@ -153,9 +153,7 @@ def _remember(
     if known[column] == q:
         return 0
     known[column] = q
-    distances[column] = pair_distance(
-        rows.kind, rows.query[q], rows.gallery[column], rows.query_norm[q], rows.gallery_norm[column], lanes
-    )
+    distances[column] = pair_distance(rows, q, column, lanes)
     return 1
 
 

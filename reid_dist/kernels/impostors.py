@@ -330,14 +330,7 @@ def split_tile(
                         passed0[near // 2 + 1] += 1
                         continue
                     column = start + k
-                    distance = pair_distance(
-                        rows.kind,
-                        rows.query[q],
-                        rows.gallery[column],
-                        rows.query_norm[q],
-                        rows.gallery_norm[column],
-                        lanes,
-                    )
+                    distance = pair_distance(rows, q, column, lanes)
                     decided += 1
                     place = _edges_up_to(brackets.distance, distance)
                     if place % 2 == 0:

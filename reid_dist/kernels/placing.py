@@ -173,10 +173,7 @@ def _place_one(
     # From `a` on the value reaches the lower edges; it passes threshold `a` unless it lies inside its band.
     if a == last or value > bands.upper[a]:
         return bands.positive_start[a], 0
-    rows = tile.rows
-    distance = pair_distance(
-        rows.kind, rows.query[q], rows.gallery[column], rows.query_norm[q], rows.gallery_norm[column], scratch.lanes
-    )
+    distance = pair_distance(tile.rows, q, column, scratch.lanes)
     while a < last and distance > bands.distance[a]:
         a += 1
     if a < last and distance == bands.distance[a]:

@@ -8,9 +8,9 @@ loads machine code instead of compiling it.
 Numba takes a cached kernel for current as long as its own file is unchanged, though it holds the code of kernels that
 it calls from other files.  Here every kernel is as old as the newest of all kernel files.
 
-Numba also counts the names of its data files and writes the index before them.  Two processes that compile at once can
-so give one name to two kernels, and one that starts while another compiles can find the machine code of older sources
-under a new index.  Here no name is given twice: an index names a file with the right code, or one that is not there yet.
+Numba also numbers its data files, and writes the index before them.  So two processes that compile at once can give
+one name to two kernels, and one that starts meanwhile can find the code of older sources under a new index.  Here no
+name is given twice: an index names a file with the right code, or one that is not there yet.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.kernels.canonical import EUCLIDEAN, LANES, PairRows, pair_distance
+from reid_dist.kernels.canonical import LANES, PairRows, falling_at, pair_distance
 from reid_dist.kernels.settings import kernel
 
 __all__ = ["Candidates", "collect_tile", "make_candidates", "settle"]
@@ -100,10 +100,7 @@ def _settle_one(
     size = lists.size[q]
     distances = np.empty(size, np.float64)
     for c in range(size):
-        j = lists.column[q, c]
-        distances[c] = pair_distance(
-            rows.kind, rows.query[q], rows.gallery[j], rows.query_norm[q], rows.gallery_norm[j], lanes
-        )
+        distances[c] = pair_distance(rows, q, lists.column[q, c], lanes)
     if size <= k:
         return distances
     order = np.argsort(distances, kind="mergesort")
@@ -151,8 +148,7 @@ def collect_tile(
     epsilon
         Half widths of the bands, shape (n_query,), float64.
     centre, slope
-        A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * d`` (``d`` squared first
-        when it is Euclidean).
+        A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * falling_at(rows, q, d, 0)``.
     rows
         The block of queries and the gallery block.
     lists
@@ -193,10 +189,7 @@ def collect_tile(
                         _thin(q, k, epsilon[q], lists)
                         if lists.size[q] > capacity - 32:
                             distances = _settle_one(q, k, rows, lists, lanes)
-                            farthest = distances.max()
-                            if rows.kind == EUCLIDEAN:
-                                farthest = farthest * farthest
-                            edge = centre[q] - slope * farthest - epsilon[q]
+                            edge = centre[q] - slope * falling_at(rows, q, distances.max(), 1.0) - epsilon[q]
                             settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
                             if settled > np.float64(lists.level[q]):
                                 lists.level[q] = settled

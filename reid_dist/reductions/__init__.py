@@ -1,6 +1,6 @@
 """Reductions of tiles to something small that merges."""
 
-from reid_dist.reductions.base import Accumulator, FeatureBlock, HiddenColumns, Reduction, Tile, pair_rows
+from reid_dist.reductions.base import Accumulator, FeatureBlock, HiddenColumns, KnownPairs, Reduction, Tile, pair_rows
 from reid_dist.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.reductions.identities import Identities
 from reid_dist.reductions.impostors import (
@@ -14,6 +14,7 @@ from reid_dist.reductions.impostors import (
 )
 from reid_dist.reductions.key_counts import KeyCounts, distance_of, falling_of, ordered_keys
 from reid_dist.reductions.nearest import KeepNearest
+from reid_dist.reductions.screens import make_screen
 from reid_dist.reductions.single_shot import ListBefore, SingleShot
 from reid_dist.reductions.targets import make_targets, rank, relevant_places
 
@@ -30,6 +31,7 @@ __all__ = [
     "ImpostorHistogram",
     "KeepNearest",
     "KeyCounts",
+    "KnownPairs",
     "ListBefore",
     "PartialCounts",
     "Reduction",
@@ -42,6 +44,7 @@ __all__ = [
     "add_histograms",
     "distance_of",
     "falling_of",
+    "make_screen",
     "make_targets",
     "ordered_keys",
     "pair_rows",

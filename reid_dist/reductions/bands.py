@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
-from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.counting import Bands
 from reid_dist.kernels.placing import ScreenedTile
 from reid_dist.model import GalleryMask, RowRange, Targets, cut_rows
-from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile
+from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, cut_pairs, pair_rows
 from reid_dist.reductions.wide import screen_again
 
 __all__ = ["ScreenedTargets"]
@@ -53,6 +52,7 @@ class ScreenedTargets:
         self._query = query
         self._gallery = gallery
         self._ties = ties
+        self._pairs = pair_rows(distance, query, gallery)
         self._hidden = HiddenColumns(targets.hidden, mask, gallery)
         self._lower, self._upper = self._edges(screen, RowRange(0, len(targets.indptr) - 1))
 
@@ -79,7 +79,7 @@ class ScreenedTargets:
         """Screen a tile anew from row `first` on, by a product in float64, whose bands are some 2^29 times narrower."""
         queries = RowRange(tile.query_start + first, tile.query_start + len(tile.values))
         columns = slice(tile.column_start, tile.column_start + tile.values.shape[1])
-        wide = screen_again(self._distance, self._query, self._gallery, queries, columns)
+        wide = screen_again(self._distance, self._pairs, queries, columns)
         return self._put_together(wide.values, wide.bias, queries, tile.column_start, self._edges(wide.screen, queries))
 
     def _put_together(
@@ -110,12 +110,6 @@ class ScreenedTargets:
                 hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],
                 hidden_column=self._hidden.column,
             ),
-            rows=PairRows(
-                self._distance.kind,
-                self._query.features[queries.start : queries.stop],
-                self._gallery.features[columns],
-                self._query.norm[queries.start : queries.stop],
-                self._gallery.norm[columns],
-            ),
+            rows=cut_pairs(self._pairs, queries, columns),
             ties=self._ties,
         )

@@ -15,12 +15,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
-from reid_dist.kernels.canonical import PairRows
+from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring
 from reid_dist.model import GalleryMask, Hidden, RowRange
 
-__all__ = ["Accumulator", "FeatureBlock", "HiddenColumns", "Reduction", "Tile", "pair_rows"]
+__all__ = ["Accumulator", "FeatureBlock", "HiddenColumns", "KnownPairs", "Reduction", "Tile", "cut_pairs", "pair_rows"]
 
 Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPairs:
+    """Re-ranked distances of a block of queries: those of some pairs, and the rule for all others.
+
+    Attributes
+    ----------
+    weight, squares, scale
+        As in `reid_dist.kernels.canonical.Rescoring`.
+    indptr, row, value
+        Distances of query ``i`` to the gallery rows ``row[indptr[i]:indptr[i + 1]]``, ascending, are known; int64 and
+        float64.
+    """
+
+    weight: float
+    squares: bool
+    scale: NDArray[np.float64]
+    indptr: Int64
+    row: Int64
+    value: NDArray[np.float64]
+
+    def rescoring(self, gallery: FeatureBlock) -> Rescoring:
+        """In columns of a gallery block."""
+        here, column = gallery.find(self.row)
+        indptr = np.searchsorted(here, self.indptr)
+        return Rescoring(True, self.weight, self.squares, self.scale, indptr, column, self.value[here], 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +64,15 @@ class FeatureBlock:
         Canonical squared norms, shape (n,), float64.
     group
         Which part of the gallery they belong to, where counts are kept apart by parts.
+    reranked
+        Of queries under a re-ranked distance: what becomes of the distances to the gallery rows at hand.
     """
 
     numbers: Int64
     features: NDArray[np.floating]
     norm: NDArray[np.float64]
     group: int = 0
+    reranked: KnownPairs | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -50,6 +80,10 @@ class FeatureBlock:
     def take(self, place: Int64, group: int) -> FeatureBlock:
         """Some of the rows, ascending, as a block of a group."""
         return FeatureBlock(self.numbers[place], self.features[place], self.norm[place], group)
+
+    def cut(self, rows: slice) -> FeatureBlock:
+        """Rows that follow each other, as a block without what is known of pairs."""
+        return FeatureBlock(self.numbers[rows], self.features[rows], self.norm[rows], self.group)
 
     def find(self, row: Int64) -> tuple[Int64, Int64]:
         """Find rows of the set in the block.
@@ -169,4 +203,20 @@ class Reduction(Protocol[P]):
 
 def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> PairRows:
     """Both blocks as the kernels take them."""
-    return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm)
+    rescoring = PLAIN if query.reranked is None else query.reranked.rescoring(gallery)
+    return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm, rescoring)
+
+
+def cut_pairs(rows: PairRows, queries: RowRange, columns: slice) -> PairRows:
+    """Some queries against some columns."""
+    near = slice(queries.start, queries.stop)
+    rescoring = rows.rescoring
+    if rescoring.active:
+        rescoring = rescoring._replace(
+            scale=rescoring.scale[near],
+            indptr=rescoring.indptr[queries.start : queries.stop + 1],
+            first_column=rescoring.first_column + columns.start,
+        )
+    return PairRows(
+        rows.kind, rows.query[near], rows.gallery[columns], rows.query_norm[near], rows.gallery_norm[columns], rescoring
+    )

@@ -137,6 +137,7 @@ class _Counting:
         self._gallery = gallery
         targets = reduction.targets
         self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
+        self._exact = screen.exact
         self._counts = _zeros(len(targets.distance), len(targets.positive_row))
         self._check_thresholds()
 
@@ -171,7 +172,8 @@ class _Counting:
         positives = slice(targets.positive_start[own.start], targets.positive_start[own.stop])
         # Counts of a tile that is given up half-way must not stay: they are taken apart, then added.
         counts = _zeros(own.stop - own.start, positives.stop - positives.start)
-        if _count(self._thresholds.screened(tile), counts, int(CROWDED * tile.values.size) + 64) < 0:
+        limit = tile.values.size if self._exact else int(CROWDED * tile.values.size) + 64
+        if _count(self._thresholds.screened(tile), counts, limit) < 0:
             counts = _zeros(own.stop - own.start, positives.stop - positives.start)
             _count(self._thresholds.screened_in_float64(tile, 0), counts, tile.values.size)
         self._counts.near[own] += counts.near

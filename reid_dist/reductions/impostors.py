@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
-from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.impostors import (
     LARGEST_KEY,
     N_PLACES,
@@ -25,7 +24,7 @@ from reid_dist.kernels.impostors import (
     split_tile,
 )
 from reid_dist.model import GalleryMask, Hidden, RowRange
-from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, pair_rows
+from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, cut_pairs, pair_rows
 from reid_dist.reductions.counts import CROWDED
 from reid_dist.reductions.key_counts import KeyCounts, add_key_counts, falling_of, ordered_keys
 from reid_dist.reductions.wide import screen_again
@@ -116,6 +115,7 @@ class _Sighted:
         self._sight = sight
         self._query = query
         self._gallery = gallery
+        self._pairs = pair_rows(sight.distance, query, gallery)
         self._hidden = HiddenColumns(sight.hidden, sight.mask, gallery)
 
     def _screened(
@@ -300,7 +300,7 @@ class _Collection(_Sighted):
 
     def _absorb_wide(self, tile: Tile, gaps: Int64) -> None:
         queries, columns = _place(tile)
-        wide = screen_again(self._sight.distance, self._query, self._gallery, queries, columns)
+        wide = screen_again(self._sight.distance, self._pairs, queries, columns)
         self._last_place = self._fill_places(wide.screen)
         screened = self._screened(wide.screen, wide.screen.centre, wide.values, wide.bias, tile)
         row = 0
@@ -332,14 +332,7 @@ class _Collection(_Sighted):
             epsilon=epsilon,
             slope=self._screen.slope,
         )
-        whole = pair_rows(self._sight.distance, self._query, self._gallery)
-        rows = PairRows(
-            whole.kind,
-            whole.query[queries.start : queries.stop],
-            whole.gallery[columns],
-            whole.query_norm[queries.start : queries.stop],
-            whole.gallery_norm[columns],
-        )
+        rows = cut_pairs(self._pairs, queries, columns)
         self._progress[1] = 0
         return split_tile(screened, brackets, rows, row, limit, gaps, self._found, self._progress)
 

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
+from reid_dist.kernels.canonical import PairRows
 from reid_dist.model import RowRange
-from reid_dist.reductions.base import FeatureBlock
+from reid_dist.reductions.base import cut_pairs
+from reid_dist.reductions.screens import screen_pairs
 
 __all__ = ["WideTile", "screen_again"]
 
@@ -32,24 +34,23 @@ class WideTile(NamedTuple):
     bias: NDArray[np.floating]
 
 
-def screen_again(
-    distance: Distance, query: FeatureBlock, gallery: FeatureBlock, queries: RowRange, columns: slice
-) -> WideTile:
+def screen_again(distance: Distance, whole: PairRows, queries: RowRange, columns: slice) -> WideTile:
     """Compute a tile by a product in float64, whose bands are some 2^29 times narrower.
 
     Parameters
     ----------
     distance
         The distance.
-    query, gallery
+    whole
         The blocks that the tile belongs to.
     queries, columns
         Where it lies in them.
     """
-    near, far = query.features[queries.start : queries.stop], gallery.features[columns]
-    norms = query.norm[queries.start : queries.stop], gallery.norm[columns]
-    screen = distance.screen(near, far, *norms, np.float64)
-    matrix, bias = screen.gallery_tile(0, len(far), np.empty(far.shape, np.float64))
-    values: NDArray[np.floating] = np.empty((len(near), len(far)), np.float64)
-    screen.multiply(RowRange(0, len(near)), matrix, values)
+    pairs = cut_pairs(whole, queries, columns)
+    screen = screen_pairs(distance, pairs, np.float64)
+    matrix, bias = screen.gallery_tile(0, len(pairs.gallery), np.empty(pairs.gallery.shape, np.float64))
+    values: NDArray[np.floating] = np.empty((len(pairs.query), len(pairs.gallery)), np.float64)
+    every = RowRange(0, len(pairs.query))
+    screen.multiply(every, matrix, values)
+    screen.correct(every, 0, bias, values)
     return WideTile(screen, values, bias)

@@ -15,8 +15,8 @@ from reid_dist.kernels.canonical import (
     LANES,
     SQEUCLIDEAN,
     PairRows,
-    pair_distance,
     pair_distances,
+    plain_distance,
     squared_norms,
 )
 
@@ -59,7 +59,7 @@ def test_order_of_summation_is_the_documented_one() -> None:
     while len(lanes) > 1:
         half = len(lanes) // 2
         lanes = [lanes[k] + lanes[k + half] for k in range(half)]
-    found = pair_distance(SQEUCLIDEAN, x, y, 0.0, 0.0, np.empty(LANES))
+    found = plain_distance(SQEUCLIDEAN, x, y, 0.0, 0.0, np.empty(LANES))
     assert found == lanes[0]
 
 

@@ -1,0 +1,53 @@
+"""Known distances put into tiles, and distances translated into what tiles are screened by."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.canonical import PairRows, falling_at
+from reid_dist.kernels.counting import first_at_least
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["falling_values", "put_values"]
+
+
+@kernel
+def falling_values(
+    rows: PairRows, query: NDArray[np.int64], distance: NDArray[np.float64], side: float
+) -> NDArray[np.float64]:
+    """Say for many distances what `falling_at` says for one; shapes (n,)."""
+    falling = np.empty(len(distance))
+    for place in range(len(distance)):
+        falling[place] = falling_at(rows, query[place], distance[place], side)
+    return falling
+
+
+@kernel
+def put_values(
+    indptr: NDArray[np.int64],
+    column: NDArray[np.int64],
+    value: NDArray[np.float64],
+    column_start: int,
+    bias: NDArray[np.floating],
+    tile: NDArray[np.floating],
+) -> None:
+    """Write known screening values into a tile, with the bias put on that will be taken off.
+
+    Parameters
+    ----------
+    indptr, column, value
+        Those of the tile's row ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending; int64, int64, float64.
+    column_start
+        The tile's first column.
+    bias
+        Shape (columns,).
+    tile
+        Shape (rows, columns), written to.
+    """
+    for i in range(tile.shape[0]):
+        place = first_at_least(column, indptr[i], indptr[i + 1], column_start)
+        while place < indptr[i + 1] and column[place] < column_start + tile.shape[1]:
+            c = column[place] - column_start
+            tile[i, c] = value[place] + bias[c]
+            place += 1

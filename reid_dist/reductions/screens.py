@@ -1,0 +1,109 @@
+"""Screening under a re-ranked distance: a plain tile, in which the few pairs whose distances are known are put right.
+
+The re-ranked distance of most pairs is ``(1 - weight) + weight * (d / scale)``, a rising function of the plain distance
+``d`` of each query's own.  A threshold is therefore as good as one on ``d``, and the tile of plain screening values
+serves.  The value of a known pair is written as that of the plain distance to which it corresponds, which may well be
+negative.  Whatever comes into a band is decided by the re-ranked distances themselves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from reid_dist.distances import Distance, Screen, Values
+from reid_dist.kernels.canonical import PairRows
+from reid_dist.kernels.rescoring import falling_values, put_values
+from reid_dist.model import RowRange
+from reid_dist.reductions.base import FeatureBlock, pair_rows
+
+__all__ = ["make_screen", "screen_pairs"]
+
+Float64 = NDArray[np.float64]
+
+
+def make_screen(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> Screen:
+    """Screen a block of queries against a gallery block, in float32 where that is enough."""
+    return screen_pairs(distance, pair_rows(distance, query, gallery), np.float32)
+
+
+def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike) -> Screen:
+    """Screen pairs by products in a type."""
+    if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
+        return _UnweightedScreen(pairs)
+    screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype)
+    return _RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
+
+
+class _RescoredScreen(Screen):
+    """The screen of the plain distance, with thresholds and known pairs translated."""
+
+    def __init__(self, plain: Screen, pairs: PairRows) -> None:
+        super().__init__(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, plain.dtype)
+        self._plain = plain
+        self._pairs = pairs
+        self.query, self.centre, self.slope = plain.query, plain.centre, plain.slope
+        first, last = pairs.rescoring.indptr[0], pairs.rescoring.indptr[-1]
+        counts = np.diff(pairs.rescoring.indptr)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        falling = falling_values(pairs, owner, pairs.rescoring.value[first:last], 0.0)
+        self._known = self.centre[owner] - self.slope * falling
+        self._column = pairs.rescoring.column[first:last] - pairs.rescoring.first_column
+        self._indptr = pairs.rescoring.indptr - first
+        # A known value is rounded once with its bias on and once with it off, where the bias is the largest of all.
+        largest = np.zeros(len(counts))
+        np.maximum.at(largest, owner, np.abs(self._known))
+        bias = float(plain.largest_bias)
+        self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
+
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """As the plain screen."""
+        return self._plain.gallery_tile(start, stop, out)
+
+    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+        """As the plain screen."""
+        self._plain.multiply(queries, matrix, out)
+
+    def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
+        """Write the known pairs."""
+        indptr = self._indptr[queries.start : queries.stop + 1]
+        put_values(indptr, self._column, self._known, column_start, bias, values)
+
+    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
+        """Translate distances into plain ones, with what rounding may have done to them, and go on from there."""
+        lower, _ = self._band(query, falling_values(self._pairs, query, distance, 1.0))
+        _, upper = self._band(query, falling_values(self._pairs, query, distance, -1.0))
+        return lower, upper
+
+
+class _UnweightedScreen(Screen):
+    """Where distances weigh nothing: 1 for all pairs but those that are known, and no product at all."""
+
+    slope = 1.0
+    exact = True
+
+    def __init__(self, pairs: PairRows) -> None:
+        super().__init__(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, np.float64)
+        self._rescoring = pairs.rescoring
+        self.query = np.empty((len(pairs.query), 0))
+        self.centre = np.zeros(len(pairs.query))
+        self.epsilon = np.zeros(len(pairs.query))
+
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Nothing to prepare; there is no bias."""
+        return out, np.zeros(stop - start)
+
+    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+        """Write the distance of all pairs that share nothing."""
+        out[:] = -1.0
+
+    def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
+        """Write the known pairs."""
+        rescoring = self._rescoring
+        indptr = rescoring.indptr[queries.start : queries.stop + 1]
+        first = column_start + rescoring.first_column
+        put_values(indptr, rescoring.column, -rescoring.value, first, bias, values)
+
+    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
+        """Both edges are the value itself."""
+        return -distance, -distance
