@@ -8,7 +8,7 @@ import click
 
 __all__ = ["command"]
 
-_KINDS = ("metrics", "protocols", "distances", "formats")
+_KINDS = ("metrics", "protocols", "distances", "poolings", "formats")
 
 
 @click.command("list")
@@ -17,8 +17,9 @@ def command(kind: str) -> None:
     """List what there is, one line each with its source.
 
     \b
-    Example:
+    Examples:
       reid-dist list protocols
+      reid-dist list poolings
     """
     from rich.console import Console
     from rich.table import Table
@@ -47,6 +48,10 @@ def _registry(kind: str) -> Any:
         from reid_dist.distances import DISTANCES
 
         return DISTANCES
+    if kind == "poolings":
+        from reid_dist.pooling.methods import POOLINGS
+
+        return POOLINGS
     from reid_dist.stores.importers import FORMATS
 
     return FORMATS

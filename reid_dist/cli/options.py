@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from reid_dist.clusters import ExistingCluster, LocalCluster, Threads
 
-__all__ = ["choose_cluster", "cluster_options", "job_fields", "job_options", "output_options"]
+__all__ = ["choose_cluster", "cluster_options", "job_fields", "job_options", "output_options", "override_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -128,6 +128,17 @@ def _size(text: str) -> int | float:
         raise click.UsageError(
             f"--gallery-size takes a number of rows or a share such as 0.5, found {text!r}"
         ) from None
+
+
+def override_option(function: F) -> F:
+    """Add ``--set``."""
+    return click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override a field, VALUE in YAML; protocol.base=VALUE is a field of protocol. Repeatable.",
+    )(function)
 
 
 def cluster_options(function: F) -> F:

@@ -6,20 +6,23 @@ from pathlib import Path
 
 import click
 
+from reid_dist.cli.options import override_option
+
 __all__ = ["command"]
 
 
 @click.command("plan")
 @click.argument("pipeline", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field; repeatable.")
+@override_option
 @click.option("--threads", type=click.IntRange(min=1), help="Of all workers. Default: the cores here.")
 @click.option("--memory-per-thread", "memory_gib", type=click.FloatRange(min=0, min_open=True), help="In GiB.")
 def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, memory_gib: float | None) -> None:
     """Show tiles, tasks, bytes and arithmetic of the job of a PIPELINE file; reads labels, no features.
 
     \b
-    Example:
+    Examples:
       reid-dist plan pipelines/market1501.yaml --threads 64
+      reid-dist plan pipelines/clothes_changing.yaml --set protocol.base=allshots
     """
     from reid_dist.environment import usable_cores
     from reid_dist.errors import InputError

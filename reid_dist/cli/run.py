@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, output_options
+from reid_dist.cli.options import choose_cluster, cluster_options, output_options, override_option
 
 __all__ = ["command"]
 
 
 @click.command("run")
 @click.argument("pipeline", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field; repeatable.")
+@override_option
 @cluster_options
 @output_options
 def command(
@@ -26,12 +26,14 @@ def command(
     resume: bool,
     as_json: bool,
 ) -> None:
-    """Run the job of a PIPELINE file.
+    """Run the job of a PIPELINE file; --set replaces what it says, or says what it leaves out.
 
     \b
     Examples:
       reid-dist run pipelines/market1501.yaml --output results/market
       reid-dist run pipelines/market1501.yaml --cluster cluster_configs/threads.yaml --set max_rank=20
+      reid-dist run pipelines/market1501.yaml --set 'metrics=[mAP, CMC@1]' --set protocol=same_set
+      reid-dist run pipelines/clothes_changing.yaml --set protocol.base=allshots --set protocol.name=all_clothes
     """
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.line import deliver, evaluate_job

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist._version import __version__
 from reid_dist.distances import DISTANCES
 from reid_dist.metrics import METRICS
+from reid_dist.pooling import POOLINGS
 from reid_dist.protocols import PROTOCOLS
 from reid_dist.stores.importers import FORMATS
 
@@ -61,6 +65,63 @@ def test_help_of_every_command_has_an_example(reid_dist, name: str) -> None:
     outcome = reid_dist(name, "--help")
     assert outcome.code == 0
     assert f"reid-dist {name}" in outcome.out.split("Example")[1]
+
+
+def examples(text: str, name: str) -> list[str]:
+    """The examples in the help of a command."""
+    return [line.strip() for line in text.splitlines() if line.startswith(f"    reid-dist {name} ")]
+
+
+@pytest.fixture
+def workplace(stores, threads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which the examples of the help run: pipelines, and small sets where these expect theirs."""
+    for name in ("pipelines", "cluster_configs"):
+        (tmp_path / name).symlink_to(Path(__file__).parents[2] / name)
+    rng = np.random.default_rng(1)
+    for store, role in zip(stores, ("query", "gallery"), strict=True):
+        plain = FeatureSet.open(store)
+        labels = {"pids": plain.pids, "camids": plain.camids, "item_ids": np.arange(plain.n_rows)}
+        clothes = {"clothes": rng.integers(0, 2, plain.n_rows)}
+        features = rng.standard_normal((plain.n_rows, 8)).astype(np.float32)
+        for name in ("market1501", "clothes"):
+            FeatureSet.from_arrays(features, **labels, columns=clothes).save(tmp_path / "data" / name / f"{role}.zarr")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_examples_of_overrides_run(reid_dist, workplace: Path) -> None:
+    """Every example with --set in the help of run and plan, and each override is in the report."""
+    ran = 0
+    for name in ("run", "plan"):
+        for line in examples(reid_dist(name, "--help").out, name):
+            words = shlex.split(line)[1:]
+            overrides = dict(word.split("=", 1) for word in words if "=" in word)
+            if not overrides:
+                continue
+            if name == "run":
+                words += ["--json", *([] if "--cluster" in words else ["--cluster", "cluster_configs/threads.yaml"])]
+            done = reid_dist(*words)
+            assert done.code == 0, (line, done.err)
+            if name == "run":
+                assert_says(json.loads(done.out), overrides)
+            ran += 1
+    assert ran >= 4
+
+
+def assert_says(report: dict[str, Any], overrides: dict[str, str]) -> None:
+    """A report says what was put in the pipeline's place."""
+    for key, text in overrides.items():
+        value = yaml.safe_load(text)
+        if key == "max_rank":
+            assert len(report["curves"]["CMC"]) == value
+        elif key == "metrics":
+            assert list(report["metrics"]) == value
+        elif key in ("protocol", "protocol.name"):
+            assert report["protocol"]["name"] == value
+        elif key == "protocol.base":
+            assert report["protocol"]["cmc_family"] == PROTOCOLS.get(value).cmc_family != "CMC"
+        else:
+            raise AssertionError(f"no test of an example that sets {key}")
 
 
 def test_version(reid_dist) -> None:
@@ -185,7 +246,10 @@ def test_report_writes_the_page_again(reid_dist, stores, threads, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("kind", "registry"),
-    [("metrics", METRICS), ("protocols", PROTOCOLS), ("distances", DISTANCES), ("formats", FORMATS)],
+    [
+        *(("metrics", METRICS), ("protocols", PROTOCOLS), ("distances", DISTANCES), ("poolings", POOLINGS)),
+        ("formats", FORMATS),
+    ],
 )
 def test_list_prints_every_entry(reid_dist, kind: str, registry) -> None:
     done = reid_dist("list", kind)
