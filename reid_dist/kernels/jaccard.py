@@ -1,0 +1,198 @@
+r"""What rows of weights have in common: sums of the smaller of two weights over the columns of both.
+
+All sums run over ascending columns, so a pair of rows has one overlap however it is found: pair by pair, or for whole
+blocks by a list of the rows that hold each column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.reciprocal import SparseRows
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["overlap_block", "overlap_pairs", "row_sums"]
+
+
+@kernel
+def overlap_pairs(
+    a: SparseRows, b: SparseRows, owner: NDArray[np.int64], place: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Overlaps of listed pairs of rows.
+
+    Parameters
+    ----------
+    a, b
+        Rows over the same columns.
+    owner, place
+        The pairs: rows of `a` and of `b`, shape (n,), int64.
+
+    Returns
+    -------
+    Overlaps, shape (n,), float64.
+    """
+    overlap = np.empty(len(owner), np.float64)
+    for p in range(len(owner)):
+        begin = a.indptr[owner[p]]
+        end = a.indptr[owner[p] + 1]
+        column = a.column[begin:end]
+        value = a.value[begin:end]
+        begin = b.indptr[place[p]]
+        end = b.indptr[place[p] + 1]
+        other_column = b.column[begin:end]
+        other_value = b.value[begin:end]
+        total = 0.0
+        i = 0
+        j = 0
+        while i < len(column) and j < len(other_column):
+            # Columns of one row alone add 0, which changes no bit: there is no branch to foresee.
+            here = column[i]
+            there = other_column[j]
+            smaller = value[i] if value[i] < other_value[j] else other_value[j]
+            total += smaller if here == there else 0.0
+            i += int(here <= there)
+            j += int(there <= here)
+        overlap[p] = total
+    return overlap
+
+
+@kernel
+def _invert(
+    rows: SparseRows, n_columns: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32], NDArray[np.float64]]:
+    """Sort the entries of rows by column.
+
+    Returns
+    -------
+    list_of
+        Number of the list of each column, shape (n_columns,), int32; 0 is an empty list.
+    bounds
+        List ``u`` is at ``bounds[u]:bounds[u + 1]``.
+    row, value
+        Rows, ascending within a list, uint32, and what they hold.
+    """
+    # Memory is touched only where there are columns: blocks are small, and columns may be millions.
+    list_of = np.zeros(n_columns, np.int32)
+    n_lists = 1
+    for e in range(len(rows.column)):
+        if list_of[rows.column[e]] == 0:
+            list_of[rows.column[e]] = n_lists
+            n_lists += 1
+    bounds = np.zeros(n_lists + 2, np.int64)
+    for e in range(len(rows.column)):
+        bounds[list_of[rows.column[e]] + 2] += 1
+    for u in range(n_lists):
+        bounds[u + 2] += bounds[u + 1]
+    row = np.empty(len(rows.column), np.uint32)
+    value = np.empty(len(rows.column), np.float64)
+    # The end of each list so far is the place of its next entry, and in the end the begin of the next list.
+    for i in range(len(rows.indptr) - 1):
+        for e in range(rows.indptr[i], rows.indptr[i + 1]):
+            u = list_of[rows.column[e]]
+            at = bounds[u + 1]
+            row[at] = i
+            value[at] = rows.value[e]
+            bounds[u + 1] = at + 1
+    return list_of, bounds[:-1], row, value
+
+
+@kernel
+def overlap_block(a: SparseRows, b: SparseRows, n_columns: int) -> SparseRows:
+    """All pairs of rows of two blocks that overlap.
+
+    Parameters
+    ----------
+    a, b
+        Rows over the same columns.  `b` is read once, entry by entry; lists are made of `a`.
+    n_columns
+        How many columns there are: all numbers of columns are less.
+
+    Returns
+    -------
+    For each row of `a`: the rows of `b`, ascending, whose overlap with it is more than 0, as columns, and the overlaps.
+
+    Notes
+    -----
+    While it runs it holds the result twice, the entries of `a` once more, and 4 bytes a column.  Rows are numbered
+    without a sign inside: such an index is never taken for one from the end, which saves a step per product.
+    """
+    n_a = len(a.indptr) - 1
+    n_b = len(b.indptr) - 1
+    list_of, bounds, listed_row, listed_value = _invert(a, n_columns)
+    total = np.zeros(n_a, np.float64)
+    touched = np.empty(n_a + 1, np.uint32)
+    # Pairs in the order of `b`, then of being touched.
+    found_row = np.empty(4 * n_b + n_a, np.uint32)
+    found_overlap = np.empty(4 * n_b + n_a, np.float64)
+    found_bounds = np.zeros(n_b + 1, np.int64)
+    indptr = np.zeros(n_a + 2, np.int64)
+    longest = 0
+    for j in range(n_b):
+        longest = max(longest, b.indptr[j + 1] - b.indptr[j])
+    begin = np.empty(longest + 1, np.int64)
+    end = np.empty(longest + 1, np.int64)
+    value = np.empty(longest + 1, np.float64)
+    n = 0
+    for j in range(n_b):
+        # Lists are looked up before any is walked: then no look-up waits for a loop to end.
+        n_lists = 0
+        for e in range(b.indptr[j], b.indptr[j + 1]):
+            u = list_of[b.column[e]]
+            begin[n_lists] = bounds[u]
+            end[n_lists] = bounds[u + 1]
+            value[n_lists] = b.value[e]
+            n_lists += int(u != 0)
+        n_touched = 0
+        for u in range(n_lists):
+            own = value[u]
+            row = listed_row[begin[u] : end[u]]
+            other = listed_value[begin[u] : end[u]]
+            for m in range(len(row)):
+                i = row[m]
+                before = total[i]
+                after = before + (other[m] if other[m] < own else own)
+                total[i] = after
+                # Written always, kept when the sum leaves 0: no branch to foresee.
+                touched[n_touched] = i
+                n_touched += int((before == 0.0) & (after > 0.0))
+        if n + n_touched > len(found_row):
+            # As much as is to be expected, within bounds: the first rows need not be like the others.
+            expected = (n + n_touched) // (j + 1) * n_b
+            capacity = n_touched + min(max(expected + expected // 8, n + n // 2), 8 * n)
+            longer_row = np.empty(capacity, np.uint32)
+            longer_overlap = np.empty(capacity, np.float64)
+            longer_row[:n] = found_row[:n]
+            longer_overlap[:n] = found_overlap[:n]
+            found_row = longer_row
+            found_overlap = longer_overlap
+        for t in range(n_touched):
+            i = touched[t]
+            found_row[n + t] = i
+            found_overlap[n + t] = total[i]
+            total[i] = 0.0
+            indptr[i + 2] += 1
+        n += n_touched
+        found_bounds[j + 1] = n
+    # To the order of `a`; within a row the order of `b` stays.
+    for i in range(n_a):
+        indptr[i + 2] += indptr[i + 1]
+    column = np.empty(n, np.int32)
+    overlap = np.empty(n, np.float64)
+    for j in range(n_b):
+        for f in range(found_bounds[j], found_bounds[j + 1]):
+            at = indptr[found_row[f] + 1]
+            column[at] = j
+            overlap[at] = found_overlap[f]
+            indptr[found_row[f] + 1] = at + 1
+    return SparseRows(indptr[:-1], column, overlap)
+
+
+@kernel
+def row_sums(a: SparseRows) -> NDArray[np.float64]:
+    """Sum of each row by ascending column, shape (n,), float64; 0 for an empty row."""
+    sums = np.zeros(len(a.indptr) - 1, np.float64)
+    for i in range(len(sums)):
+        for e in range(a.indptr[i], a.indptr[i + 1]):
+            sums[i] += a.value[e]
+    return sums

@@ -1,0 +1,316 @@
+r"""k-reciprocal sets from a table of neighbours, and sparse rows over them.
+
+Two items are reciprocal neighbours when each is in the list of the other.  ``R(i, k)`` are those of item ``i`` among
+lists of ``k`` items, and ``R*(i)`` is ``R(i, k1)`` with ``R(c, h)`` for all ``c`` of ``R(i, k1)`` that share enough of
+theirs with it.
+
+Sparse rows hold numbers of items as int32: a row of weights takes 12 bytes a member, not 16, and a million rows are
+read from memory again and again.  There is no set of 2,147,483,648 items.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.exponential import fixed_exp
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["SparseRows", "binary_rows", "gaussian_rows", "mean_rows", "reciprocal_sets"]
+
+# What an item is to the one whose set is being collected.
+_RECIPROCAL = 1
+_ADDED = 2
+
+
+class SparseRows(NamedTuple):
+    """Rows of which only some columns are stored.
+
+    Attributes
+    ----------
+    indptr
+        Row ``i`` is at ``indptr[i]:indptr[i + 1]``, shape (n + 1,), int64.
+    column
+        Columns, ascending within a row, each once, shape (nnz,), int32.
+    value
+        What is in them, shape (nnz,), float64; not negative.
+    """
+
+    indptr: NDArray[np.int64]
+    column: NDArray[np.int32]
+    value: NDArray[np.float64]
+
+
+@kernel
+def _names(index: NDArray[np.integer], row: int, length: int, item: int) -> bool:
+    """Whether the first `length` neighbours of a row include an item."""
+    for place in range(length):  # noqa: SIM110 - generators are not compiled
+        if index[row, place] == item:
+            return True
+    return False
+
+
+@kernel
+def _mark_reciprocal(
+    index: NDArray[np.integer], i: int, length: int, state: NDArray[np.uint8], member: NDArray[np.int32]
+) -> int:
+    """Collect ``R(i, length)`` in `member`, in list order, and mark it in `state`; return its size."""
+    n = 0
+    for place in range(length):
+        j = int(index[i, place])
+        if j >= 0 and state[j] == 0 and _names(index, j, length, i):
+            state[j] = _RECIPROCAL
+            member[n] = j
+            n += 1
+    return n
+
+
+@kernel
+def _add_candidate(
+    index: NDArray[np.integer],
+    c: int,
+    length: int,
+    inclusive: bool,
+    state: NDArray[np.uint8],
+    member: NDArray[np.int32],
+    n: int,
+) -> int:
+    """Add ``R(c, length)`` behind the `n` members if enough of it is reciprocal; return how many there are then."""
+    size = 0
+    shared = 0
+    end = n
+    for place in range(length):
+        j = int(index[c, place])
+        if j >= 0 and _names(index, j, length, c):
+            size += 1
+            shared += int(state[j] == _RECIPROCAL)
+            # Written always, kept when new: those before `end` are members only if the whole set is added.
+            member[end] = j
+            end += int(state[j] == 0)
+    if 3 * shared < 2 * size or (3 * shared == 2 * size and not inclusive):
+        return n
+    for m in range(n, end):
+        state[member[m]] = _ADDED
+    return end
+
+
+@kernel
+def reciprocal_sets(
+    index: NDArray[np.integer], start: int, stop: int, n_near: int, n_half: int, inclusive: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Collect ``R*`` of some items.
+
+    Parameters
+    ----------
+    index
+        The neighbours of all items, shape (n_items, k), int32 or int64: row ``i`` names those of item ``i`` from near
+        to far, itself first, each once; -1 where there are fewer.
+    start, stop
+        The items whose sets are wanted.
+    n_near
+        Length of the lists that make ``R(i, k1)``; cut to k.
+    n_half
+        Length of the lists that make ``R(c, h)``; cut to k.
+    inclusive
+        Whether two thirds of ``R(c, h)`` in ``R(i, k1)`` are enough; otherwise it must be more.
+
+    Returns
+    -------
+    Where the set of each item begins, shape (stop - start + 1,), int64, and the members, ascending, int32.
+    """
+    near = max(min(n_near, index.shape[1]), 0)
+    half = max(min(n_half, index.shape[1]), 0)
+    room = near * (half + 1) + 1
+    indptr = np.zeros(stop - start + 1, np.int64)
+    # An estimate; made longer where it is too short.
+    member = np.empty((stop - start) * near + room, np.int32)
+    state = np.zeros(index.shape[0], np.uint8)
+    n = 0
+    for i in range(start, stop):
+        if n + room > len(member):
+            longer = np.empty(len(member) + len(member) // 2 + room, np.int32)
+            longer[:n] = member[:n]
+            member = longer
+        own = member[n:]
+        n_reciprocal = _mark_reciprocal(index, i, near, state, own)
+        n_own = n_reciprocal
+        for m in range(n_reciprocal):
+            n_own = _add_candidate(index, own[m], half, inclusive, state, own, n_own)
+        found = own[:n_own]
+        for m in range(len(found)):
+            state[found[m]] = 0
+        found.sort()
+        n += n_own
+        indptr[i - start + 1] = n
+    return indptr, member[:n].copy()
+
+
+@kernel
+def gaussian_rows(
+    indptr: NDArray[np.int64], member: NDArray[np.int32], scaled: NDArray[np.float64], normalised: bool
+) -> SparseRows:
+    """Weights ``exp(-d)`` of the members of sets.
+
+    Parameters
+    ----------
+    indptr, member
+        The sets; see `reciprocal_sets`.
+    scaled
+        The distance ``d`` of each member, shape (nnz,), float64.
+    normalised
+        Whether each row is divided by its sum, added up by ascending member.  A row whose weights are all 0 stays.
+
+    Returns
+    -------
+    A row for each set.
+    """
+    value = np.empty(len(member), np.float64)
+    for i in range(len(indptr) - 1):
+        row = value[indptr[i] : indptr[i + 1]]
+        distance = scaled[indptr[i] : indptr[i + 1]]
+        total = 0.0
+        for m in range(len(row)):
+            row[m] = fixed_exp(-distance[m])
+            total += row[m]
+        if normalised and total > 0.0:
+            for m in range(len(row)):
+                row[m] /= total
+    return SparseRows(indptr, member, value)
+
+
+@kernel
+def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseRows:
+    """Weights 1 for the members of sets; see `gaussian_rows`."""
+    return SparseRows(indptr, member, np.ones(len(member), np.float64))
+
+
+@kernel
+def _place_of(rows: NDArray[np.int64], item: int) -> int:
+    """Where ascending numbers hold an item."""
+    # Whole ranges are common.
+    place = item - rows[0] if len(rows) else -1
+    if 0 <= place < len(rows) and rows[place] == item:
+        return int(place)
+    low = 0
+    high = len(rows)
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] < item:
+            low = middle + 1
+        else:
+            high = middle
+    if low == len(rows) or rows[low] != item:
+        raise KeyError("a row to be averaged is not among the source rows")
+    return low
+
+
+@kernel
+def _add_row(
+    column: NDArray[np.int32],
+    value: NDArray[np.float64],
+    more_column: NDArray[np.int32],
+    more_value: NDArray[np.float64],
+    new_column: NDArray[np.int32],
+    new_value: NDArray[np.float64],
+) -> int:
+    """Write the sum of two rows, the second added to the first; return its length."""
+    a = 0
+    b = 0
+    n = 0
+    while a < len(column) and b < len(more_column):
+        # Both are loaded, and nothing is added as 0, which changes no bit: there is no branch to foresee.
+        here = column[a]
+        there = more_column[b]
+        first = here <= there
+        second = there <= here
+        one = value[a]
+        other = more_value[b]
+        new_column[n] = here if first else there
+        new_value[n] = (one if first else 0.0) + (other if second else 0.0)
+        a += int(first)
+        b += int(second)
+        n += 1
+    for rest in range(a, len(column)):
+        new_column[n] = column[rest]
+        new_value[n] = value[rest]
+        n += 1
+    for rest in range(b, len(more_column)):
+        new_column[n] = more_column[rest]
+        new_value[n] = more_value[rest]
+        n += 1
+    return n
+
+
+@kernel
+def mean_rows(first: NDArray[np.integer], rows: NDArray[np.int64], source: SparseRows) -> SparseRows:
+    """Means of some rows of a source.
+
+    Parameters
+    ----------
+    first
+        Which rows each mean is of, shape (n, k2), int32 or int64, by the number of the item; -1 counts for nothing.
+    rows
+        The items that the source has rows of, shape (m,), int64, ascending.
+    source
+        Their rows, m of them.
+
+    Returns
+    -------
+    The n means: rows are added up in the order of `first`, and divided by how many they are.  Empty where all are -1.
+
+    Raises
+    ------
+    KeyError
+        An item of `first` is not among `rows`.
+    """
+    n_rows, k2 = first.shape
+    indptr = np.zeros(n_rows + 1, np.int64)
+    # An estimate; made longer where it is too short.
+    column = np.empty(n_rows * 64, np.int32)
+    value = np.empty(n_rows * 64, np.float64)
+    places = np.empty(k2, np.int64)
+    columns = np.empty((2, 0), np.int32)
+    values = np.empty((2, 0), np.float64)
+    n = 0
+    for i in range(n_rows):
+        n_places = 0
+        room = 0
+        for k in range(k2):
+            if first[i, k] >= 0:
+                place = _place_of(rows, first[i, k])
+                places[n_places] = place
+                n_places += 1
+                room += source.indptr[place + 1] - source.indptr[place]
+        if room > columns.shape[1]:
+            columns = np.empty((2, 2 * room), np.int32)
+            values = np.empty((2, 2 * room), np.float64)
+        length = 0
+        side = 0
+        for p in range(n_places):
+            begin = source.indptr[places[p]]
+            end = source.indptr[places[p] + 1]
+            length = _add_row(
+                columns[side, :length],
+                values[side, :length],
+                source.column[begin:end],
+                source.value[begin:end],
+                columns[1 - side],
+                values[1 - side],
+            )
+            side = 1 - side
+        if n + length > len(column):
+            capacity = max(len(column) + len(column) // 2, n + length)
+            longer_column = np.empty(capacity, np.int32)
+            longer_value = np.empty(capacity, np.float64)
+            longer_column[:n] = column[:n]
+            longer_value[:n] = value[:n]
+            column = longer_column
+            value = longer_value
+        for m in range(length):
+            column[n + m] = columns[side, m]
+            value[n + m] = values[side, m] / n_places
+        n += length
+        indptr[i + 1] = n
+    return SparseRows(indptr, column[:n].copy(), value[:n].copy())
