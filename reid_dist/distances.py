@@ -30,7 +30,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -41,7 +41,17 @@ from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_c
 from reid_dist.model import RowRange
 from reid_dist.registry import Registry
 
-__all__ = ["DISTANCES", "GIVEN_DISTANCE", "CentredScreen", "Distance", "GivenScreen", "Screen", "UnitScreen", "Values"]
+__all__ = [
+    "DISTANCES",
+    "GIVEN_DISTANCE",
+    "CentredScreen",
+    "Distance",
+    "GivenScreen",
+    "Mirrored",
+    "Screen",
+    "UnitScreen",
+    "Values",
+]
 
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
@@ -57,6 +67,23 @@ _LARGEST_NORM = 1e18
 def _gamma(roundings: int, roundoff: float) -> float:
     """Bound the relative error of a product of `roundings` factors ``1 + delta`` (Higham, lemma 3.1)."""
     return roundings * roundoff / (1.0 - roundings * roundoff)
+
+
+class Mirrored(NamedTuple):
+    """What a product of two blocks is screened by where its columns are the queries.
+
+    Attributes
+    ----------
+    centre, epsilon
+        As in `Screen`, for the gallery rows.
+    column_bias, row_bias
+        Biases of the gallery rows as columns, and of the queries as columns, in the type of the tiles.
+    """
+
+    centre: Float64
+    epsilon: Float64
+    column_bias: Values
+    row_bias: Values
 
 
 class Screen(ABC):
@@ -100,6 +127,10 @@ class Screen(ABC):
         self.dtype = np.dtype(dtype)
         self._gallery = gallery
         self._gallery_norm = gallery_norm
+
+    @abstractmethod
+    def mirrored(self) -> Mirrored:
+        """Screen the same products the other way round, gallery rows as queries and queries as columns."""
 
     @abstractmethod
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
@@ -170,6 +201,12 @@ class UnitScreen(Screen):
         with np.errstate(divide="ignore"):
             return np.where(squared_norm > 0, 1.0 / np.sqrt(squared_norm), 0.0)
 
+    def mirrored(self) -> Mirrored:
+        """The same for all rows."""
+        n_query, n_gallery = len(self.query), len(self._gallery)
+        epsilon = np.full(n_gallery, self.epsilon[0] if n_query else 0.0)
+        return Mirrored(np.ones(n_gallery), epsilon, np.zeros(n_gallery, self.dtype), np.zeros(n_query, self.dtype))
+
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Scale gallery rows; there is no bias."""
         scale_rows(self._gallery[start:stop], self._inverse_length(self._gallery_norm[start:stop]), out)
@@ -207,16 +244,27 @@ class CentredScreen(Screen):
         length_sq = centred_squared_norms(query, self._centre)
         self._half = centred_squared_norms(gallery, self._centre) / 2.0
         self.centre = length_sq / 2.0
-        length = np.sqrt(length_sq)
-        self.largest_bias = half = float(self._half.max(initial=0.0))
-        reach = np.sqrt(2.0 * half)
+        self.largest_bias = float(self._half.max(initial=0.0))
+        self.epsilon = self._bound(self.centre, self._half, dim)
+
+    def _bound(self, half: Float64, others: Float64, dim: int) -> Float64:
+        """Bound the error for rows of which half the squared norms are given, against rows of which they are too."""
+        length = np.sqrt(2.0 * half)
+        largest = float(others.max(initial=0.0))
+        reach = np.sqrt(2.0 * largest)
         roundoff = _ROUNDOFF[self.dtype]
         product = _gamma(dim + 8, roundoff) * length * reach
-        rounded = 1.01 * roundoff * (2.0 * half + length * reach)
+        rounded = 1.01 * roundoff * (2.0 * largest + length * reach)
         canonical = _gamma(2 * dim + 32, 2.0**-53) * (length + reach) ** 2
         # Elements below the normal range are rounded absolutely, not relatively: at most 2^-150 each in float32.
         rounded_elements = np.sqrt(dim) * 2.0**-24 * _TINY[self.dtype] * (length + reach)
-        self.epsilon = product + rounded + canonical + rounded_elements + (2 * dim + 8) * _TINY[self.dtype]
+        bound: Float64 = product + rounded + canonical + rounded_elements + (2 * dim + 8) * _TINY[self.dtype]
+        return bound
+
+    def mirrored(self) -> Mirrored:
+        """Moved by the same centre."""
+        epsilon = self._bound(self._half, self.centre, self.query.shape[1])
+        return Mirrored(self._half, epsilon, self._half.astype(self.dtype), self.centre.astype(self.dtype))
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Centre gallery rows; the bias is half their squared norms."""
@@ -240,6 +288,10 @@ class GivenScreen(Screen):
         self.query = query
         self.centre = np.zeros(len(query))
         self.epsilon = np.zeros(len(query))
+
+    def mirrored(self) -> Mirrored:
+        """Not to be had: a block of distances need not be symmetric."""
+        raise AssertionError("distances that were given are not screened both ways")
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Copy the places of the rows; there is no bias."""

@@ -15,7 +15,7 @@ from reid_dist.answer import make_report
 from reid_dist.checks import check_client, check_count, check_sets
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.graph import Progress, Stopwatch, run
+from reid_dist.graph import run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import SINGLE_SHOT
 from reid_dist.model import Neighbours
@@ -27,6 +27,7 @@ from reid_dist.reductions import SingleShot
 from reid_dist.reports import Report
 from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
+from reid_dist.task_graph import Progress, Stopwatch
 from reid_dist.tasks import Job
 from reid_dist.threshold_passes import refuse_early, verify
 from reid_dist.verification import needs_pairs, needs_probes

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation import evaluate, evaluate_distances
-from reid_dist.graph import Progress
 from reid_dist.jobs import PipelineJob
 from reid_dist.listed_evaluation import evaluate_lists, lists_digest
 from reid_dist.reports import Report
 from reid_dist.reports.pictures import make_pictures
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Role, open_features, open_labels
+from reid_dist.task_graph import Progress
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -5,17 +5,15 @@ A task reads its own rows through a scorer and returns labels, thresholds, count
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
+from reid_dist.blas import one_blas_thread
 from reid_dist.distances import Distance
 from reid_dist.fingerprint import fingerprint
 from reid_dist.ground_truth import GroundTruth
@@ -60,7 +58,6 @@ __all__ = [
     "judge_listed_task",
     "judge_task",
     "merge_task",
-    "one_blas_thread",
     "relevant_task",
     "set_labels",
     "sweep_task",
@@ -267,18 +264,6 @@ def _join(numbers: NDArray[np.int64], own: Texts, query: Texts, gallery: Texts) 
     every = np.array(sorted({*(query or ()), *(gallery or ())}))
     table = np.searchsorted(every, np.array(own or ())) + 1
     return np.where(numbers > 0, table[np.maximum(numbers, 1) - 1], numbers)
-
-
-@lru_cache(maxsize=1)
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-@contextlib.contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """One BLAS thread per worker thread: more would fight for the same cores."""
-    with _thread_pools().limit(limits=1, user_api="blas"):
-        yield
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------

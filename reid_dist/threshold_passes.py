@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reid_dist.graph import Progress, run
+from reid_dist.graph import run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import Metric
 from reid_dist.plan import Besides
+from reid_dist.task_graph import Progress
 from reid_dist.tasks import BlockAnswer, Job, set_labels
 from reid_dist.verification import (
     Crossing,

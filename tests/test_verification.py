@@ -20,7 +20,7 @@ import reid_dist.reductions.impostors as impostor_reductions
 from reid_dist import FeatureSet, LabelledRows, evaluate, evaluate_distances, plan
 from reid_dist.distances import DISTANCES, Distance
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.graph import Progress
+from reid_dist.task_graph import Progress
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.kernels.impostors import falling_keys
 from reid_dist.metrics import parse_metrics

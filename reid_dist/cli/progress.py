@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from reid_dist.graph import Progress
+from reid_dist.task_graph import Progress
 
 __all__ = ["bars", "rows_progress", "stages"]
 

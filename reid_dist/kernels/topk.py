@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from reid_dist.kernels.canonical import LANES, PairRows, falling_at, pair_distance
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["Candidates", "collect_tile", "make_candidates", "settle"]
+__all__ = ["Candidates", "collect_tile", "make_candidates", "offer", "settle"]
 
 BLOCK = 512
 PATCH = 64
@@ -40,7 +40,7 @@ class Candidates(NamedTuple):
     value
         Screening values, shape (n_query, capacity), in the type of the tiles.
     column
-        Columns of the gallery block, shape (n_query, capacity), int64, ascending within a list.
+        Columns of the gallery block, shape (n_query, capacity), int32, ascending within a list.
     size
         How many of each list are in use, shape (n_query,), int64.
     level
@@ -48,7 +48,7 @@ class Candidates(NamedTuple):
     """
 
     value: NDArray[np.floating]
-    column: NDArray[np.int64]
+    column: NDArray[np.int32]
     size: NDArray[np.int64]
     level: NDArray[np.floating]
 
@@ -58,7 +58,7 @@ def make_candidates(n_query: int, k: int, dtype: DTypeLike = np.float32) -> Cand
     capacity = 2 * k + 64
     return Candidates(
         np.empty((n_query, capacity), dtype),
-        np.empty((n_query, capacity), np.int64),
+        np.empty((n_query, capacity), np.int32),
         np.zeros(n_query, np.int64),
         # Not -inf: that is what a hidden column holds.
         np.full(n_query, np.finfo(dtype).min, dtype),
@@ -119,6 +119,48 @@ def _settle_one(
 
 
 @kernel
+def offer(
+    q: int,
+    column: int,
+    value: np.floating,
+    k: int,
+    epsilon: float,
+    centre: float,
+    slope: float,
+    rows: PairRows,
+    lists: Candidates,
+    lanes: NDArray[np.float64],
+) -> None:
+    """Put a column whose value reaches the level of query `q` on its list, and make room first where there is none.
+
+    Parameters
+    ----------
+    q, column, value
+        The query, the column, and its screening value.
+    k, rows, lists
+        As in `collect_tile`.
+    epsilon, centre, slope
+        Those of the query.
+    lanes
+        Scratch of shape (32,), float64.
+    """
+    capacity = lists.value.shape[1]
+    if lists.size[q] == capacity:
+        _thin(q, k, epsilon, lists)
+        if lists.size[q] > capacity - 32:
+            distances = _settle_one(q, k, rows, lists, lanes)
+            edge = centre - slope * falling_at(rows, q, distances.max(), 1.0) - epsilon
+            settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
+            if settled > np.float64(lists.level[q]):
+                lists.level[q] = settled
+        if not value >= lists.level[q]:
+            return
+    lists.value[q, lists.size[q]] = value
+    lists.column[q, lists.size[q]] = column
+    lists.size[q] += 1
+
+
+@kernel
 def collect_tile(
     tile: NDArray[np.floating],
     bias: NDArray[np.floating],
@@ -155,7 +197,6 @@ def collect_tile(
         Added to.
     """
     n_columns = tile.shape[1]
-    capacity = lists.value.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
     lanes = np.empty(LANES, np.float64)
     for i in range(tile.shape[0]):
@@ -183,21 +224,8 @@ def collect_tile(
                     continue
                 for c in range(len(piece)):
                     column = column_start + start + patch + c
-                    if not piece[c] >= lists.level[q] or column == own_column[q]:
-                        continue
-                    if lists.size[q] == capacity:
-                        _thin(q, k, epsilon[q], lists)
-                        if lists.size[q] > capacity - 32:
-                            distances = _settle_one(q, k, rows, lists, lanes)
-                            edge = centre[q] - slope * falling_at(rows, q, distances.max(), 1.0) - epsilon[q]
-                            settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
-                            if settled > np.float64(lists.level[q]):
-                                lists.level[q] = settled
-                        if not piece[c] >= lists.level[q]:
-                            continue
-                    lists.value[q, lists.size[q]] = piece[c]
-                    lists.column[q, lists.size[q]] = column
-                    lists.size[q] += 1
+                    if piece[c] >= lists.level[q] and column != own_column[q]:
+                        offer(q, column, piece[c], k, epsilon[q], centre[q], slope, rows, lists, lanes)
 
 
 @kernel

@@ -16,6 +16,7 @@ from reid_dist.reductions.key_counts import KeyCounts, distance_of, falling_of, 
 from reid_dist.reductions.nearest import KeepNearest
 from reid_dist.reductions.screens import make_screen
 from reid_dist.reductions.single_shot import ListBefore, SingleShot
+from reid_dist.reductions.symmetric import Surroundings, merge_surroundings, sweep_both_ways
 from reid_dist.reductions.targets import make_targets, rank, relevant_places
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Sight",
     "SingleShot",
     "SparseCounts",
+    "Surroundings",
     "Tile",
     "add_bracket_counts",
     "add_counts",
@@ -46,8 +48,10 @@ __all__ = [
     "falling_of",
     "make_screen",
     "make_targets",
+    "merge_surroundings",
     "ordered_keys",
     "pair_rows",
     "rank",
     "relevant_places",
+    "sweep_both_ways",
 ]

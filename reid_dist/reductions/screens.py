@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.distances import Distance, Screen, Values
+from reid_dist.distances import Distance, Mirrored, Screen, Values
 from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.rescoring import falling_values, put_values
 from reid_dist.model import RowRange
@@ -56,6 +56,10 @@ class _RescoredScreen(Screen):
         bias = float(plain.largest_bias)
         self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
 
+    def mirrored(self) -> Mirrored:
+        """Not to be had: a re-ranked distance is not symmetric."""
+        raise AssertionError("re-ranked distances are not screened both ways")
+
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """As the plain screen."""
         return self._plain.gallery_tile(start, stop, out)
@@ -88,6 +92,10 @@ class _UnweightedScreen(Screen):
         self.query = np.empty((len(pairs.query), 0))
         self.centre = np.zeros(len(pairs.query))
         self.epsilon = np.zeros(len(pairs.query))
+
+    def mirrored(self) -> Mirrored:
+        """Not to be had: a re-ranked distance is not symmetric."""
+        raise AssertionError("re-ranked distances are not screened both ways")
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Nothing to prepare; there is no bias."""

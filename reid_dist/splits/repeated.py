@@ -17,7 +17,6 @@ from reid_dist.distances import DISTANCES
 from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation import evaluate
-from reid_dist.graph import Progress
 from reid_dist.metrics import parse_metrics
 from reid_dist.protocols import JUNK_PID, PROTOCOLS
 from reid_dist.reports import Report
@@ -25,6 +24,7 @@ from reid_dist.splits.draw import Draw, draw_rows
 from reid_dist.splits.report import SplitReport
 from reid_dist.stores import FeatureSet, FeatureWriter
 from reid_dist.stores.scattered import read_scattered
+from reid_dist.task_graph import Progress
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,0 +1,23 @@
+"""BLAS, kept to one thread: a worker thread that multiplies has a core of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import lru_cache
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["one_blas_thread"]
+
+
+@lru_cache(maxsize=1)
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """One BLAS thread per worker thread: more would fight for the same cores."""
+    with _thread_pools().limit(limits=1, user_api="blas"):
+        yield

@@ -1,0 +1,171 @@
+r"""Nearest and farthest items of a set among itself: a tile of screening values read once, for its rows and columns.
+
+The idea
+--------
+A distance is symmetric, so a tile of rows ``a`` against rows ``b`` serves the lists of both, and half of all tiles will
+do.  A value less the bias of its column is the screening value of the row's list, less the bias of its row that of the
+column's.  Both are compared with an entry level, and, for the largest distance of each item, with a floor: what lies
+below may be farther than anything so far.
+
+*One pass of vector code per row* compares all its values with the levels and floors of row and columns and writes a
+byte for each; whoever passes none, nearly all, is never looked at.  The bytes are then read eight at a time.
+
+*Levels* and lists are those of `reid_dist.kernels.topk`.  *Floors* need no list: a value at or below the floor has its
+canonical distance computed at once, and a new largest distance puts the floor where only what may be farther still
+passes it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.canonical import LANES, PairRows, falling_at, pair_distance
+from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.topk import Candidates, offer
+
+__all__ = ["Side", "collect_both"]
+
+
+class Side(NamedTuple):
+    """What is kept for the items of one side of a tile.
+
+    Attributes
+    ----------
+    k
+        How many neighbours are wanted.
+    lists
+        Candidates for them.
+    farthest
+        Largest canonical distance so far, shape (n,), float64.
+    floor
+        Screening value below which something may be farther, shape (n,), in the type of the tiles.
+    epsilon, centre, slope
+        As in `collect_tile`.
+    bias
+        Taken off the values where this side is the columns, shape (n,), in the type of the tiles.
+    rows
+        This side as queries, the other as gallery.
+    """
+
+    k: int
+    lists: Candidates
+    farthest: NDArray[np.float64]
+    floor: NDArray[np.floating]
+    epsilon: NDArray[np.float64]
+    centre: NDArray[np.float64]
+    slope: float
+    bias: NDArray[np.floating]
+    rows: PairRows
+
+
+@kernel
+def _reach(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> None:
+    """Compare a pair with the item's largest distance, and lower the floor when it is larger."""
+    distance = pair_distance(side.rows, item, other, lanes)
+    if distance > side.farthest[item]:
+        side.farthest[item] = distance
+        edge = side.centre[item] - side.slope * falling_at(side.rows, item, distance, -1.0) + side.epsilon[item]
+        # Raised by what rounding to the type of the tiles may take off.
+        side.floor[item] = edge + abs(edge) * 2.0**-22 + 2.0**-125
+
+
+@kernel
+def _make_room(item: int, other: int, value: np.floating, side: Side, lanes: NDArray[np.float64]) -> None:
+    """Put an item on a full list, once it has been thinned."""
+    offer(
+        item,
+        other,
+        value,
+        side.k,
+        side.epsilon[item],
+        side.centre[item],
+        side.slope,
+        side.rows,
+        side.lists,
+        lanes,
+    )
+
+
+@kernel
+def collect_both(
+    tile: NDArray[np.floating], row_start: int, column_start: int, row_side: Side, column_side: Side, both: bool
+) -> None:
+    """Add one tile to the lists of its rows and of its columns.
+
+    Parameters
+    ----------
+    tile
+        Products of prepared rows, no bias taken off, shape (rows, columns), C order.
+    row_start, column_start
+        Which items of either side the tile's first ones are.
+    row_side, column_side
+        What is kept; added to.  One and the same where a block meets itself.
+    both
+        Whether the columns are served as well; not in a tile on the diagonal, which holds each pair twice, and each
+        item against itself, which is left out.
+    """
+    n_columns = tile.shape[1]
+    # Whole words of eight bytes; those beyond the last column stay 0.
+    words = np.zeros((n_columns + 7) // 8, np.uint64)
+    passes = words.view(np.uint8)[:n_columns]
+    lanes = np.empty(LANES, np.float64)
+    bias = column_side.bias[column_start : column_start + n_columns]
+    column_level = column_side.lists.level[column_start : column_start + n_columns]
+    column_floor = column_side.floor[column_start : column_start + n_columns]
+    # Taken out of their tuples once: what is called in the inner loop is called for few values.
+    row_value, row_column, row_size, row_level = row_side.lists
+    column_value, column_column, column_size, _ = column_side.lists
+    capacity = row_value.shape[1]
+    for i in range(tile.shape[0]):
+        row = row_start + i
+        floor = row_side.floor[row]
+        level = row_level[row]
+        values = tile[i]
+        own = row_side.bias[row]
+        if both:
+            for c in range(len(values)):
+                mine = values[c] - bias[c]
+                theirs = values[c] - own
+                passes[c] = (
+                    np.uint8(mine >= level)
+                    | np.uint8(mine <= floor)
+                    | np.uint8(theirs >= column_level[c])
+                    | np.uint8(theirs <= column_floor[c])
+                )
+        else:
+            for c in range(len(values)):
+                mine = values[c] - bias[c]
+                passes[c] = np.uint8(mine >= level) | np.uint8(mine <= floor)
+        for word in range(len(words)):
+            if words[word] == 0:
+                continue
+            for c in range(word * 8, min(word * 8 + 8, n_columns)):
+                column = column_start + c
+                if passes[c] == 0 or (not both and row == column):
+                    continue
+                mine = values[c] - bias[c]
+                if mine >= row_level[row]:
+                    if row_size[row] < capacity:
+                        row_value[row, row_size[row]] = mine
+                        row_column[row, row_size[row]] = column
+                        row_size[row] += 1
+                    else:
+                        _make_room(row, column, mine, row_side, lanes)
+                if mine <= floor:
+                    _reach(row_side, row, column, lanes)
+                    floor = row_side.floor[row]
+                if not both:
+                    continue
+                theirs = values[c] - own
+                if theirs >= column_level[c]:
+                    if column_size[column] < capacity:
+                        column_value[column, column_size[column]] = theirs
+                        column_column[column, column_size[column]] = row
+                        column_size[column] += 1
+                    else:
+                        _make_room(column, row, theirs, column_side, lanes)
+                if theirs <= column_floor[c]:
+                    _reach(column_side, column, row, lanes)

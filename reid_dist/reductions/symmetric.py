@@ -1,0 +1,127 @@
+"""Nearest and farthest items of a set among itself, block against block, each pair of blocks once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.distances import Distance, Screen, Values
+from reid_dist.kernels.symmetric import Side, collect_both
+from reid_dist.kernels.topk import make_candidates, settle
+from reid_dist.model import cut_rows
+from reid_dist.reductions.base import FeatureBlock, pair_rows
+
+__all__ = ["Surroundings", "merge_surroundings", "sweep_both_ways"]
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What lies nearest to each item of a block, and how far the farthest is, among some other items.
+
+    Attributes
+    ----------
+    index
+        Rows of the set by (canonical distance, row), never the item itself, shape (n, k), int64; -1 where there are
+        no more.
+    distance
+        Canonical distances, shape (n, k), float64; inf where there are no more.
+    farthest
+        Largest canonical distance, shape (n,), float64; 0 where there is none.
+    """
+
+    index: NDArray[np.int64]
+    distance: Float64
+    farthest: Float64
+
+
+def sweep_both_ways(
+    first: FeatureBlock, second: FeatureBlock | None, distance: Distance, tile_rows: int, k: int
+) -> list[Surroundings]:
+    """Reduce all tiles of two blocks, for the items of both.
+
+    Parameters
+    ----------
+    first, second
+        The two blocks, the first of lower rows; None for the second where the first meets itself.
+    distance
+        The distance.
+    tile_rows
+        Rows and columns of a tile.
+    k
+        Neighbours per item.
+
+    Returns
+    -------
+    Of the first block, and of the second where there is one.
+    """
+    other = first if second is None else second
+    screen = distance.screen(first.features, other.features, first.norm, other.norm)
+    near, far = _sides(screen, first, second, distance, k)
+    height, width = min(tile_rows, len(first)), min(tile_rows, len(other))
+    prepared = np.empty((width, first.features.shape[1]), screen.dtype)
+    scratch = np.empty(height * width, screen.dtype)
+    for columns in cut_rows(len(other), width):
+        matrix, _ = screen.gallery_tile(columns.start, columns.stop, prepared[: len(columns)])
+        for rows in cut_rows(columns.stop if second is None else len(first), height):
+            values = scratch[: len(rows) * len(columns)].reshape(len(rows), len(columns))
+            screen.multiply(rows, matrix, values)
+            collect_both(values, rows.start, columns.start, near, far, second is not None or rows != columns)
+    if second is None:
+        return [_settled(near, first, first)]
+    return [_settled(near, first, second), _settled(far, second, first)]
+
+
+def _sides(
+    screen: Screen, first: FeatureBlock, second: FeatureBlock | None, distance: Distance, k: int
+) -> tuple[Side, Side]:
+    """What is kept for either block, empty."""
+    other = first if second is None else second
+    mirrored = screen.mirrored()
+
+    def side(block: FeatureBlock, against: FeatureBlock, centre: Float64, epsilon: Float64, bias: Values) -> Side:
+        wanted = min(k, len(against))
+        return Side(
+            k=wanted,
+            lists=make_candidates(len(block), wanted, screen.dtype),
+            farthest=np.full(len(block), -np.inf),
+            floor=np.full(len(block), np.finfo(screen.dtype).max, screen.dtype),
+            epsilon=epsilon,
+            centre=centre,
+            slope=screen.slope,
+            bias=bias,
+            rows=pair_rows(distance, block, against),
+        )
+
+    near = side(first, other, screen.centre, screen.epsilon, mirrored.row_bias)
+    if second is None:
+        return near, near
+    return near, side(second, first, mirrored.centre, mirrored.epsilon, mirrored.column_bias)
+
+
+def _settled(side: Side, block: FeatureBlock, against: FeatureBlock) -> Surroundings:
+    column = np.full((len(block), side.k), -1, np.int64)
+    distance = np.full((len(block), side.k), np.inf)
+    settle(side.k, side.epsilon, side.rows, side.lists, column, distance)
+    return Surroundings(np.where(column < 0, -1, against.numbers[column]), distance, np.maximum(side.farthest, 0.0))
+
+
+def merge_surroundings(parts: Sequence[Surroundings], k: int) -> Surroundings:
+    """Merge what was found among different items; lists are filled up to `k`."""
+    index = np.concatenate([part.index for part in parts], axis=1)
+    distance = np.concatenate([part.distance for part in parts], axis=1)
+    missing = k - index.shape[1]
+    if missing > 0:
+        index = np.pad(index, ((0, 0), (0, missing)), constant_values=-1)
+        distance = np.pad(distance, ((0, 0), (0, missing)), constant_values=np.inf)
+    # Absent places are at infinite distance; among equal distances the lower row wins, absent ones (-1) last.
+    order = np.lexsort((np.where(index < 0, np.iinfo(np.int64).max, index), distance), axis=-1)[:, :k]
+    return Surroundings(
+        np.take_along_axis(index, order, 1),
+        np.take_along_axis(distance, order, 1),
+        np.max([part.farthest for part in parts], axis=0),
+    )

@@ -1,0 +1,164 @@
+"""Dask graphs as plain dictionaries: this process runs one with threads, a cluster through its client.
+
+Both get the same tasks.  Tasks hold handles of stores and row ranges, never arrays of features.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dask.threaded
+from dask.callbacks import Callback
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from reid_dist.blas import one_blas_thread
+from reid_dist.errors import ReidDistError, RunFailedError
+from reid_dist.plan import MERGED_AT_ONCE
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Progress", "Stopwatch", "TaskGraph", "execute"]
+
+
+class Progress:
+    """Told of finished tasks; this one keeps quiet.  Stages are ``"pairs"``, ``"sweep"`` and ``"verification"``."""
+
+    def start(self, totals: dict[str, int]) -> None:
+        """Take the number of tasks per stage, before the first begins; again for every further pass over the sets."""
+
+    def advance(self, stage: str) -> None:
+        """Take note of one finished task."""
+
+
+class Stopwatch(Progress):
+    """Passes progress on and notes when the last task of each stage was done."""
+
+    def __init__(self, inner: Progress | None) -> None:
+        self._inner = inner or Progress()
+        self._last = time.perf_counter()
+        self._done: dict[str, float] = {}
+
+    def start(self, totals: dict[str, int]) -> None:
+        """Start the clock, unless this is a further pass."""
+        if not self._done:
+            self._last = time.perf_counter()
+        self._inner.start(totals)
+
+    def advance(self, stage: str) -> None:
+        """Take note of one finished task."""
+        self._done[stage] = time.perf_counter()
+        self._inner.advance(stage)
+
+    def stages(self) -> dict[str, float]:
+        """Seconds from the end of one stage to the end of the next."""
+        timing = {}
+        for stage, done in sorted(self._done.items(), key=lambda item: item[1]):
+            timing[stage] = done - self._last
+            self._last = done
+        return timing
+
+
+@dataclass
+class TaskGraph:
+    """A Dask graph under construction: tasks by key, the keys that progress counts, and the final ones in order."""
+
+    tasks: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
+    stages: dict[str, list[str]] = field(default_factory=dict)
+    finals: list[str] = field(default_factory=list)
+
+    def add(self, key: str, function: Callable[..., Any], *arguments: Any, stage: str | None = None) -> str:
+        """Add a task; arguments that are keys, or lists of keys, stand for the results of those tasks."""
+        self.tasks[key] = (function, *arguments)
+        if stage is not None:
+            self.stages.setdefault(stage, []).append(key)
+        return key
+
+    def add_tree(self, key: str, merge: Callable[..., Any], *arguments: Any, leaves: list[str]) -> str:
+        """Merge results as they come, a few at a time, so that they do not gather in a worker's memory."""
+        level = 0
+        while True:
+            groups = [leaves[start : start + MERGED_AT_ONCE] for start in range(0, len(leaves), MERGED_AT_ONCE)]
+            leaves = [
+                self.add(f"{key}-{level}-{place}", merge, *arguments, group) for place, group in enumerate(groups)
+            ]
+            if len(leaves) == 1:
+                return leaves[0]
+            level += 1
+
+
+def execute(graph: TaskGraph, client: Client | None, n_threads: int, progress: Progress) -> list[Any]:
+    """Run a graph, here with threads or on a cluster.
+
+    Parameters
+    ----------
+    graph
+        The tasks.
+    client
+        A `distributed.Client`, or None for this process.
+    n_threads
+        Threads of this process.
+    progress
+        Told of finished tasks.
+
+    Returns
+    -------
+    The results of the final tasks, in order.
+
+    Raises
+    ------
+    RunFailedError
+        If the cluster lost the job; the message says how.
+    """
+    progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
+    return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress)
+
+
+def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]:
+    stage_of = {key: stage for stage, keys in graph.stages.items() for key in keys}
+
+    def finished(key: str, *_: Any) -> None:
+        if key in stage_of:
+            progress.advance(stage_of[key])
+
+    with one_blas_thread(), Callback(posttask=finished):
+        return list(dask.threaded.get(graph.tasks, graph.finals, num_workers=n_threads))
+
+
+def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:
+    from distributed import KilledWorker, as_completed
+    from distributed.client import FutureCancelledError
+
+    layer = "reid-dist"
+    whole = HighLevelGraph({layer: graph.tasks}, {layer: set()})
+    watched = [(stage, key) for stage, keys in graph.stages.items() for key in keys]
+    keys = [key for _, key in watched] + graph.finals
+    futures = client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False)
+    stage_of = {future: stage for future, (stage, _) in zip(futures, watched, strict=False)}
+    finals = futures[len(watched) :]
+    del futures
+    try:
+        for future in as_completed(list(stage_of), raise_errors=False):
+            stage = stage_of.pop(future)
+            if future.status == "error":
+                future.result()
+            # Released at once: the merge that needs it holds it, and nobody else should.
+            future.release()
+            progress.advance(stage)
+        return list(client.gather(finals))
+    except ReidDistError:
+        raise
+    except KilledWorker as error:
+        raise RunFailedError(
+            f"a worker died {error.allowed_failures + 1} times on task {error.task}; the usual reason is memory: give "
+            "workers more of it, or choose a smaller chunk_rows"
+        ) from error
+    except FutureCancelledError as error:
+        raise RunFailedError(f"the scheduler went away or dropped the run: {error}") from error
+    finally:
+        for future in [*stage_of, *finals]:
+            future.release()
