@@ -99,6 +99,36 @@ def same_set_problems(draw, kinds=KINDS, max_items=32):
     return Problem(items.take(chosen), items, problem.kind)
 
 
+@dataclass(frozen=True)
+class RerankingProblem:
+    """Features of queries and gallery, how they were made, and the parameters of a re-ranking."""
+
+    query: np.ndarray
+    gallery: np.ndarray
+    kind: str
+    k1: int
+    k2: int
+    lambda_value: float
+
+    @property
+    def options(self):
+        """The parameters as keyword arguments."""
+        return {"k1": self.k1, "k2": self.k2, "lambda_value": self.lambda_value}
+
+
+@st.composite
+def reranking_problems(draw, kinds=KINDS, max_items=40):
+    """Few items for the most part, many of them alike, and lists from one neighbour to more than there are items."""
+    kind = draw(st.sampled_from(kinds))
+    n_items = draw(st.integers(2, min(12, max_items)) | st.integers(2, max_items))
+    n_query = draw(st.integers(1, n_items - 1))
+    together = draw(features(n_items, draw(st.sampled_from(DIMS)), kind))
+    k1 = draw(st.integers(1, n_items + 3))
+    k2 = draw(st.integers(1, k1 + 1))
+    lambda_value = draw(st.sampled_from([0.3, 0.0, 1.0]) | st.floats(0, 1))
+    return RerankingProblem(together[:n_query], together[n_query:], kind, k1, k2, lambda_value)
+
+
 def problems_for(protocol, **options):
     """Problems that a protocol can judge."""
     if protocol == "same_set":

@@ -9,4 +9,6 @@ the package under test.  Each file is one topic, written from the formulas and s
     verification   pairs and thresholds: TAR@FAR, EER, ROC, DIR@FAR
     evaluation     a whole report
     breakdowns     the report of each part, evaluated as a set of its own
+    reranking      k-reciprocal re-ranking on whole matrices, each stage of it
+    expansion      query expansion and database-side augmentation
 """
