@@ -63,6 +63,10 @@ class Scorer(ABC):
     def open_gallery(self, rows: RowRange) -> FeatureBlock:
         """Read gallery rows."""
 
+    def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
+        """Put into a block of queries what must be known of its pairs with a gallery block: nothing, as a rule."""
+        return query
+
     @abstractmethod
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Canonical distances of listed pairs, from rows that are fetched one by one and not verified.

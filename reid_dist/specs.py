@@ -55,14 +55,14 @@ def parse_spec(kind: str, text: str) -> list[Call]:
     position = 0
     while True:
         found = _CALL.match(text, position)
-        if found is None:
-            raise InputError(f"cannot read {kind} {text!r} from {text[position:]!r} on; write name or name(key=value,…)")
-        calls.append(Call(found[1], _values(kind, text, found[2] or "")))
-        position = found.end()
-        if position == len(text):
-            return calls
-        if text[position] != "+":
-            raise InputError(f"cannot read {kind} {text!r} from {text[position:]!r} on; write name or name(key=value,…)")
+        if found is not None:
+            calls.append(Call(found[1], _values(kind, text, found[2] or "")))
+            position = found.end()
+            if position == len(text):
+                return calls
+        if found is None or text[position] != "+":
+            rest = text[position:]
+            raise InputError(f"cannot read {kind} {text!r} from {rest!r} on; write name or name(key=value,…)")
         position += 1
 
 

@@ -342,7 +342,8 @@ def sweep_task(
     """Run over the tiles of a block pair."""
     wanted = reductions(job, judgement, targets)
     with one_blas_thread():
-        query, gallery = job.scorer.open_query(rows, gallery_rows), job.scorer.open_gallery(gallery_rows)
+        gallery = job.scorer.open_gallery(gallery_rows)
+        query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
         found = [
             sweep(query, part, job.distance, job.plan.tile, list(wanted.values())) for part in _split(job, gallery)
         ]

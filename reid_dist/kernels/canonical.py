@@ -32,10 +32,10 @@ __all__ = [
     "PairRows",
     "Rescoring",
     "falling_at",
+    "mix",
     "pair_distance",
     "pair_distances",
     "plain_distance",
-    "rescored",
     "squared_norms",
 ]
 
@@ -189,6 +189,14 @@ def plain_distance(
 
 
 @kernel
+def mix(weight: float, squares: bool, scale: float, distance: float, jaccard: float) -> float:
+    """Mix a plain distance with a Jaccard distance; see `Rescoring` for the first three."""
+    term = distance * distance if squares else distance
+    share = term / scale if scale != 0.0 else 0.0
+    return (1.0 - weight) * jaccard + weight * share
+
+
+@kernel
 def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) -> float:
     """Canonical distance of query `i` and gallery row `j`, rescored where that is asked for.
 
@@ -220,16 +228,8 @@ def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) ->
     xx, yy = rows.query_norm[i], rows.gallery_norm[j]
     distance = plain_distance(rows.kind, rows.query[i], rows.gallery[j], xx, yy, lanes)
     if rescoring.active:
-        return rescored(rescoring, i, distance, 1.0)
+        return mix(rescoring.weight, rescoring.squares, rescoring.scale[i], distance, 1.0)
     return distance
-
-
-@kernel
-def rescored(rescoring: Rescoring, i: int, distance: float, jaccard: float) -> float:
-    """Mix a distance of query `i` with a Jaccard distance."""
-    term = distance * distance if rescoring.squares else distance
-    share = term / rescoring.scale[i] if rescoring.scale[i] != 0.0 else 0.0
-    return (1.0 - rescoring.weight) * jaccard + rescoring.weight * share
 
 
 @kernel

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import PairRows, falling_at
+from reid_dist.kernels.canonical import PairRows, falling_at, mix
 from reid_dist.kernels.counting import first_at_least
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["falling_values", "put_values"]
+__all__ = ["falling_values", "mixed_values", "put_values"]
 
 
 @kernel
@@ -21,6 +21,21 @@ def falling_values(
     for place in range(len(distance)):
         falling[place] = falling_at(rows, query[place], distance[place], side)
     return falling
+
+
+@kernel
+def mixed_values(
+    weight: float,
+    squares: bool,
+    scale: NDArray[np.float64],
+    distance: NDArray[np.float64],
+    jaccard: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Mix many distances with Jaccard distances, as `mix` does one; shapes (n,)."""
+    mixed = np.empty(len(distance))
+    for place in range(len(distance)):
+        mixed[place] = mix(weight, squares, scale[place], distance[place], jaccard[place])
+    return mixed
 
 
 @kernel

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen, Values
+from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.symmetric import Side, collect_both
 from reid_dist.kernels.topk import make_candidates, settle
 from reid_dist.model import cut_rows
@@ -110,18 +110,8 @@ def _settled(side: Side, block: FeatureBlock, against: FeatureBlock) -> Surround
     return Surroundings(np.where(column < 0, -1, against.numbers[column]), distance, np.maximum(side.farthest, 0.0))
 
 
-def merge_surroundings(parts: Sequence[Surroundings], k: int) -> Surroundings:
-    """Merge what was found among different items; lists are filled up to `k`."""
-    index = np.concatenate([part.index for part in parts], axis=1)
-    distance = np.concatenate([part.distance for part in parts], axis=1)
-    missing = k - index.shape[1]
-    if missing > 0:
-        index = np.pad(index, ((0, 0), (0, missing)), constant_values=-1)
-        distance = np.pad(distance, ((0, 0), (0, missing)), constant_values=np.inf)
-    # Absent places are at infinite distance; among equal distances the lower row wins, absent ones (-1) last.
-    order = np.lexsort((np.where(index < 0, np.iinfo(np.int64).max, index), distance), axis=-1)[:, :k]
-    return Surroundings(
-        np.take_along_axis(index, order, 1),
-        np.take_along_axis(distance, order, 1),
-        np.max([part.farthest for part in parts], axis=0),
-    )
+def merge_surroundings(one: Surroundings, other: Surroundings, k: int) -> Surroundings:
+    """Merge what was found among different items; lists are as long as `k`."""
+    index, distance = np.empty((len(one.index), k), np.int64), np.empty((len(one.index), k))
+    merge_lists(one.index, one.distance, other.index, other.distance, index, distance)
+    return Surroundings(index, distance, np.maximum(one.farthest, other.farthest))

@@ -7,6 +7,7 @@ from reid_dist.stores.importers import FORMATS, ArrayNames, ingest, open_feature
 from reid_dist.stores.importers.labels_alone import open_labels
 from reid_dist.stores.importers.names import Role
 from reid_dist.stores.labelled import LabelledRows, LabelledSet
+from reid_dist.stores.workspace import Stage, Workspace
 from reid_dist.stores.writer import FeatureWriter
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "LabelledRows",
     "LabelledSet",
     "Role",
+    "Stage",
+    "Workspace",
     "check_store",
     "ingest",
     "open_features",

@@ -142,6 +142,11 @@ class Workspace:
             _write_at_once(file, text.encode())
         return stage
 
+    def stages(self, kind: str) -> list[Stage]:
+        """All stages of a kind that have been begun, by name."""
+        found = sorted(Path(self.path).glob(f"{kind}-*/{_DESCRIPTION}"))
+        return [Stage(str(file.parent)) for file in found]
+
     def remove(self, stage: Stage) -> None:
         """Remove a stage with all its parts."""
         shutil.rmtree(stage.path, ignore_errors=True)

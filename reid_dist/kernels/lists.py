@@ -1,0 +1,81 @@
+"""Lists of neighbours: merged, and looked up."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["listed_distances", "merge_lists"]
+
+
+@kernel
+def merge_lists(
+    index: NDArray[np.int64],
+    distance: NDArray[np.float64],
+    more_index: NDArray[np.int64],
+    more_distance: NDArray[np.float64],
+    out_index: NDArray[np.int64],
+    out_distance: NDArray[np.float64],
+) -> None:
+    """Merge lists of different items, each by (distance, item).
+
+    Parameters
+    ----------
+    index, distance
+        Items and their distances, shape (n, a), int64 and float64; -1 and inf where there are no more.
+    more_index, more_distance
+        The same, shape (n, b).
+    out_index, out_distance
+        Written, shape (n, k): the k first of both.
+    """
+    for i in range(out_index.shape[0]):
+        a = 0
+        b = 0
+        for place in range(out_index.shape[1]):
+            has_a = a < index.shape[1] and index[i, a] >= 0
+            has_b = b < more_index.shape[1] and more_index[i, b] >= 0
+            if not has_a and not has_b:
+                out_index[i, place] = -1
+                out_distance[i, place] = np.inf
+                continue
+            first = has_a and (
+                not has_b
+                or distance[i, a] < more_distance[i, b]
+                or (distance[i, a] == more_distance[i, b] and index[i, a] < more_index[i, b])
+            )
+            if first:
+                out_index[i, place] = index[i, a]
+                out_distance[i, place] = distance[i, a]
+                a += 1
+            else:
+                out_index[i, place] = more_index[i, b]
+                out_distance[i, place] = more_distance[i, b]
+                b += 1
+
+
+@kernel
+def listed_distances(
+    indptr: NDArray[np.int64],
+    member: NDArray[np.int32],
+    index: NDArray[np.integer],
+    distance: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Distances of members that a row's list holds; NaN for the others.
+
+    Parameters
+    ----------
+    indptr, member
+        Members of row ``i`` are ``member[indptr[i]:indptr[i + 1]]``.
+    index, distance
+        The lists of the rows, shape (n, k).
+    """
+    found = np.full(len(member), np.nan)
+    for i in range(len(indptr) - 1):
+        for place in range(indptr[i], indptr[i + 1]):
+            for listed in range(index.shape[1]):
+                if index[i, listed] == member[place]:
+                    found[place] = distance[i, listed]
+                    break
+    return found

@@ -1,0 +1,260 @@
+"""The stages of re-ranking, run in order: neighbour lists, rows of weights, means of them; what is there is kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.distances import Distance
+from reid_dist.errors import PlanError
+from reid_dist.fingerprint import fingerprint
+from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
+from reid_dist.reranking.definition import KReciprocal
+from reid_dist.reranking.items import Items
+from reid_dist.reranking.neighbours import NeighbourLists, merge_task, tile_task
+from reid_dist.reranking.scorer import Mix, RerankedScorer
+from reid_dist.reranking.weights import Weighing, WeightRows, mean_task, weigh_task
+from reid_dist.scorers import FeatureScorer
+from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.task_graph import Progress, TaskGraph, execute
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Resources", "find_neighbours", "make_weights", "rerank_scorer"]
+
+_TILE_ROWS = 1024
+_MOST_BLOCK_ROWS = 32768
+# Blocks per root of a thread: enough pairs of blocks to keep all threads busy to the end.
+_BLOCKS_PER_ROOT = 5
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Where stages run.
+
+    Attributes
+    ----------
+    workspace
+        Where they are kept.
+    client
+        A cluster, or None for threads of this process.
+    n_threads
+        Threads of all workers together.
+    memory_per_thread
+        Bytes that one task may fill.
+    chunk_rows
+        Rows of a tile; None for a choice.
+    progress
+        Told of finished tasks.
+    """
+
+    workspace: Workspace
+    client: Client | None
+    n_threads: int
+    progress: Progress
+    memory_per_thread: int = DEFAULT_MEMORY
+    chunk_rows: int | None = None
+
+
+def block_bytes(block_rows: int, dim: int, k: int) -> int:
+    """Projected peak of a task that compares two blocks."""
+    features = 2 * block_rows * dim * 8
+    lists = 2 * block_rows * ((2 * k + 64) * 8 + 40 * k + 64)
+    return features + lists + 8 * _TILE_ROWS * (_TILE_ROWS + dim)
+
+
+def choose_block_rows(n_items: int, dim: int, k: int, where: Resources) -> int:
+    """Rows of a block: as many as fit, and few enough that all threads have work.
+
+    Raises
+    ------
+    PlanError
+        If not even a tile fits.
+    """
+    tile = _TILE_ROWS if where.chunk_rows is None else where.chunk_rows
+    n_blocks = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(where.n_threads)))
+    rows = min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks))
+    rows = max(tile, rows // tile * tile)
+    while block_bytes(rows, dim, k) > where.memory_per_thread and rows > 64:
+        rows = max(64, rows // 2)
+    needed = block_bytes(rows, dim, k)
+    if needed > where.memory_per_thread:
+        raise PlanError(
+            f"a block of {rows} items x {dim} features with {k} neighbours each needs {readable_bytes(needed)} and one "
+            f"task may take {readable_bytes(where.memory_per_thread)}; give workers more memory per thread"
+        )
+    return rows
+
+
+def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) -> NeighbourLists:
+    """Find the k nearest items of every item, itself first, and how far its farthest is, unless that is there already.
+
+    Parameters
+    ----------
+    items
+        Of what.
+    distance
+        By what.
+    k
+        Length of a list, the item itself counted; longer lists that are there will do as well.
+    where
+        Where to run, and where to keep them.
+
+    Raises
+    ------
+    RunFailedError, StoreError, PlanError
+        If it cannot be done.
+    """
+    # A list of one has no room for a neighbour; two cost nothing more.
+    k = max(2, k)
+    of = fingerprint(items.identity, distance.name)
+    ready = _longer_lists(items, distance, k, of, where.workspace)
+    if ready is not None:
+        return ready
+    plan: dict[str, Any] = {
+        "k": k,
+        "block_rows": choose_block_rows(items.n_items, items.dim, k, where),
+        "tile_rows": where.chunk_rows or _TILE_ROWS,
+        "distance": distance.name,
+        "n_items": items.n_items,
+        "of": of,
+    }
+    stage = where.workspace.stage("neighbours", [of, k], plan)
+    # An earlier run may have cut the items otherwise; what it has finished counts.
+    plan = stage.description
+    lists = NeighbourLists(stage, items, distance, k, plan["block_rows"], plan["tile_rows"])
+    graph = TaskGraph()
+    at = fingerprint(stage.path)[:12]
+    for block in range(lists.n_blocks):
+        if stage.has(lists.block_part(block)):
+            continue
+        pairs = [(min(block, other), max(block, other)) for other in range(lists.n_blocks)]
+        tiles = []
+        for first, second in pairs:
+            key = f"neighbours-{at}-{first}-{second}"
+            if key not in graph.tasks and not stage.has(lists.tile_part(first, second)):
+                graph.add(key, tile_task, lists, first, second, stage="neighbours")
+            if key in graph.tasks:
+                tiles.append(key)
+        graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, lists, block, tiles))
+    _run(graph, where)
+    for first in range(lists.n_blocks):
+        for second in range(first, lists.n_blocks):
+            stage.remove(lists.tile_part(first, second))
+    return lists
+
+
+def _longer_lists(items: Items, distance: Distance, k: int, of: str, workspace: Workspace) -> NeighbourLists | None:
+    """Lists of the same items that are finished and long enough."""
+    for stage in workspace.stages("neighbours"):
+        plan = stage.description
+        if plan.get("of") == of and plan["k"] >= k:
+            lists = NeighbourLists(stage, items, distance, plan["k"], plan["block_rows"], plan["tile_rows"])
+            if lists.is_complete:
+                return lists
+    return None
+
+
+def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources) -> tuple[WeightRows, WeightRows]:
+    """Make rows of weights, and their means over the first `k2` items of each list.
+
+    Returns
+    -------
+    Rows before and after the mean; the same ones when `k2` is 1.
+
+    Raises
+    ------
+    RunFailedError, StoreError
+        If it cannot be done.
+    """
+    identity: list[Any] = [lists.items.identity, lists.distance.name, lists.block_rows, how]
+    weights = WeightRows(where.workspace.stage("weights", identity, {"lists": lists.stage.path}), lists)
+    _fill(weights, "weights", weigh_task, (weights, how), where)
+    if k2 == 1:
+        return weights, weights
+    means = WeightRows(
+        where.workspace.stage("means", [*identity, k2], {"weights": weights.stage.path, "k2": k2}), lists
+    )
+    _fill(means, "means", mean_task, (means, weights, k2, how.n_near), where)
+    return weights, means
+
+
+def _fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], where: Resources) -> None:
+    """Make the blocks of rows that are missing."""
+    graph = TaskGraph()
+    at = fingerprint(rows.stage.path)[:12]
+    for block in range(rows.lists.n_blocks):
+        if not rows.stage.has(rows.part(block)):
+            graph.finals.append(graph.add(f"{stage}-{at}-{block}", task, *arguments, block, stage=stage))
+    _run(graph, where)
+
+
+def _run(graph: TaskGraph, where: Resources) -> None:
+    if graph.finals:
+        execute(graph, where.client, where.n_threads, where.progress)
+
+
+def rerank_scorer(
+    query: FeatureSet, gallery: FeatureSet, distance: Distance, spec: KReciprocal, where: Resources
+) -> RerankedScorer:
+    """Run all stages of a re-ranking.
+
+    Parameters
+    ----------
+    query, gallery
+        The two sides, where all workers see them.
+    distance
+        The distance asked for.
+    spec
+        The re-ranking.
+    where
+        Where to run.
+
+    Returns
+    -------
+    The scorer of the re-ranked distance.
+
+    Raises
+    ------
+    RunFailedError, StoreError, PlanError
+        If it cannot be done.
+    """
+    rules = spec.rules
+    graph_distance = spec.graph_distance(distance)
+    items = Items((query, gallery))
+    lists = find_neighbours(items, graph_distance, max(spec.n_near, spec.n_half), where)
+    _, rows = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
+    return RerankedScorer(
+        plain=FeatureScorer(query, gallery, spec.mixed_distance(distance)),
+        query_rows=rows,
+        gallery_rows=rows,
+        query_lists=lists,
+        first_gallery=query.n_rows,
+        n_columns=items.n_items,
+        mix=Mix(
+            weight=spec.lambda_value,
+            squares=rules.squares,
+            by_row_maximum=rules.by_row_maximum,
+            # Twice a cosine distance is the square of the distance between rows of length 1.
+            divisor=1.0 if rules.mixes_plain or graph_distance.name != "cosine" else 0.5,
+            normalised=rules.normalised,
+            clipped=rules.clipped,
+        ),
+    )
+
+
+def weighing(spec: KReciprocal, graph_distance: Distance) -> Weighing:
+    """How a re-ranking weighs neighbours."""
+    rules = spec.rules
+    return Weighing(
+        n_near=spec.n_near,
+        n_half=spec.n_half,
+        inclusive=spec.two_thirds_will_do,
+        normalised=rules.normalised,
+        binary=spec.weights == "binary",
+        factor=2.0 if graph_distance.name == "cosine" else 1.0,
+        by_row_maximum=rules.by_row_maximum,
+        squares=rules.squares,
+    )
