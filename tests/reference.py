@@ -85,6 +85,14 @@ def _cosine(xy, xx, yy):
     return np.where(zero, 1.0, 1.0 - xy / np.sqrt(np.where(zero, 1.0, xx * yy)))
 
 
+def _pair_sums(query, gallery, term):
+    """Sums of a term over the columns of all pairs of rows, columns ascending: as `_row_sums`, pair by pair."""
+    sums = np.zeros((len(query), len(gallery)))
+    for x, y in zip(query.T, gallery.T, strict=True):
+        sums += term(x[:, None], y)
+    return sums
+
+
 def canonical_distances(query_features, gallery_features, distance):
     """Distances of all pairs, (n_query, n_gallery) float64."""
     if distance not in DISTANCES:
@@ -93,10 +101,8 @@ def canonical_distances(query_features, gallery_features, distance):
     gallery = np.asarray(gallery_features, dtype=np.float64)
     if distance == "cosine":
         xx, yy = _row_sums(query * query), _row_sums(gallery * gallery)
-        rows = [_cosine(_row_sums(x * gallery), xx[i], yy) for i, x in enumerate(query)]
-    else:
-        rows = [_row_sums((x - gallery) ** 2) for x in query]
-    squared = np.array(rows).reshape(len(query), len(gallery))
+        return _cosine(_pair_sums(query, gallery, np.multiply), xx[:, None], yy)
+    squared = _pair_sums(query, gallery, lambda x, y: (x - y) ** 2)
     return np.sqrt(squared) if distance == "euclidean" else squared
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 from reference import ALL_METRICS
 
 from reid_dist import FeatureSet, evaluate
@@ -78,6 +79,46 @@ def assert_same_scores(report: object, other: object) -> None:
     """Metrics, curves and per-query scores are the same bits."""
     assert summary_of(report) == summary_of(other)
     assert rows_of(report) == rows_of(other)
+
+
+def assert_cell(found, expected, *where):
+    """A number of a table: close to what is expected, and None where there is nothing."""
+    if expected is None:
+        assert found is None, (*where, found)
+    else:
+        assert found == pytest.approx(expected, abs=1e-12), (*where, found, expected)
+
+
+def assert_groups(table, column, expected, metrics):
+    """A table by a value of the query, against the oracle's."""
+    assert list(table[column]) == sorted(expected)
+    for row, value in enumerate(table[column]):
+        n_query, n_valid, means = expected[value]
+        assert (table["n_query"][row], table["n_valid"][row]) == (n_query, n_valid), value
+        for name in metrics:
+            assert_cell(table[name][row], None if means is None else means[name], value, name)
+
+
+def assert_pairs(table, expected):
+    """A table of camera pairs, against the oracle's."""
+    near, far = (sorted({pair[side] for pair in expected}) for side in (0, 1))
+    assert list(table["query_camid"]) == near
+    assert list(table["gallery_camid"]) == far
+    for i, query_camera in enumerate(near):
+        for j, gallery_camera in enumerate(far):
+            n_valid, means = expected[query_camera, gallery_camera]
+            assert table["n_valid"][i][j] == n_valid
+            for name in ("mAP", "CMC@1"):
+                cell = None if means is None else means[name]
+                assert_cell(table[name][i][j], cell, query_camera, gallery_camera, name)
+
+
+def assert_sizes(table, expected_at, metrics):
+    """A distractor curve, against the oracle at each of its sizes."""
+    for row, n_rows in enumerate(table["n_rows"]):
+        expected = expected_at(n_rows)
+        for name in metrics:
+            assert_cell(table[name][row], expected[name], n_rows, name)
 
 
 def distinct_values(digests: Mapping[object, str]) -> int:

@@ -8,6 +8,7 @@ from functools import cache, partial
 import agreement
 import numpy as np
 import pytest
+from agreement import assert_groups, assert_pairs, assert_sizes
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import breakdowns, evaluation
@@ -32,46 +33,6 @@ def print_to_text(report):
     with io.StringIO() as written:
         print_report(report, written)
         return " ".join(written.getvalue().split())
-
-
-def assert_cell(found, expected, *where):
-    """A number of a table: close to what is expected, and None where there is nothing."""
-    if expected is None:
-        assert found is None, (*where, found)
-    else:
-        assert found == pytest.approx(expected, abs=1e-12), (*where, found, expected)
-
-
-def assert_groups(table, column, expected, metrics):
-    """A table by a value of the query, against the oracle's."""
-    assert list(table[column]) == sorted(expected)
-    for row, value in enumerate(table[column]):
-        n_query, n_valid, means = expected[value]
-        assert (table["n_query"][row], table["n_valid"][row]) == (n_query, n_valid), value
-        for name in metrics:
-            assert_cell(table[name][row], None if means is None else means[name], value, name)
-
-
-def assert_pairs(table, expected):
-    """A table of camera pairs, against the oracle's."""
-    near, far = (sorted({pair[side] for pair in expected}) for side in (0, 1))
-    assert list(table["query_camid"]) == near
-    assert list(table["gallery_camid"]) == far
-    for i, query_camera in enumerate(near):
-        for j, gallery_camera in enumerate(far):
-            n_valid, means = expected[query_camera, gallery_camera]
-            assert table["n_valid"][i][j] == n_valid
-            for name in ("mAP", "CMC@1"):
-                cell = None if means is None else means[name]
-                assert_cell(table[name][i][j], cell, query_camera, gallery_camera, name)
-
-
-def assert_sizes(table, expected_at, metrics):
-    """A distractor curve, against the oracle at each of its sizes."""
-    for row, n_rows in enumerate(table["n_rows"]):
-        expected = expected_at(n_rows)
-        for name in metrics:
-            assert_cell(table[name][row], expected[name], n_rows, name)
 
 
 @cache

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agreement import assert_agrees, evaluate_items
+from agreement import assert_agrees, assert_groups, assert_pairs, assert_sizes, evaluate_items
+from oracles import breakdowns, evaluation, single_shot, verification
+from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, judge
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous, reference_evaluate
 from scipy.io import loadmat
+from sklearn.metrics import roc_curve
 
 
 def read_mat(path):
@@ -73,3 +76,160 @@ def test_veri776(shared_data, distance):
     report = check(items, items, "same_set", distance)
     assert report.counts["n_junk"] == 500
     assert report.metrics["mAP"] > 0.2
+
+
+# ---------------------------------------------------------------------- protocols and metrics beyond the first three
+
+METRICS = (
+    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@5", "CMC_allshots@1", "CMC_allshots@3", "mAP@10"),
+    *("mAP_found@10", "P@5", "R@5", "P_clipped@5"),
+)
+SETS = ("market1501_sample", "sketch_photo", "veri776_sample")
+FAR = ("0", "0.001", "0.01", "0.1", "0.5")
+EXACT = 1e-12
+
+
+@pytest.fixture(params=SETS)
+def named_sets(request, shared_data):
+    """Name of a file, and its query and gallery."""
+    return request.param, *read_sets(request.param, shared_data)
+
+
+def read_sets(name, shared_data):
+    if name != "veri776_sample":
+        return tuple(read_mat(shared_data(f"{name}.mat")))
+    with np.load(shared_data("veri776_sample.npz")) as content:
+        items = ItemSet(content["features"], content["pids"], None, np.arange(500))
+    return items, items
+
+
+@pytest.fixture
+def oracle_of(monkeypatch):
+    """Sets for the oracle, and the distances between them: it looks up by row number what was computed once."""
+
+    def look_up(query_rows, gallery_rows, distances):
+        return distances[np.ix_(query_rows[:, 0], gallery_rows[:, 0])]
+
+    monkeypatch.setattr(evaluation, "canonical_distances", look_up)
+
+    def numbered(query, gallery, distance="cosine"):
+        sides = [ItemSet(np.arange(len(each))[:, None], each.pids, each.camids, each.item_ids)
+                 for each in (query, gallery)]  # fmt: skip
+        return *sides, known_distances(query, gallery, distance)
+
+    return numbered
+
+
+def protocols_for(name):
+    return ("same_set", "no_cameras") if name == "veri776_sample" else (*CAMERA_PROTOCOLS, "no_cameras")
+
+
+@pytest.mark.parametrize(("name", "protocol"), [(name, protocol) for name in SETS for protocol in protocols_for(name)])
+def test_every_protocol(shared_data, oracle_of, name, protocol):
+    """All metrics that a protocol may have, its curve, and every rule of ties."""
+    query, gallery = read_sets(name, shared_data)
+    if name == "veri776_sample":
+        # Single-shot curves of the oracle are fractions, and take their time.
+        query = query.take(np.arange(0, 500, 25))
+    metrics = [*METRICS, "CMC_single_shot@1", "CMC_single_shot@7", f"{CMC_FAMILY.get(protocol, 'CMC')}@4"]
+    expected = evaluation.evaluate(*oracle_of(query, gallery)[:2], protocol, known_distances(query, gallery, "cosine"),
+                                   metrics, ties=True)  # fmt: skip
+    found = [
+        evaluate_items(query, gallery, protocol, "cosine", metrics, max_rank=10, ties=True, confidence=None,
+                       chunk_rows=chunk)
+        for chunk in (None, 29)
+    ]  # fmt: skip
+    assert found[0].result_digest == found[1].result_digest
+    assert_agrees(found[0], expected)
+    for rule, values in expected.ties.items():
+        assert found[0].ties[rule] == pytest.approx(values, abs=EXACT), rule
+    for name, values in expected.more_curves.items():
+        np.testing.assert_allclose(found[0].curves[name], values, rtol=0, atol=EXACT)
+
+
+def test_single_shot_draws_lie_around_the_expectation(shared_data):
+    """A thousand draws of every query are within five standard deviations, which 50 queries x 1000 draws make small."""
+    query, gallery = read_mat(shared_data("sketch_photo.mat"))
+    exact, drawn = (
+        evaluate_items(query, gallery, "cuhk03", "cosine", None, confidence=None, single_shot_draws=draws, seed=3)
+        for draws in (None, 1000)
+    )
+    p = exact.curves["CMC_single_shot"]
+    deviation = np.sqrt(p * (1 - p) / (50 * 1000))
+    assert (np.abs(drawn.curves["CMC_single_shot"] - p) <= 5 * deviation + EXACT).all()
+    assert (drawn.curves["CMC_single_shot"] != p).any()
+
+
+def test_the_single_shot_curve_of_one_query(shared_data):
+    """The expectation by the oracle's formula, of one query of a real gallery, to every rank."""
+    query, gallery = read_mat(shared_data("sketch_photo.mat"))
+    distances = known_distances(query, gallery, "cosine")
+    relevant, junk = judge(query, gallery, "cuhk03")
+    for row in (0, 17):
+        curve = single_shot.expected_curve(distances[row], relevant[row], junk[row], gallery.pids, 50)
+        report = evaluate_items(query.take([row]), gallery, "cuhk03", "cosine", None, confidence=None)
+        np.testing.assert_allclose(report.curves["CMC_single_shot"], np.array(curve, float), rtol=0, atol=EXACT)
+
+
+def test_verification(named_sets):
+    """TAR at a FAR, the equal error rate and, where queries have no mates at all, the open-set rate."""
+    name, query, gallery = named_sets
+    protocol = "same_set" if name == "veri776_sample" else "market1501"
+    distances = known_distances(query, gallery, "cosine")
+    relevant, junk = judge(query, gallery, protocol)
+    pairs = verification.pairs_of(distances, relevant, junk)
+    probes = verification.probes_of(query, gallery, distances, relevant, junk)
+    # Thresholds compare pairs of all queries: no two distances may be so close that rounding decides.
+    gaps = np.diff(np.unique(distances))
+    assert gaps.min() > 1e-14
+    assert bool(probes.non_mated) == (name == "market1501_sample")
+    names = [f"TAR@FAR={rate}" for rate in FAR] + ["EER"]
+    names += [f"DIR@FAR={rate}" for rate in FAR] if probes.non_mated else []
+    report, other = (
+        evaluate_items(query, gallery, protocol, "cosine", names, confidence=None, roc=True, chunk_rows=chunk)
+        for chunk in (None, 41)
+    )
+    assert report.result_digest == other.result_digest
+    assert report.verification == other.verification
+    for rate in FAR:
+        tar = f"TAR@FAR={rate}"
+        assert report.metrics[tar] == float(verification.tar_at_far(pairs, rate)), tar
+        threshold = float(verification.threshold_at(pairs.impostor, rate))
+        assert report.verification["thresholds"][tar] == pytest.approx(threshold, abs=EXACT)
+        if probes.non_mated:
+            assert report.metrics[f"DIR@FAR={rate}"] == float(verification.dir_at_far(probes, rate)), rate
+    assert report.metrics["EER"] == pytest.approx(float(verification.equal_error_rate(pairs)), abs=EXACT)
+    counts = {"n_genuine": len(pairs.genuine), "n_impostor": len(pairs.impostor)}
+    if probes.non_mated:
+        counts |= {"n_mated": len(probes.mated), "n_non_mated": len(probes.non_mated)}
+        assert counts["n_non_mated"] > 50
+    assert {count: report.verification[count] for count in counts} == counts
+    assert_is_the_curve_of_scikit_learn(report, distances[~junk], relevant[~junk])
+
+
+def assert_is_the_curve_of_scikit_learn(report, distances, genuine):
+    far, tar, _ = roc_curve(genuine, -distances, drop_intermediate=False)
+    for x, y in zip(report.curves["ROC_FAR"], report.curves["ROC_TAR"], strict=True):
+        # The last rate that is no more than this one; a rate that is meant exactly may be off by its last bit.
+        assert y == pytest.approx(tar[np.flatnonzero(far <= x + EXACT)[-1]], abs=EXACT), x
+
+
+def test_breakdowns(named_sets, oracle_of):
+    """Cameras, identities, camera pairs and the growing gallery, each cell against the oracle of a smaller set."""
+    name, query, gallery = named_sets
+    names = ("mAP", "mINP", "CMC@1", "CMC@5")
+    protocol = "same_set" if name == "veri776_sample" else "market1501"
+    tables = ["identity", "gallery_size"] + (["camera", "camera_pair"] if query.camids is not None else [])
+    sizes = [10, 40, len(gallery) - 1]
+    report = evaluate_items(query, gallery, protocol, "cosine", names, confidence=None, breakdowns=tables,
+                            gallery_sizes=sizes)  # fmt: skip
+    near, far, distances = oracle_of(query, gallery)
+    expected = breakdowns.by_value(near, far, near.pids, protocol, distances, names)
+    assert_groups(report.breakdowns["identity"], "pid", expected, names)
+    table = report.breakdowns["gallery_size"]
+    assert table["n_rows"] == [*sizes, len(gallery)]
+    assert_sizes(table, lambda size: breakdowns.at_gallery_size(near, far, size, protocol, distances, names), names)
+    if query.camids is not None:
+        expected = breakdowns.by_value(near, far, near.camids, protocol, distances, names)
+        assert_groups(report.breakdowns["camera"], "camid", expected, names)
+        assert_pairs(report.breakdowns["camera_pair"], breakdowns.by_camera_pair(near, far, protocol, distances))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from reference import (
@@ -85,6 +86,7 @@ def evaluate(
     def mean_curve(one, length):
         return np.array([mean_over([one(rankings[i].ranks, k) for i in valid], n) for k in range(1, length + 1)])
 
+    @cache  # several metrics and the curve are read off the same fractions
     def single_shot(order):
         longest = max([max_rank, *(int(name.partition("@")[2]) for name in metrics if name.startswith("CMC_single"))])
         curves = [
