@@ -12,11 +12,12 @@ from reid_dist._version import __version__
 
 if TYPE_CHECKING:
     from reid_dist.comparison import compare
-    from reid_dist.evaluation import evaluate, evaluate_distances, nearest
+    from reid_dist.evaluation import evaluate, evaluate_distances
     from reid_dist.listed_evaluation import evaluate_lists
     from reid_dist.pooling import pool
     from reid_dist.protocols import compose_protocol
     from reid_dist.reports import Report
+    from reid_dist.search import nearest, reranked_distances
     from reid_dist.splits import evaluate_splits
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows
 
@@ -34,6 +35,7 @@ __all__ = [
     "evaluate_splits",
     "nearest",
     "pool",
+    "reranked_distances",
 ]
 
 _HOMES = {
@@ -47,8 +49,9 @@ _HOMES = {
     "evaluate_distances": "reid_dist.evaluation",
     "evaluate_lists": "reid_dist.listed_evaluation",
     "evaluate_splits": "reid_dist.splits",
-    "nearest": "reid_dist.evaluation",
+    "nearest": "reid_dist.search",
     "pool": "reid_dist.pooling",
+    "reranked_distances": "reid_dist.search",
 }
 
 

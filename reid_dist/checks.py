@@ -7,7 +7,7 @@ import numpy as np
 from reid_dist.distances import Distance
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth
-from reid_dist.metrics import LARGEST_RANK, PROBES, SINGLE_SHOT, Metric
+from reid_dist.metrics import LARGEST_RANK, PAIRS, PROBES, SINGLE_SHOT, Metric
 from reid_dist.protocols import Protocol
 from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.stores import FeatureSet, LabelledSet
@@ -23,6 +23,7 @@ __all__ = [
     "check_seed",
     "check_sets",
     "joined_labels",
+    "refuse_thresholds",
 ]
 
 
@@ -184,3 +185,13 @@ def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
                 f"metric {metric.name!r} needs identities, and protocol {protocol.name!r} goes by lists; use a "
                 "protocol by labels, such as no_cameras, or a rank metric"
             )
+
+
+def refuse_thresholds(metrics: list[Metric], roc: bool) -> None:
+    """Refuse metrics that go by one threshold for all queries, which a re-ranked distance does not have."""
+    unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES)] + (["roc"] if roc else [])
+    if unfit:
+        raise InputError(
+            f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and they "
+            "are of a scale of their own for each query; leave them out, or evaluate without re-ranking"
+        )

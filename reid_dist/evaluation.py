@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.answer import make_report
-from reid_dist.checks import check_client, check_count, check_sets
+from reid_dist.checks import check_client, check_sets
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.graph import run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import SINGLE_SHOT
-from reid_dist.model import Neighbours
 from reid_dist.plan import Plan, make_plan
-from reid_dist.projection import held_besides, most_relevant, part_metrics, plan_for
+from reid_dist.projection import held_besides, make_resources, most_relevant, part_metrics, plan_for
 from reid_dist.protocols import Protocol
 from reid_dist.question import Options, Question, Source
 from reid_dist.reductions import SingleShot
 from reid_dist.reports import Report
+from reid_dist.reranking import KReciprocal, rerank_scorer
 from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
 from reid_dist.task_graph import Progress, Stopwatch
 from reid_dist.tasks import Job
 from reid_dist.threshold_passes import refuse_early, verify
 from reid_dist.verification import needs_pairs, needs_probes
+from reid_dist.visibility import visible_to, workspace_folder
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["evaluate", "evaluate_distances", "nearest", "plan_job"]
+__all__ = ["evaluate", "evaluate_distances", "plan_job"]
 
 
 def evaluate(
@@ -56,6 +55,7 @@ def evaluate(
     roc: bool = False,
     confidence: float | None = 0.95,
     seed: int = 0,
+    rerank: str | KReciprocal | None = None,
     chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
@@ -97,12 +97,15 @@ def evaluate(
         Level of the bootstrap intervals of all means (by identity); None for none.
     seed
         Of draws, random orders and intervals; 0 to 2**64 - 1.
+    rerank
+        Rank by a re-ranked distance, such as ``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``.
     chunk_rows
         Rows of a tile on both sides.  The answer does not depend on it.
     client
         Cluster to run on; None for threads of this process.  The answer does not depend on it either.
     workspace
-        Directory that every worker sees, where sets in memory are put for the workers; None for a temporary one.
+        Directory that every worker sees, where sets in memory are put for the workers, and the stages of re-ranking,
+        which are found there and not computed again; None for a temporary one.
     progress
         Told of finished tasks.
 
@@ -138,13 +141,20 @@ def evaluate(
         confidence=confidence,
         seed=seed,
         chunk_rows=chunk_rows,
+        rerank=rerank,
     )
     check_client(client)
     check_sets(query, gallery, measure)
     question = Question.of(options, query, gallery)
-    with _visible_to(client, workspace, query, gallery) as (near, far):
-        scorer = FeatureScorer(near, far, measure)
-        return _answer(question, (query, gallery), (near, far), scorer, client, progress, started)
+    watch = Stopwatch(progress)
+    with contextlib.ExitStack() as stack:
+        near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+        scorer: Scorer = FeatureScorer(near, far, measure)
+        if question.rerank is not None:
+            where = make_resources(client, workspace_folder(stack, workspace), question.options.chunk_rows, watch)
+            scorer = rerank_scorer(near, far, measure, question.rerank, where)
+        report = _answer(question, (query, gallery), (near, far), scorer, client, watch, started)
+    return replace(report, distance=measure.describe())
 
 
 def evaluate_distances(
@@ -199,52 +209,13 @@ def evaluate_distances(
     with contextlib.ExitStack() as stack:
         block = distances
         if client is not None and not distances.is_stored:
-            block = distances.save(_folder(stack, workspace) / f"distances-{distances.content_digest[:16]}.npy")
-        report = _answer(question, (query, gallery), (query, gallery), BlockScorer(block), client, progress, started)
+            block = distances.save(
+                workspace_folder(stack, workspace) / f"distances-{distances.content_digest[:16]}.npy"
+            )
+        report = _answer(
+            question, (query, gallery), (query, gallery), BlockScorer(block), client, Stopwatch(progress), started
+        )
     return replace(report, inputs={**report.inputs, "distances": distances.describe()})
-
-
-def nearest(
-    query: FeatureSet,
-    gallery: FeatureSet,
-    *,
-    k: int = 10,
-    distance: str = "cosine",
-    chunk_rows: int | None = None,
-    client: Client | None = None,
-    workspace: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
-) -> Neighbours:
-    """Find the k nearest gallery rows of every query by (canonical distance, gallery row).
-
-    Parameters
-    ----------
-    query, gallery
-        The two feature sets.  When both are the same set, each item is the first of its own list, whatever duplicates
-        it has.
-    k
-        How many; lists are filled with index -1 and distance inf where the gallery is smaller.
-    distance, chunk_rows, client, workspace, progress
-        As in `evaluate`.
-
-    Raises
-    ------
-    InputError, UnknownNameError, PlanError, RunFailedError
-        As in `evaluate`.
-    """
-    measure = DISTANCES.get(distance)
-    check_count("k", k)
-    check_sets(query, gallery, measure)
-    check_client(client)
-    same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
-    with _visible_to(client, workspace, query, gallery) as (near, far):
-        scorer = FeatureScorer(near, far, measure)
-        plan = plan_for(scorer, client, chunk_rows, 0.0, k)
-        job = Job(near, far, scorer, plan, topk=k, own_first=same)
-        result = run(job, client, progress)
-    if result.neighbours is None:
-        raise AssertionError("a search finds")
-    return result.neighbours
 
 
 def plan_job(
@@ -298,12 +269,11 @@ def _answer(
     visible: tuple[LabelledSet, LabelledSet],
     scorer: Scorer,
     client: Client | None,
-    progress: Progress | None,
+    watch: Stopwatch,
     started: float,
 ) -> Report:
     """Plan, run and report."""
     asked, options = question.asked, question.options
-    watch = Stopwatch(progress)
     topk = int(options.topk or 0)
     per_query = most_relevant(question, *visible)
     shot = _single_shot(question)
@@ -350,7 +320,8 @@ def _answer(
         "metrics": time.perf_counter() - ranked_at,
         "total": time.perf_counter() - started,
     }
-    return replace(report, timing=timing, options=options.describe())
+    rerank = None if question.rerank is None else question.rerank.describe()
+    return replace(report, timing=timing, options=options.describe(), rerank=rerank)
 
 
 def _single_shot(question: Question) -> SingleShot | None:
@@ -370,30 +341,3 @@ def _single_shot(question: Question) -> SingleShot | None:
         )
     max_rank = max([question.asked.max_rank, *needed])
     return SingleShot(max_rank) if draws is None else SingleShot(max_rank, int(draws), question.asked.seed)
-
-
-def _folder(stack: contextlib.ExitStack, workspace: str | PathLike[str] | None) -> Path:
-    """The workspace, or a temporary directory that lasts as long as the stack."""
-    if workspace is not None:
-        return Path(workspace)
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reid-dist-")))
-
-
-@contextlib.contextmanager
-def _visible_to(
-    client: Client | None, workspace: str | PathLike[str] | None, query: FeatureSet, gallery: FeatureSet
-) -> Iterator[tuple[FeatureSet, FeatureSet]]:
-    """Put sets that live in this process's memory where workers can read them, once each."""
-    if client is None or (query.is_stored and gallery.is_stored):
-        yield query, gallery
-        return
-    with contextlib.ExitStack() as stack:
-        folder = _folder(stack, workspace)
-        stored: dict[str, FeatureSet] = {}
-        for features in (query, gallery):
-            if features.content_digest not in stored:
-                target = folder / f"features-{features.content_digest[:16]}.zarr"
-                stored[features.content_digest] = (
-                    features if features.is_stored else features.save(str(target), overwrite=True)
-                )
-        yield stored[query.content_digest], stored[gallery.content_digest]

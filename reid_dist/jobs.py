@@ -78,6 +78,7 @@ class PipelineJob(BaseModel):
     ground_truth: str | None = Field(default=None, description="JSON file or directory of lists, for oxford and so on.")
     distances: str | None = Field(default=None, description="A .npy block of distances that takes the features' place.")
     lists: str | None = Field(default=None, description="A .npz of top-k lists that takes the features' place.")
+    rerank: str | None = Field(default=None, description="Such as k_reciprocal(k1=20,k2=6,lambda_value=0.3).")
     topk: int | None = Field(default=None, ge=1)
     ties: bool = False
     breakdowns: tuple[str, ...] | None = ()
@@ -109,6 +110,7 @@ class PipelineJob(BaseModel):
             "confidence",
             "seed",
             "chunk_rows",
+            "rerank",
         )
         return {"protocol": self.rules, **{name: getattr(self, name) for name in names}}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,14 +15,16 @@ from reid_dist.plan import DEFAULT_MEMORY, MERGED_AT_ONCE, NOTHING_BESIDES, Besi
 from reid_dist.protocols import Protocol
 from reid_dist.question import Question
 from reid_dist.reductions import SingleShot
+from reid_dist.reranking import KReciprocal, Resources
 from reid_dist.scorers import Scorer
-from reid_dist.stores import LabelledSet
+from reid_dist.stores import LabelledSet, Workspace
+from reid_dist.task_graph import Progress
 from reid_dist.threshold_passes import held_by_verification
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["held_besides", "most_relevant", "part_metrics", "plan_for"]
+__all__ = ["held_besides", "make_resources", "most_relevant", "part_metrics", "plan_for"]
 
 # Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
 _PLANNED_SHARE = 0.5
@@ -33,6 +36,8 @@ def held_besides(
     """What the job holds besides ranks and lists."""
     asked = question.asked
     held = held_by_verification(asked.metrics, question.options.roc)
+    if question.rerank is not None:
+        held += Besides(_bytes_per_reranked_query(question.rerank, gallery.n_rows))
     if shot is not None:
         sizes = _identity_sizes(question.protocol, gallery)
         n_rules = 3 if asked.ties else 1
@@ -46,6 +51,11 @@ def held_besides(
         values = len(part_metrics(asked)) * (n_cameras + question.parts.n_sizes)
         held += Besides(counts, 4 * scorer.shapes[1].dim + 24, values_per_query=values)
     return held
+
+
+def _bytes_per_reranked_query(spec: KReciprocal, n_gallery: int) -> int:
+    """Known pairs of a query: those that share weight, some hundreds as a rule, and a few thousand at the most."""
+    return 64 * min(n_gallery, 4 * spec.k1 * spec.k1)
 
 
 def part_metrics(asked: Asked) -> tuple[str, ...]:
@@ -113,16 +123,7 @@ def plan_for(
     PlanError
         If the job cannot fit.
     """
-    n_threads, memory = usable_cores(), DEFAULT_MEMORY
-    if client is not None:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        if not workers:
-            raise ClusterError(
-                "the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)"
-            )
-        n_threads = sum(worker["nthreads"] for worker in workers)
-        limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker["memory_limit"]]
-        memory = int(min(limits) * _PLANNED_SHARE) if limits else DEFAULT_MEMORY
+    n_threads, memory = _threads_and_memory(client)
     query, gallery = scorer.shapes
     return make_plan(
         query,
@@ -134,3 +135,27 @@ def plan_for(
         k=k,
         besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
     )
+
+
+def _threads_and_memory(client: Client | None) -> tuple[int, int]:
+    """Threads of all workers, and the bytes that one task may fill."""
+    if client is None:
+        return usable_cores(), DEFAULT_MEMORY
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if not workers:
+        raise ClusterError("the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)")
+    limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker["memory_limit"]]
+    memory = int(min(limits) * _PLANNED_SHARE) if limits else DEFAULT_MEMORY
+    return sum(worker["nthreads"] for worker in workers), memory
+
+
+def make_resources(client: Client | None, workspace: Path, chunk_rows: int | None, progress: Progress) -> Resources:
+    """Where the stages of a job run: this process or a cluster, and the workspace.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster has no workers.
+    """
+    n_threads, memory = _threads_and_memory(client)
+    return Resources(Workspace(str(workspace.absolute())), client, n_threads, progress, memory, chunk_rows)

@@ -18,6 +18,7 @@ from reid_dist.checks import (
     check_metrics,
     check_seed,
     joined_labels,
+    refuse_thresholds,
 )
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth, read_ground_truth
@@ -25,6 +26,7 @@ from reid_dist.metrics import default_metrics, parse_metrics
 from reid_dist.parts import ORDERS, Parts, gallery_sizes, parse_breakdowns
 from reid_dist.protocols import PROTOCOLS, Protocol
 from reid_dist.registry import did_you_mean
+from reid_dist.reranking import KReciprocal, parse_rerank
 from reid_dist.stores import LabelledSet
 
 __all__ = ["Options", "Question", "Source"]
@@ -51,6 +53,7 @@ class Options:
     confidence: float | None = 0.95
     seed: int = 0
     chunk_rows: int | None = None
+    rerank: str | KReciprocal | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
@@ -69,7 +72,7 @@ class Options:
 
     def describe(self) -> dict[str, Any]:
         """Return what a report says of them: all that the answer depends on, protocol and ground truth aside."""
-        told = ("protocol", "ground_truth", "chunk_rows")
+        told = ("protocol", "ground_truth", "chunk_rows", "rerank")
         described = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in told}
         # None and an empty list ask for the same, and a finished report is taken up for either.
         return {**described, "breakdowns": () if self.breakdowns is None else self.breakdowns}
@@ -91,6 +94,8 @@ class Question:
         As in `Job`.
     options
         The rest.
+    rerank
+        The re-ranking, if any.
     """
 
     protocol: Protocol
@@ -100,6 +105,7 @@ class Question:
     rows_are_items: bool
     joined: tuple[str, ...]
     options: Options
+    rerank: KReciprocal | None = None
 
     @classmethod
     def of(cls, options: Options, query: LabelledSet, gallery: LabelledSet) -> Question:
@@ -140,7 +146,10 @@ class Question:
         rows_are_items = check_labels(query, gallery, protocol)
         by_camera = parts is not None and parts.cameras
         joined = joined_labels(query, gallery, protocol, camids=by_camera)
-        return cls(protocol, truth, asked, parts, rows_are_items, joined, options)
+        rerank = None if options.rerank is None else parse_rerank(options.rerank)
+        if rerank is not None:
+            refuse_thresholds(metrics, options.roc)
+        return cls(protocol, truth, asked, parts, rows_are_items, joined, options, rerank)
 
 
 def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: LabelledSet) -> GroundTruth | None:

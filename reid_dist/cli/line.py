@@ -128,6 +128,7 @@ def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: Lab
         "protocol": question.protocol.describe(),
         "ground_truth": truth,
         "distance": None if job.lists or job.distances else job.distance,
+        "rerank": None if question.rerank is None else question.rerank.describe(),
         **dict.fromkeys(given),
         **ranking_digests(job),
         "reported metrics": sorted(metric.name for metric in question.asked.metrics),
@@ -139,6 +140,7 @@ def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: Lab
         "protocol": protocol,
         "ground_truth": report.protocol.get("ground_truth", {}).get("content_digest"),
         "distance": None if set(given) & set(report.inputs) else report.distance["name"],
+        "rerank": report.rerank,
         "reported metrics": sorted({*report.metrics, *report.bounds}),
         # A report that says nothing of an option is older than the option.
         **Options().describe(),

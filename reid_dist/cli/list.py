@@ -8,7 +8,7 @@ import click
 
 __all__ = ["command"]
 
-_KINDS = ("metrics", "protocols", "distances", "poolings", "formats")
+_KINDS = ("metrics", "protocols", "distances", "rerankers", "poolings", "formats")
 
 
 @click.command("list")
@@ -48,6 +48,10 @@ def _registry(kind: str) -> Any:
         from reid_dist.distances import DISTANCES
 
         return DISTANCES
+    if kind == "rerankers":
+        from reid_dist.reranking import RERANKERS, VARIANTS
+
+        return [*RERANKERS, *VARIANTS]
     if kind == "poolings":
         from reid_dist.pooling.methods import POOLINGS
 

@@ -33,6 +33,13 @@ _JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         ("--ground-truth",),
         {"metavar": "FILE", "help": "Lists for oxford and revisitop: JSON, or a directory of Oxford text files."},
     ),
+    (
+        ("--rerank",),
+        {
+            "metavar": "SPEC",
+            "help": "Such as 'k_reciprocal(k1=20,k2=6,lambda_value=0.3)'; see `reid-dist list rerankers`.",
+        },
+    ),
     (("--topk",), {"type": int, "metavar": "K", "help": "Write the K nearest items of every query (topk.npz)."}),
     (("--ties",), {"is_flag": True, "help": "Also give optimistic and pessimistic values."}),
     (

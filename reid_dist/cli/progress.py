@@ -19,6 +19,9 @@ __all__ = ["bars", "rows_progress", "stages"]
 _LINE_EVERY = 10.0
 
 _TITLES = {
+    "neighbours": "neighbours of all items",
+    "weights": "reciprocal neighbours",
+    "means": "local expansion",
     "pairs": "distances of relevant pairs",
     "sweep": "sweep over the gallery",
     "verification": "exact thresholds",

@@ -1,0 +1,166 @@
+"""Searches without labels: nearest neighbours, and re-ranked distances for study."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.checks import check_client, check_count, check_sets
+from reid_dist.distances import DISTANCES, Distance
+from reid_dist.errors import InputError
+from reid_dist.graph import run
+from reid_dist.model import Neighbours, RowRange, cut_rows
+from reid_dist.projection import make_resources, plan_for
+from reid_dist.reranking import Items, KReciprocal, Resources, find_neighbours, parse_rerank, rerank_scorer
+from reid_dist.scorers import FeatureScorer
+from reid_dist.stores import FeatureSet
+from reid_dist.task_graph import Progress
+from reid_dist.tasks import Job
+from reid_dist.visibility import visible_to, workspace_folder
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["nearest", "reranked_distances"]
+
+# Pairs that are scored at once.
+_PAIRS_AT_ONCE = 2**20
+
+
+def nearest(
+    query: FeatureSet,
+    gallery: FeatureSet,
+    *,
+    k: int = 10,
+    distance: str = "cosine",
+    chunk_rows: int | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Neighbours:
+    """Find the k nearest gallery rows of every query by (canonical distance, gallery row).
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets.  When both are the same set, each pair of blocks is computed once and serves both its
+        sides, and each item is the first of its own list, whatever duplicates it has.
+    k
+        How many; lists are filled with index -1 and distance inf where the gallery is smaller.
+    distance, chunk_rows, client, workspace, progress
+        As in `evaluate`.
+
+    Raises
+    ------
+    InputError, UnknownNameError, PlanError, RunFailedError
+        As in `evaluate`.
+    """
+    measure = DISTANCES.get(distance)
+    check_count("k", k)
+    if chunk_rows is not None:
+        check_count("chunk_rows", chunk_rows)
+    check_sets(query, gallery, measure)
+    check_client(client)
+    same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
+    with contextlib.ExitStack() as stack:
+        near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+        if same:
+            folder = workspace_folder(stack, workspace)
+            return _among_themselves(
+                near, measure, k, make_resources(client, folder, chunk_rows, progress or Progress())
+            )
+        scorer = FeatureScorer(near, far, measure)
+        job = Job(near, far, scorer, plan_for(scorer, client, chunk_rows, 0.0, k), topk=k)
+        result = run(job, client, progress)
+    if result.neighbours is None:
+        raise AssertionError("a search finds")
+    return result.neighbours
+
+
+def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: Resources) -> Neighbours:
+    """Neighbours of all rows of one set, each itself first."""
+    # No list is longer than the set, whatever was asked for.
+    lists = find_neighbours(Items((features,)), distance, min(k, features.n_rows), where)
+    index = np.full((features.n_rows, k), -1, np.int64)
+    found = np.full((features.n_rows, k), np.inf)
+    width = min(k, lists.k)
+    for block in range(lists.n_blocks):
+        rows = lists.rows(block)
+        here = slice(rows.start, rows.stop)
+        index[here, :width] = lists.index(rows)[:, :width]
+        found[here, :width] = lists.distances(rows)[:, :width]
+    return Neighbours(index, found)
+
+
+def reranked_distances(
+    query: FeatureSet,
+    gallery: FeatureSet,
+    *,
+    rerank: str | KReciprocal = "k_reciprocal",
+    rows: Sequence[int] | NDArray[np.integer] | None = None,
+    distance: str = "cosine",
+    chunk_rows: int | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> NDArray[np.float64]:
+    """Compute re-ranked distances of whole rows, for study and for small sets.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets.
+    rerank
+        The re-ranking; see `reid-dist list rerankers`.
+    rows
+        Query rows that are wanted, in any order; None for all.
+    distance, chunk_rows, client, workspace, progress
+        As in `evaluate`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (len(rows), n_gallery), float64.
+
+    Raises
+    ------
+    InputError, UnknownNameError, PlanError, RunFailedError
+        As in `evaluate`; and for rows that there are not.
+    """
+    measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
+    if chunk_rows is not None:
+        check_count("chunk_rows", chunk_rows)
+    check_sets(query, gallery, measure)
+    check_client(client)
+    wanted = _checked_rows(rows, query.n_rows)
+    n_gallery = gallery.n_rows
+    block = np.empty((len(wanted), n_gallery))
+    with contextlib.ExitStack() as stack:
+        near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+        folder = workspace_folder(stack, workspace)
+        where = make_resources(client, folder, chunk_rows, progress or Progress())
+        scorer = rerank_scorer(near, far, measure, spec, where)
+        for place, row in enumerate(wanted.tolist()):
+            for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
+                columns = np.arange(cut.start, cut.stop)
+                owner = np.zeros(len(columns), np.int64)
+                block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
+    return block
+
+
+def _checked_rows(rows: Sequence[int] | NDArray[np.integer] | None, n_query: int) -> NDArray[np.int64]:
+    if rows is None:
+        return np.arange(n_query)
+    given = np.asarray(rows)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise InputError(f"rows must be a sequence of query rows, found {rows!r}")
+    wanted = given.astype(np.int64)
+    wrong = wanted[(wanted < 0) | (wanted >= n_query)]
+    if len(wrong):
+        raise InputError(f"rows must be from 0 to {n_query - 1}, found {int(wrong[0])}")
+    return wanted
