@@ -22,6 +22,7 @@ from reid_dist.workers import prepare_local_workers
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed import LocalCluster as RunningCluster
 
 __all__ = [
     "ClusterConfig",
@@ -136,24 +137,25 @@ def connect(config: Threads | LocalCluster | ExistingCluster) -> Iterator[Client
     import dask
 
     # Before settings are made: its import adds the defaults, which must not go when the settings do.
-    import distributed  # noqa: F401
+    import distributed
 
-    with dask.config.set({**_SETTINGS, **config.dask}), contextlib.ExitStack() as stack:
+    with dask.config.set({**_SETTINGS, **config.dask}):
         if isinstance(config, LocalCluster):
-            yield stack.enter_context(_local(config))
+            with _local(config) as cluster, distributed.Client(cluster) as client:
+                yield client
         else:
-            yield stack.enter_context(_existing(config))
+            with _existing(config) as client:
+                yield client
 
 
-@contextlib.contextmanager
-def _local(config: LocalCluster) -> Iterator[Client]:
+def _local(config: LocalCluster) -> RunningCluster:
     import distributed
 
     cores = usable_cores()
     workers = config.workers or max(1, -(-cores // _THREADS_PER_PROCESS))
     threads = config.threads_per_worker or max(1, cores // workers)
     try:
-        cluster = distributed.LocalCluster(
+        return distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
             memory_limit=config.memory_limit,
@@ -163,8 +165,6 @@ def _local(config: LocalCluster) -> Iterator[Client]:
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ClusterError(f"cannot start {workers} local workers with {threads} threads each: {error}") from error
-    with cluster, distributed.Client(cluster) as client:
-        yield client
 
 
 @contextlib.contextmanager

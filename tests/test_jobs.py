@@ -13,10 +13,10 @@ import yaml
 from reid_dist import FeatureSet, compose_protocol, evaluate
 from reid_dist.cli.evaluate import command
 from reid_dist.errors import InputError, StoreNotFoundError, UnknownNameError
-from reid_dist.task_graph import Progress
 from reid_dist.jobs import PipelineJob, ProtocolParts, read_job
 from reid_dist.protocols import PROTOCOLS, Protocol
 from reid_dist.runs import evaluate_sides, open_side
+from reid_dist.task_graph import Progress
 
 PIPELINES = sorted((Path(__file__).parents[1] / "pipelines").glob("*.yaml"))
 

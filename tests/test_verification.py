@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ import reid_dist.reductions.impostors as impostor_reductions
 from reid_dist import FeatureSet, LabelledRows, evaluate, evaluate_distances, plan
 from reid_dist.distances import DISTANCES, Distance
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.task_graph import Progress
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.kernels.impostors import falling_keys
 from reid_dist.metrics import parse_metrics
@@ -40,6 +40,7 @@ from reid_dist.reductions import (
 )
 from reid_dist.stores import DistanceBlock
 from reid_dist.sweep import sweep
+from reid_dist.task_graph import Progress
 from reid_dist.verification import ROC_RATES, Level, Pairs, ThresholdSearch, crossings, wanted_levels
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -336,7 +337,7 @@ def tiny_report():
 
 def test_kernels_in_python_say_the_same():
     finished = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_COMPILER.format(folder=os.path.dirname(__file__))],  # noqa: PTH120
+        [sys.executable, "-c", _WITHOUT_COMPILER.format(folder=str(Path(__file__).parent))],
         env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
         capture_output=True,
         text=True,

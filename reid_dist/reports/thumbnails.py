@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import stat
 import warnings
 from io import BytesIO
@@ -26,7 +27,7 @@ class UnreadableImageError(Exception):
 def pillow_is_there() -> bool:
     """Return whether Pillow, which opens the pictures, is installed."""
     try:
-        import PIL.Image  # noqa: F401  (optional, and slow to import)
+        importlib.import_module("PIL.Image")
     except ImportError:
         return False
     return True

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,9 +215,9 @@ class ThresholdSearch:
             keys = np.union1d(keys, genuine >> shift)
         counted = np.append(0, np.cumsum(inside.count))
 
-        def nearer(place: int, side: str) -> int:
+        def nearer(place: int, side: Literal["left", "right"]) -> int:
             """Impostors before a key, or up to its end."""
-            return n_nearer + int(counted[np.searchsorted(inside.key, keys[place], side)])  # type: ignore[call-overload]
+            return n_nearer + int(counted[np.searchsorted(inside.key, keys[place], side)])
 
         def range_of(place: int) -> Range:
             key = int(keys[place])

@@ -149,7 +149,9 @@ def test_an_unknown_interval_is_a_pair_of_nones() -> None:
     assert checked is not None
     assert checked["intervals"] == {"EER": [None, None], "mAP": [0.25, 0.5]}
     assert checked_verification(None) is None
-    assert checked_verification(verification() | {"n_genuine": np.int64(3)})["n_genuine"] == 3  # type: ignore[index]
+    counted = checked_verification(verification() | {"n_genuine": np.int64(3)})
+    assert counted is not None
+    assert counted["n_genuine"] == 3
 
 
 def test_a_table_that_was_cut_is_found(full_report: Report, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_an_edited_manifest_is_noticed(store: FeatureSet, old_and_new: tuple[str
 def test_damaged_metadata_is_an_error_of_ours(store: FeatureSet, file: str) -> None:
     truncate(Path(store.uri) / file)
     with pytest.raises(StoreError):
-        FeatureSet.open(store.uri).pids  # noqa: B018
+        _ = FeatureSet.open(store.uri).pids
     assert check_store(store.uri).damaged
 
 

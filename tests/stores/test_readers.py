@@ -435,10 +435,10 @@ class TestNpy:
     def test_is_memory_mapped(self, tmp_path: Path) -> None:
         np.save(tmp_path / "f.npy", np.ones((3, 2), np.float32))
         np.save(tmp_path / "p.npy", np.arange(3))
-        rows = open_features(tmp_path / "f.npy", pids_file=tmp_path / "p.npy").read(0, 3)
-        while rows is not None and not isinstance(rows, np.memmap):
-            rows = rows.base  # type: ignore[assignment]
-        assert isinstance(rows, np.memmap)
+        memory: Any = open_features(tmp_path / "f.npy", pids_file=tmp_path / "p.npy").read(0, 3)
+        while memory is not None and not isinstance(memory, np.memmap):
+            memory = memory.base
+        assert isinstance(memory, np.memmap)
 
     def test_fortran_order(self, tmp_path: Path, arrays: Arrays) -> None:
         np.save(tmp_path / "f.npy", np.asfortranarray(arrays.features))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.raw import RawRows, fortran_strides
-from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source
+from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source
 from reid_dist.stores.importers.zip_members import MemberRows
 
 __all__ = ["NPY", "NPZ"]
@@ -67,7 +67,7 @@ def _open_npy(path: Path) -> Source:
     return Source(str(path), {"features": array})
 
 
-class DeflatedMember(RowArray):
+class DeflatedMember(OpenRows):
     """A compressed array of an ``.npz``, read as a stream; going back starts it again."""
 
     def __init__(self, path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:

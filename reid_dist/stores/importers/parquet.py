@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, require
+from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, require
 
 __all__ = ["PARQUET"]
 
@@ -21,7 +21,7 @@ _FEWEST_NUMBERED = 2
 _BATCH_ROWS = 1024
 
 
-class ParquetColumns(RowArray):
+class ParquetColumns(OpenRows):
     """Columns of a file, read in batches in ascending order; going back starts at the row group that is needed.
 
     Parameters

@@ -23,7 +23,7 @@ from reid_dist.stores.locations import canonical_uri, local_path
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["FORMATS", "Format", "HeldRows", "RowArray", "Source", "open_source", "require"]
+__all__ = ["FORMATS", "Format", "HeldRows", "OpenRows", "RowArray", "Source", "open_source", "require"]
 
 
 class RowArray(ABC):
@@ -70,12 +70,17 @@ class RowArray(ABC):
         """Return the whole array, memory-mapped where the format allows it."""
         return self.read(0, self.shape[0])
 
-    def close(self) -> None:  # noqa: B027  Most arrays keep nothing open between reads.
-        """Close what a read has left open; a later read opens it again."""
-
     @abstractmethod
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows of a range that has been checked."""
+
+
+class OpenRows(RowArray):
+    """An array that keeps a file open between reads, as one that can only be read in order does."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what a read has left open; a later read opens it again."""
 
 
 class HeldRows(RowArray):
@@ -118,7 +123,8 @@ class Source:
 
     def __exit__(self, *_: object) -> None:
         for array in self.arrays.values():
-            array.close()
+            if isinstance(array, OpenRows):
+                array.close()
 
     def contents(self) -> str:
         """Return one line that lists what the file holds."""
