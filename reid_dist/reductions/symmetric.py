@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen, Values
 from reid_dist.kernels.lists import merge_lists
+from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side, collect_both
 from reid_dist.kernels.topk import make_candidates, settle
 from reid_dist.model import cut_rows
 from reid_dist.reductions.base import FeatureBlock, pair_rows
 
-__all__ = ["Surroundings", "merge_surroundings", "sweep_both_ways"]
+__all__ = ["Seed", "Surroundings", "merge_surroundings", "sweep_both_ways"]
 
 Float64 = NDArray[np.float64]
 
@@ -39,8 +40,29 @@ class Surroundings:
     farthest: Float64
 
 
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What is known of the items of a block from elsewhere: whatever is not better is not looked at again.
+
+    Attributes
+    ----------
+    reach
+        A canonical distance within which each item has k others, shape (n,), float64; inf for none that is known.
+    farthest
+        A canonical distance at which each item has another, shape (n,), float64; -inf for none that is known.
+    """
+
+    reach: Float64
+    farthest: Float64
+
+
 def sweep_both_ways(
-    first: FeatureBlock, second: FeatureBlock | None, distance: Distance, tile_rows: int, k: int
+    first: FeatureBlock,
+    second: FeatureBlock | None,
+    distance: Distance,
+    tile_rows: int,
+    k: int,
+    seeds: tuple[Seed, Seed] | None = None,
 ) -> list[Surroundings]:
     """Reduce all tiles of two blocks, for the items of both.
 
@@ -54,6 +76,8 @@ def sweep_both_ways(
         Rows and columns of a tile.
     k
         Neighbours per item.
+    seeds
+        What is known of the items of both blocks.  Others within reach are listed, and those beyond may be missing.
 
     Returns
     -------
@@ -62,6 +86,9 @@ def sweep_both_ways(
     other = first if second is None else second
     screen = distance.screen(first.features, other.features, first.norm, other.norm)
     near, far = _sides(screen, first, second, distance, k)
+    if seeds is not None:
+        for side, seed in zip((near, far), seeds, strict=True):
+            _sow(side, seed)
     height, width = min(tile_rows, len(first)), min(tile_rows, len(other))
     prepared = np.empty((width, first.features.shape[1]), screen.dtype)
     scratch = np.empty(height * width, screen.dtype)
@@ -101,6 +128,20 @@ def _sides(
     if second is None:
         return near, near
     return near, side(second, first, mirrored.centre, mirrored.epsilon, mirrored.column_bias)
+
+
+def _sow(side: Side, seed: Seed) -> None:
+    """Start with the levels and floors of what is known."""
+    for known, of, sign, into in (
+        (np.isfinite(seed.reach), seed.reach, 1.0, side.lists.level),
+        (np.isfinite(seed.farthest), seed.farthest, -1.0, side.floor),
+    ):
+        item = np.flatnonzero(known)
+        falling = falling_values(side.rows, item, of[item], sign)
+        edge = side.centre[item] - side.slope * falling - sign * side.epsilon[item]
+        # Away from the value by what rounding to the type of the tiles may do.
+        into[item] = edge - sign * (np.abs(edge) * 2.0**-22 + 2.0**-125)
+    side.farthest[:] = seed.farthest
 
 
 def _settled(side: Side, block: FeatureBlock, against: FeatureBlock) -> Surroundings:

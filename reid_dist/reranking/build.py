@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Resources", "find_neighbours", "make_weights", "rerank_scorer"]
 
 _TILE_ROWS = 1024
-_MOST_BLOCK_ROWS = 32768
+_MOST_BLOCK_ROWS = 65536
 # Blocks per root of a thread: enough pairs of blocks to keep all threads busy to the end.
-_BLOCKS_PER_ROOT = 5
+_BLOCKS_PER_ROOT = 3
 
 
 @dataclass(frozen=True)
@@ -127,18 +127,22 @@ def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) 
     lists = NeighbourLists(stage, items, distance, k, plan["block_rows"], plan["tile_rows"])
     graph = TaskGraph()
     at = fingerprint(stage.path)[:12]
+
+    def tile(first: int, second: int) -> list[str]:
+        """Add a pair of blocks, after what each finds among itself, unless that is done."""
+        key = f"neighbours-{at}-{first}-{second}"
+        if key not in graph.tasks:
+            if stage.has(lists.tile_part(first, second)):
+                return []
+            own = [] if first == second else [*tile(first, first), *tile(second, second)]
+            graph.add(key, tile_task, lists, first, second, own, stage="neighbours")
+        return [key]
+
     for block in range(lists.n_blocks):
-        if stage.has(lists.block_part(block)):
-            continue
-        pairs = [(min(block, other), max(block, other)) for other in range(lists.n_blocks)]
-        tiles = []
-        for first, second in pairs:
-            key = f"neighbours-{at}-{first}-{second}"
-            if key not in graph.tasks and not stage.has(lists.tile_part(first, second)):
-                graph.add(key, tile_task, lists, first, second, stage="neighbours")
-            if key in graph.tasks:
-                tiles.append(key)
-        graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, lists, block, tiles))
+        if not stage.has(lists.block_part(block)):
+            others = [tile(min(block, other), max(block, other)) for other in range(lists.n_blocks)]
+            tiles = [key for keys in others for key in keys]
+            graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, lists, block, tiles))
     _run(graph, where)
     for first in range(lists.n_blocks):
         for second in range(first, lists.n_blocks):

@@ -13,7 +13,7 @@ from reid_dist.blas import one_blas_thread
 from reid_dist.distances import Distance
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.model import RowRange
-from reid_dist.reductions import Surroundings, merge_surroundings, pair_rows, sweep_both_ways
+from reid_dist.reductions import Seed, Surroundings, merge_surroundings, pair_rows, sweep_both_ways
 from reid_dist.reranking.items import Items
 from reid_dist.stores import Stage
 
@@ -92,12 +92,16 @@ class NeighbourLists:
             yield self.stage.read(self.block_part(block), name)[name][cut]
 
 
-def tile_task(lists: NeighbourLists, first: int, second: int) -> None:
-    """Compare two blocks and write down what each found among the other."""
+def tile_task(lists: NeighbourLists, first: int, second: int, _own: object = None) -> None:
+    """Compare two blocks and write down what each found among the other.
+
+    Two different blocks take what each has found among itself: most of what the other has is farther than that.
+    """
+    seeds = None if first == second else (_seed(lists, first), _seed(lists, second))
     with one_blas_thread():
         near = lists.items.read(lists.rows(first))
         far = None if first == second else lists.items.read(lists.rows(second))
-        found = sweep_both_ways(near, far, lists.distance, lists.tile_rows, lists.k - 1)
+        found = sweep_both_ways(near, far, lists.distance, lists.tile_rows, lists.k - 1, seeds)
     arrays: dict[str, NDArray[np.generic]] = {}
     for side, each in zip(("first", "second"), found, strict=False):
         arrays |= {
@@ -106,6 +110,14 @@ def tile_task(lists: NeighbourLists, first: int, second: int) -> None:
             f"{side}_farthest": each.farthest,
         }
     lists.stage.write(lists.tile_part(first, second), arrays)
+
+
+def _seed(lists: NeighbourLists, block: int) -> Seed:
+    """What the items of a block found among themselves."""
+    part = lists.stage.read(lists.tile_part(block, block), "first_distance", "first_farthest")
+    distance = part["first_distance"]
+    reach = distance[:, -1] if distance.shape[1] == lists.k - 1 else np.full(len(distance), np.inf)
+    return Seed(reach, part["first_farthest"])
 
 
 def merge_task(lists: NeighbourLists, block: int, _tiles: object = None) -> None:
