@@ -44,6 +44,7 @@ FLOORS = {
     "scorers": 4,
     "sweep": 4,
     "task_graph": 4,
+    "calibration": 4,
     "reranking": 5,
     "tasks": 5,
     "breakdowns": 6,

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from reid_dist.cli.options import override_option
 
+if TYPE_CHECKING:
+    from reid_dist.calibration import Rates
+    from reid_dist.plan import Plan
+    from reid_dist.reranking.projection import RerankPlan
+
 __all__ = ["command"]
+
+# Seconds that a run takes to begin and to end, and that a row takes from its list of neighbours to its weights.
+_STARTING = 2.0
+_SECONDS_PER_ROW = 3e-5
 
 
 @click.command("plan")
@@ -17,18 +27,24 @@ __all__ = ["command"]
 @click.option("--threads", type=click.IntRange(min=1), help="Of all workers. Default: the cores here.")
 @click.option("--memory-per-thread", "memory_gib", type=click.FloatRange(min=0, min_open=True), help="In GiB.")
 def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, memory_gib: float | None) -> None:
-    """Show tiles, tasks, bytes and arithmetic of the job of a PIPELINE file; reads labels, no features.
+    """Show tiles, tasks, bytes, arithmetic and time of the job of a PIPELINE file; reads labels, no features.
+
+    The time is estimated from products and sweeps of random rows that are timed here for a second or so.
 
     \b
     Examples:
       reid-dist plan pipelines/market1501.yaml --threads 64
       reid-dist plan pipelines/clothes_changing.yaml --set protocol.base=allshots
     """
+    from reid_dist.calibration import calibrate
+    from reid_dist.distances import DISTANCES
     from reid_dist.environment import usable_cores
     from reid_dist.errors import InputError
     from reid_dist.evaluation import plan_job
     from reid_dist.jobs import read_job
     from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
+    from reid_dist.reranking import parse_rerank
+    from reid_dist.reranking.projection import plan_rerank
     from reid_dist.stores import FeatureSet
 
     job = read_job(pipeline, overrides)
@@ -45,6 +61,18 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
         distance=job.distance,
         **job.options(),
     )
+    rerank = None
+    if job.rerank is not None:
+        rerank = plan_rerank(
+            plan.query,
+            plan.gallery,
+            parse_rerank(job.rerank),
+            n_threads=n_threads,
+            memory_per_thread=memory,
+            chunk_rows=job.chunk_rows,
+        )
+    distance = DISTANCES.get(job.distance)
+    rates = calibrate(plan.gallery.dim, distance, 10 if rerank is None else rerank.k)
     rows = {
         "query": f"{plan.query.n_rows} x {plan.query.dim}",
         "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",
@@ -55,6 +83,40 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
         "read": readable_bytes(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
         **({"sweeps": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
+        "time": f"{_readable_time(_sweep_seconds(plan, rates, n_threads))} on {n_threads} threads such as one here",
     }
     for name, text in rows.items():
         click.echo(f"{name:<11}{text}")
+    if rerank is not None:
+        click.echo("\nbefore that, re-ranking")
+        for name, text in _rerank_rows(rerank, rates, n_threads).items():
+            click.echo(f"{name:<11}{text}")
+
+
+def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int) -> dict[str, str]:
+    from reid_dist.plan import readable_bytes
+
+    pairs = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
+    seconds = (pairs + plan.n_items * _SECONDS_PER_ROW) / n_threads
+    return {
+        "items": f"{plan.n_items} (queries and gallery), lists of {plan.k}",
+        "tasks": f"{plan.n_tasks} pairs of blocks of {plan.block_rows} rows, then {2 * plan.n_blocks} for weights",
+        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
+        "workspace": f"{readable_bytes(plan.workspace_bytes)} at the most: lists {readable_bytes(plan.list_bytes)}, "
+        f"weights about {readable_bytes(plan.weight_bytes)}",
+        "read": readable_bytes(plan.bytes_read),
+        "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
+        "time": f"{_readable_time(seconds)} on {n_threads} threads such as one here",
+    }
+
+
+def _sweep_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
+    """What products take, a tenth for all else as a rule, and again where thresholds are searched for."""
+    sweeps = 2.2 if plan.bracket_counts else 1.1
+    return sweeps * rates.product * plan.query.n_rows * plan.gallery.n_rows / n_threads + _STARTING
+
+
+def _readable_time(seconds: float) -> str:
+    if seconds < 100:
+        return f"about {seconds:.2g} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 6000 else f"about {seconds / 3600:.1f} h"

@@ -65,7 +65,9 @@ def block_bytes(block_rows: int, dim: int, k: int) -> int:
     return features + lists + 8 * _TILE_ROWS * (_TILE_ROWS + dim)
 
 
-def choose_block_rows(n_items: int, dim: int, k: int, where: Resources) -> int:
+def choose_block_rows(
+    n_items: int, dim: int, k: int, n_threads: int, memory_per_thread: int, chunk_rows: int | None
+) -> int:
     """Rows of a block: as many as fit, and few enough that all threads have work.
 
     Raises
@@ -73,17 +75,17 @@ def choose_block_rows(n_items: int, dim: int, k: int, where: Resources) -> int:
     PlanError
         If not even a tile fits.
     """
-    tile = _TILE_ROWS if where.chunk_rows is None else where.chunk_rows
-    n_blocks = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(where.n_threads)))
+    tile = _TILE_ROWS if chunk_rows is None else chunk_rows
+    n_blocks = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)))
     rows = min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks))
     rows = max(tile, rows // tile * tile)
-    while block_bytes(rows, dim, k) > where.memory_per_thread and rows > 64:
+    while block_bytes(rows, dim, k) > memory_per_thread and rows > 64:
         rows = max(64, rows // 2)
     needed = block_bytes(rows, dim, k)
-    if needed > where.memory_per_thread:
+    if needed > memory_per_thread:
         raise PlanError(
             f"a block of {rows} items x {dim} features with {k} neighbours each needs {readable_bytes(needed)} and one "
-            f"task may take {readable_bytes(where.memory_per_thread)}; give workers more memory per thread"
+            f"task may take {readable_bytes(memory_per_thread)}; give workers more memory per thread"
         )
     return rows
 
@@ -115,7 +117,9 @@ def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) 
         return ready
     plan: dict[str, Any] = {
         "k": k,
-        "block_rows": choose_block_rows(items.n_items, items.dim, k, where),
+        "block_rows": choose_block_rows(
+            items.n_items, items.dim, k, where.n_threads, where.memory_per_thread, where.chunk_rows
+        ),
         "tile_rows": where.chunk_rows or _TILE_ROWS,
         "distance": distance.name,
         "n_items": items.n_items,

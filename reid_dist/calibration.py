@@ -1,0 +1,74 @@
+"""How fast this machine is: small products and sweeps, timed, from which the time of a large one is estimated."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.blas import one_blas_thread
+from reid_dist.distances import Distance
+from reid_dist.kernels.canonical import squared_norms
+from reid_dist.reductions import FeatureBlock, Seed, sweep_both_ways
+
+__all__ = ["Rates", "calibrate"]
+
+_ROWS = 3072
+_TILE_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Seconds of one thread.
+
+    Attributes
+    ----------
+    product
+        Per pair of rows, for the bare product.
+    both_ways
+        Per pair of rows, for a sweep that serves both sides.
+    settling
+        Per row and pair of blocks, for its list.
+    """
+
+    product: float
+    both_ways: float
+    settling: float
+
+
+def calibrate(dim: int, distance: Distance, k: int) -> Rates:
+    """Time products and sweeps of random rows of a dimension, with one thread; takes about a second."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((2 * _ROWS, dim), dtype=np.float32)
+    with one_blas_thread():
+        product = min(_time_product(features[:_ROWS], features[_ROWS:]) for _ in range(3))
+        whole = _time_both_ways(features, _ROWS, distance, k)
+        third = _time_both_ways(features, _ROWS // 3, distance, k)
+    # Time is a part per pair and a part per row of both blocks: two sizes tell them apart.
+    settling = max(0.0, (3 * third - whole) / (2 * _ROWS))
+    return Rates(product / _ROWS**2, max(whole / _ROWS**2 - 2 * settling / _ROWS, product / _ROWS**2), settling)
+
+
+def _time_both_ways(features: NDArray[np.float32], n_far: int, distance: Distance, k: int) -> float:
+    """Time a sweep of one block against some rows, once both have met themselves."""
+    norm = squared_norms(features)
+    near, far = (
+        FeatureBlock(np.arange(start, stop), features[start:stop], norm[start:stop])
+        for start, stop in ((0, _ROWS), (_ROWS, _ROWS + n_far))
+    )
+    own = [sweep_both_ways(block, None, distance, _TILE_ROWS, k)[0] for block in (near, far)]
+    seeds = Seed(own[0].distance[:, -1], own[0].farthest), Seed(own[1].distance[:, -1], own[1].farthest)
+    begin = time.perf_counter()
+    sweep_both_ways(near, far, distance, _TILE_ROWS, k, seeds)
+    return time.perf_counter() - begin
+
+
+def _time_product(near: NDArray[np.floating], far: NDArray[np.floating]) -> float:
+    out = np.empty((_TILE_ROWS, _TILE_ROWS), np.float32)
+    begin = time.perf_counter()
+    for row in range(0, _ROWS, _TILE_ROWS):
+        for column in range(0, _ROWS, _TILE_ROWS):
+            np.dot(near[row : row + _TILE_ROWS], far[column : column + _TILE_ROWS].T, out=out)
+    return time.perf_counter() - begin
