@@ -135,19 +135,28 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any
 
     layer = "reid-dist"
     whole = HighLevelGraph({layer: graph.tasks}, {layer: set()})
-    watched = [(stage, key) for stage, keys in graph.stages.items() for key in keys]
-    keys = [key for _, key in watched] + graph.finals
-    futures = client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False)
-    stage_of = {future: stage for future, (stage, _) in zip(futures, watched, strict=False)}
-    finals = futures[len(watched) :]
+    stage_of_key = {key: stage for stage, keys in graph.stages.items() for key in keys}
+    # A task may be watched and final at once: it has one future, and that is kept.
+    keys = list(dict.fromkeys([*stage_of_key, *graph.finals]))
+    futures = dict(
+        zip(
+            keys,
+            client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False),
+            strict=True,
+        )
+    )
+    finals = [futures[key] for key in graph.finals]
+    kept = set(finals)
+    stage_of = {futures[key]: stage for key, stage in stage_of_key.items()}
     del futures
     try:
         for future in as_completed(list(stage_of), raise_errors=False):
             stage = stage_of.pop(future)
             if future.status == "error":
                 future.result()
-            # Released at once: the merge that needs it holds it, and nobody else should.
-            future.release()
+            if future not in kept:
+                # Released at once: the merge that needs it holds it, and nobody else should.
+                future.release()
             progress.advance(stage)
         return list(client.gather(finals))
     except ReidDistError:

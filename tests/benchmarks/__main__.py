@@ -1,4 +1,4 @@
-"""Speed and memory against the bare matrix product: ``python -m tests.benchmarks memory|store|scaling|extras``.
+"""Speed and memory against the bare matrix product: ``python -m tests.benchmarks KIND``.
 
 Every figure is a ratio taken in one run on one machine.  ``--scale 0.01`` runs the same code on tiny sets.
 """
@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.synthetic import SyntheticShape, make_sets
+from tests.benchmarks import reranking
 from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
 
 PER_IDENTITY = 20
@@ -144,21 +146,27 @@ def extras(scale: float, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("memory", "store", "scaling", "extras"))
+    parser.add_argument("what", choices=tuple(KINDS))
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows of both sets")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--peer", help="command to time beside ours; gets a folder with query.npy, gallery.npy, labels.npz"
     )
     chosen = parser.parse_args()
-    if chosen.what == "memory":
-        memory(chosen.scale, chosen.repeats)
-    elif chosen.what == "store":
-        store(chosen.scale, chosen.repeats, chosen.peer)
-    elif chosen.what == "scaling":
-        scaling(chosen.scale, chosen.repeats)
-    else:
-        extras(chosen.scale, chosen.repeats)
+    scale, repeats, peer = chosen.scale, chosen.repeats, chosen.peer
+    KINDS[chosen.what](scale, repeats, peer)
+
+
+KINDS: dict[str, Callable[[float, int, str | None], None]] = {
+    "memory": lambda scale, repeats, _: memory(scale, repeats),
+    "store": store,
+    "scaling": lambda scale, repeats, _: scaling(scale, repeats),
+    "extras": lambda scale, repeats, _: extras(scale, repeats),
+    "neighbours": lambda scale, repeats, _: reranking.neighbours(scale, repeats),
+    "rerank": reranking.rerank,
+    "rerank-scaling": lambda scale, repeats, _: reranking.rerank_scaling(scale, repeats),
+    "million": lambda scale, *_: reranking.million(scale),
+}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,149 @@
+"""Neighbours and re-ranking: against faiss where it is installed, against a peer's process, and at growing sizes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reid_dist import FeatureSet, nearest
+from reid_dist.stores import FeatureWriter, Workspace
+from reid_dist.stores.labels import make_labels
+from reid_dist.synthetic import SyntheticShape, make_sets
+from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
+
+_WRITTEN_ROWS = 65_536
+
+
+def neighbours(scale: float, repeats: int) -> None:
+    """All neighbours of a set, k = 21: against the bare product of all pairs, and against faiss."""
+    n_items = max(30, int(40_000 * scale))
+    features = np.random.default_rng(0).standard_normal((n_items, 512), np.float32)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    items = FeatureSet.from_arrays(features, np.zeros(n_items, int))
+    found: dict[str, np.ndarray] = {}
+
+    def ours() -> float:
+        begin = time.perf_counter()
+        found["ours"] = nearest(items, items, k=21).index
+        return time.perf_counter() - begin
+
+    actions = [ours, lambda: bare_product(features, features)]
+    try:
+        faiss: Any = importlib.import_module("faiss")
+    except ImportError:
+        faiss = None
+    else:
+
+        def theirs() -> float:
+            begin = time.perf_counter()
+            index = faiss.IndexFlatIP(512)
+            index.add(features)
+            found["faiss"] = index.search(features, 21)[1]
+            return time.perf_counter() - begin
+
+        actions.append(theirs)
+    taken = interleave(repeats, *actions)
+    name = f"21 neighbours of {n_items} x 512 among themselves"
+    print(ratio_line(f"{name} against the product of all pairs", taken[0], taken[1]))
+    if faiss is None:
+        print("faiss is not installed: pip install faiss-cpu")
+        return
+    print(ratio_line(f"{name} against faiss IndexFlatIP", taken[0], taken[2]))
+    same = np.mean([len(np.intersect1d(a, b)) for a, b in zip(found["ours"], found["faiss"], strict=True)]) / 21
+    print(f"  neighbours in common: {100 * same:.4f} %")
+
+
+def _market_sized(folder: Path, scale: float, n_items: int = 23_100) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Stores in the proportions of Market-1501, and the command that evaluates them re-ranked."""
+    n_query = max(2, int(n_items * scale * 3368 / 23_100))
+    n_gallery = max(20, int(n_items * scale) - n_query)
+    shape = SyntheticShape(
+        n_identity=max(1, n_gallery // 20),
+        n_camera=6,
+        n_query=n_query,
+        n_gallery=n_gallery,
+        n_distractor=0,
+        n_junk=0,
+        dim=512,
+        noise=1.6,
+        camera_shift=0.6,
+    )
+    sides = dict(zip(("query", "gallery"), make_sets(shape), strict=True))
+    for name, each in sides.items():
+        FeatureSet.from_arrays(each.features, each.pids, each.camids).save(folder / f"{name}.zarr", overwrite=True)
+    return _words(folder), sides["query"].features, sides["gallery"].features
+
+
+def _words(folder: Path, *more: str) -> list[str]:
+    stores = [str(folder / f"{name}.zarr") for name in ("query", "gallery")]
+    return [sys.executable, "-m", "reid_dist.cli", "evaluate", *stores, "--rerank", "k_reciprocal", *more]
+
+
+def rerank(scale: float, repeats: int, peer: str | None) -> None:
+    """`reid-dist evaluate --rerank` as a whole process, Market-1501-sized, against the product and a peer's process."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words, query, gallery = _market_sized(folder, scale)
+        items = np.concatenate([query, gallery])
+        actions = [lambda: run_process(words, watched=False).seconds, lambda: bare_product(items, items)]
+        if peer is not None:
+            np.save(folder / "query.npy", query)
+            np.save(folder / "gallery.npy", gallery)
+            actions.append(lambda: run_process([*shlex.split(peer), name], watched=False).seconds)
+        taken = interleave(repeats, *actions)
+        what = f"re-ranking of {len(query)} x {len(gallery)} x 512 from Zarr, whole process"
+        print(ratio_line(f"{what} against the product of all pairs", taken[0], taken[1]))
+        if peer is not None:
+            print(ratio_line(f"{what} against the peer", taken[0], taken[2]))
+        used = run_process(words, watched=True)
+        shared, resident = used.peak_bytes / 1e9, used.peak_rss_bytes / 1e9
+        print(f"  peak memory, all processes: {shared:.2f} GB ({resident:.2f} GB as a sum of RSS)")
+
+
+def rerank_scaling(scale: float, repeats: int) -> None:
+    """Time per pair and memory at growing sizes."""
+    for n_items in (10_000, 20_000, 40_000, 80_000):
+        with tempfile.TemporaryDirectory() as folder:
+            words, query, gallery = _market_sized(Path(folder), scale, n_items)
+            total = len(query) + len(gallery)
+            seconds = min(run_process(words, watched=False).seconds for _ in range(repeats + 1))
+            peak = run_process(words, watched=True).peak_bytes
+        pairs = total * (total - 1) / 2
+        print(f"{total} items x 512: {seconds:.2f} s, {1e9 * seconds / pairs:.2f} ns a pair, {peak / 1e9:.3f} GB")
+
+
+def million(scale: float) -> None:
+    """One run over a million gallery rows x 128 from Zarr: the time of each stage, and the peak of memory."""
+    n_query, n_gallery = max(2, int(2_000 * scale)), max(200, int(1_000_000 * scale))
+    n_identity = max(1, n_gallery // 20)
+    rng = np.random.default_rng(0)
+    identities = rng.standard_normal((n_identity, 128), np.float32)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for side, n_rows in (("query", n_query), ("gallery", n_gallery)):
+            pids = rng.integers(0, n_identity, n_rows)
+            with FeatureWriter(folder / f"{side}.zarr", dim=128, n_rows=n_rows) as writer:
+                for start in range(0, n_rows, _WRITTEN_ROWS):
+                    own = pids[start : start + _WRITTEN_ROWS]
+                    writer.append(identities[own] + 1.3 * rng.standard_normal((len(own), 128), np.float32))
+                writer.set_labels(make_labels(n_rows, pids, rng.integers(0, 6, n_rows), None, None, None))
+        used = run_process(_words(folder, "--output", str(folder / "out")), watched=True)
+        report = json.loads((folder / "out" / "report.json").read_text())
+        held = {
+            stage.path.rsplit("/", 1)[1].split("-")[0]: sum(file.stat().st_size for file in Path(stage.path).iterdir())
+            for kind in ("neighbours", "weights", "means")
+            for stage in Workspace(str(folder / "out" / "workspace")).stages(kind)
+        }
+    print(f"{n_query} x {n_gallery} x 128 re-ranked from Zarr: {used.seconds / 60:.1f} min, whole process")
+    print("  stages: " + ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report["timing"].items()))
+    print(f"  peak memory, all processes: {used.peak_bytes / 1e9:.2f} GB ({used.peak_rss_bytes / 1e9:.2f} GB as RSS)")
+    print("  workspace: " + ", ".join(f"{kind} {size / 1e9:.2f} GB" for kind, size in held.items()))
+    print(f"  mAP {100 * report['metrics']['mAP']:.2f} %, digest {report['result_digest'][:16]}")
