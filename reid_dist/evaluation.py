@@ -13,6 +13,7 @@ from reid_dist.answer import make_report
 from reid_dist.checks import check_client, check_sets
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError
+from reid_dist.expansion import Expansion, describe_expansion, expand_sets
 from reid_dist.graph import run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import SINGLE_SHOT
@@ -55,6 +56,7 @@ def evaluate(
     roc: bool = False,
     confidence: float | None = 0.95,
     seed: int = 0,
+    expand: str | Sequence[Expansion] | None = None,
     rerank: str | KReciprocal | None = None,
     chunk_rows: int | None = None,
     client: Client | None = None,
@@ -97,6 +99,8 @@ def evaluate(
         Level of the bootstrap intervals of all means (by identity); None for none.
     seed
         Of draws, random orders and intervals; 0 to 2**64 - 1.
+    expand
+        Expand queries or augment the gallery first, such as ``"alpha_qe(k=5,alpha=3)"`` or ``"dba(k=5)+aqe(k=3)"``.
     rerank
         Rank by a re-ranked distance, such as ``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``.
     chunk_rows
@@ -142,6 +146,7 @@ def evaluate(
         seed=seed,
         chunk_rows=chunk_rows,
         rerank=rerank,
+        expand=expand,
     )
     check_client(client)
     check_sets(query, gallery, measure)
@@ -149,9 +154,11 @@ def evaluate(
     watch = Stopwatch(progress)
     with contextlib.ExitStack() as stack:
         near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+        if question.expand or question.rerank is not None:
+            where = make_resources(client, workspace_folder(stack, workspace), question.options.chunk_rows, watch)
+            near, far = expand_sets(near, far, question.expand, where)
         scorer: Scorer = FeatureScorer(near, far, measure)
         if question.rerank is not None:
-            where = make_resources(client, workspace_folder(stack, workspace), question.options.chunk_rows, watch)
             scorer = rerank_scorer(near, far, measure, question.rerank, where)
         report = _answer(question, (query, gallery), (near, far), scorer, client, watch, started)
     return replace(report, distance=measure.describe())
@@ -321,7 +328,8 @@ def _answer(
         "total": time.perf_counter() - started,
     }
     rerank = None if question.rerank is None else question.rerank.describe()
-    return replace(report, timing=timing, options=options.describe(), rerank=rerank)
+    expand = describe_expansion(question.expand) if question.expand else None
+    return replace(report, timing=timing, options=options.describe(), rerank=rerank, expand=expand)
 
 
 def _single_shot(question: Question) -> SingleShot | None:

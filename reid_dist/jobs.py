@@ -78,6 +78,7 @@ class PipelineJob(BaseModel):
     ground_truth: str | None = Field(default=None, description="JSON file or directory of lists, for oxford and so on.")
     distances: str | None = Field(default=None, description="A .npy block of distances that takes the features' place.")
     lists: str | None = Field(default=None, description="A .npz of top-k lists that takes the features' place.")
+    expand: str | None = Field(default=None, description="Such as alpha_qe(k=5,alpha=3), or dba(k=5)+aqe(k=3).")
     rerank: str | None = Field(default=None, description="Such as k_reciprocal(k1=20,k2=6,lambda_value=0.3).")
     topk: int | None = Field(default=None, ge=1)
     ties: bool = False
@@ -110,6 +111,7 @@ class PipelineJob(BaseModel):
             "confidence",
             "seed",
             "chunk_rows",
+            "expand",
             "rerank",
         )
         return {"protocol": self.rules, **{name: getattr(self, name) for name in names}}

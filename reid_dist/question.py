@@ -21,6 +21,7 @@ from reid_dist.checks import (
     refuse_thresholds,
 )
 from reid_dist.errors import InputError
+from reid_dist.expansion import Expansion, parse_expand
 from reid_dist.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.metrics import default_metrics, parse_metrics
 from reid_dist.parts import ORDERS, Parts, gallery_sizes, parse_breakdowns
@@ -54,6 +55,7 @@ class Options:
     seed: int = 0
     chunk_rows: int | None = None
     rerank: str | KReciprocal | None = None
+    expand: str | Sequence[Expansion] | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
@@ -72,7 +74,7 @@ class Options:
 
     def describe(self) -> dict[str, Any]:
         """Return what a report says of them: all that the answer depends on, protocol and ground truth aside."""
-        told = ("protocol", "ground_truth", "chunk_rows", "rerank")
+        told = ("protocol", "ground_truth", "chunk_rows", "rerank", "expand")
         described = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in told}
         # None and an empty list ask for the same, and a finished report is taken up for either.
         return {**described, "breakdowns": () if self.breakdowns is None else self.breakdowns}
@@ -94,8 +96,8 @@ class Question:
         As in `Job`.
     options
         The rest.
-    rerank
-        The re-ranking, if any.
+    rerank, expand
+        The re-ranking and the steps of expansion, if any.
     """
 
     protocol: Protocol
@@ -106,6 +108,7 @@ class Question:
     joined: tuple[str, ...]
     options: Options
     rerank: KReciprocal | None = None
+    expand: tuple[Expansion, ...] = ()
 
     @classmethod
     def of(cls, options: Options, query: LabelledSet, gallery: LabelledSet) -> Question:
@@ -147,9 +150,10 @@ class Question:
         by_camera = parts is not None and parts.cameras
         joined = joined_labels(query, gallery, protocol, camids=by_camera)
         rerank = None if options.rerank is None else parse_rerank(options.rerank)
+        expand = () if options.expand is None else parse_expand(options.expand)
         if rerank is not None:
             refuse_thresholds(metrics, options.roc)
-        return cls(protocol, truth, asked, parts, rows_are_items, joined, options, rerank)
+        return cls(protocol, truth, asked, parts, rows_are_items, joined, options, rerank, expand)
 
 
 def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: LabelledSet) -> GroundTruth | None:

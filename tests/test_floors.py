@@ -55,6 +55,7 @@ FLOORS = {
     "checks": 7,
     "threshold_passes": 7,
     "comparison": 7,
+    "expansion": 7,
     "preload": 7,
     "question": 8,
     "listed_evaluation": 9,

@@ -12,6 +12,7 @@ from pathlib import Path
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.clusters import ExistingCluster, LocalCluster, Threads, connect
 from reid_dist.errors import InputError, StoreError
+from reid_dist.expansion import describe_expansion
 from reid_dist.jobs import PipelineJob
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report, print_report
@@ -128,6 +129,7 @@ def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: Lab
         "protocol": question.protocol.describe(),
         "ground_truth": truth,
         "distance": None if job.lists or job.distances else job.distance,
+        "expand": describe_expansion(question.expand) if question.expand else None,
         "rerank": None if question.rerank is None else question.rerank.describe(),
         **dict.fromkeys(given),
         **ranking_digests(job),
@@ -140,6 +142,7 @@ def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: Lab
         "protocol": protocol,
         "ground_truth": report.protocol.get("ground_truth", {}).get("content_digest"),
         "distance": None if set(given) & set(report.inputs) else report.distance["name"],
+        "expand": report.expand,
         "rerank": report.rerank,
         "reported metrics": sorted({*report.metrics, *report.bounds}),
         # A report that says nothing of an option is older than the option.

@@ -8,7 +8,7 @@ import click
 
 __all__ = ["command"]
 
-_KINDS = ("metrics", "protocols", "distances", "rerankers", "poolings", "formats")
+_KINDS = ("metrics", "protocols", "distances", "rerankers", "expansions", "poolings", "formats")
 
 
 @click.command("list")
@@ -52,6 +52,10 @@ def _registry(kind: str) -> Any:
         from reid_dist.reranking import RERANKERS, VARIANTS
 
         return [*RERANKERS, *VARIANTS]
+    if kind == "expansions":
+        from reid_dist.expansion import EXPANSIONS
+
+        return EXPANSIONS
     if kind == "poolings":
         from reid_dist.pooling.methods import POOLINGS
 

@@ -34,6 +34,13 @@ _JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         {"metavar": "FILE", "help": "Lists for oxford and revisitop: JSON, or a directory of Oxford text files."},
     ),
     (
+        ("--expand",),
+        {
+            "metavar": "SPEC",
+            "help": "Such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see `reid-dist list expansions`.",
+        },
+    ),
+    (
         ("--rerank",),
         {
             "metavar": "SPEC",

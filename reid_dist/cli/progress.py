@@ -19,6 +19,7 @@ __all__ = ["bars", "rows_progress", "stages"]
 _LINE_EVERY = 10.0
 
 _TITLES = {
+    "expansion": "averages with neighbours",
     "neighbours": "neighbours of all items",
     "weights": "reciprocal neighbours",
     "means": "local expansion",

@@ -1,0 +1,14 @@
+"""Query expansion and database-side augmentation: new features from old ones, before anything is ranked."""
+
+from reid_dist.expansion.definition import EXPANSIONS, Expansion, describe_expansion, parse_expand, spelled
+from reid_dist.expansion.stage import expand_sets, find_lists
+
+__all__ = [
+    "EXPANSIONS",
+    "Expansion",
+    "describe_expansion",
+    "expand_sets",
+    "find_lists",
+    "parse_expand",
+    "spelled",
+]

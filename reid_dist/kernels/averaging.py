@@ -1,0 +1,86 @@
+"""Averages of feature rows in float64, summed in one fixed order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.exponential import fixed_power
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["average_rows", "similarity_weights"]
+
+
+@kernel
+def similarity_weights(distance: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+    """Weights ``max(s, 0)^alpha`` of neighbours at cosine distances ``1 - s``, shape (n, k); all 1 when alpha is 0."""
+    weights = np.ones(distance.shape, np.float64)
+    if alpha != 0.0:
+        for i in range(distance.shape[0]):
+            for place in range(distance.shape[1]):
+                weights[i, place] = fixed_power(max(1.0 - distance[i, place], 0.0), alpha)
+    return weights
+
+
+@kernel
+def _add(row: NDArray[np.float32], weight: float, unit: bool, total: NDArray[np.float64]) -> None:
+    """Add a row, scaled to length 1 on the way where that is asked for, times its weight."""
+    length = 1.0
+    if unit:
+        squared = 0.0
+        for column in range(len(row)):
+            squared += np.float64(row[column]) * np.float64(row[column])
+        if squared == 0.0:
+            return
+        length = math.sqrt(squared)
+    for column in range(len(row)):
+        total[column] += weight * (np.float64(row[column]) / length)
+
+
+@kernel
+def average_rows(
+    own: NDArray[np.float32],
+    place: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    rows: NDArray[np.float32],
+    unit: bool,
+) -> NDArray[np.float32]:
+    """Average each row with its neighbours, the row itself first, the neighbours in the order of its list.
+
+    Parameters
+    ----------
+    own
+        Rows, shape (n, dim), float32; each has weight 1.
+    place, weight
+        Which of `rows` are its neighbours, shape (n, k), int64, -1 for none, and with what weight, float64.
+    rows
+        Neighbours, shape (m, dim), float32.
+    unit
+        Whether all rows are scaled to length 1 first and the sum is scaled to length 1; otherwise the sum is divided
+        by how many rows it is of.
+
+    Returns
+    -------
+    Shape (n, dim), float32.
+    """
+    out = np.empty(own.shape, np.float32)
+    total = np.empty(own.shape[1], np.float64)
+    for i in range(own.shape[0]):
+        total[:] = 0.0
+        _add(own[i], 1.0, unit, total)
+        n_rows = 1
+        for neighbour in range(place.shape[1]):
+            if place[i, neighbour] >= 0:
+                _add(rows[place[i, neighbour]], weight[i, neighbour], unit, total)
+                n_rows += 1
+        divisor = float(n_rows)
+        if unit:
+            squared = 0.0
+            for column in range(len(total)):
+                squared += total[column] * total[column]
+            divisor = math.sqrt(squared) if squared > 0.0 else 1.0
+        for column in range(len(total)):
+            out[i, column] = total[column] / divisor
+    return out
