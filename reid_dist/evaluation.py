@@ -281,6 +281,7 @@ def _answer(
 ) -> Report:
     """Plan, run and report."""
     asked, options = question.asked, question.options
+    opened = time.perf_counter()
     topk = int(options.topk or 0)
     per_query = most_relevant(question, *visible)
     shot = _single_shot(question)
@@ -322,7 +323,7 @@ def _answer(
         single_shot=None if shot is None else shot.describe(),
     )
     timing = {
-        "plan": planned - started,
+        "plan": planned - opened,
         **watch.stages(),
         "metrics": time.perf_counter() - ranked_at,
         "total": time.perf_counter() - started,
