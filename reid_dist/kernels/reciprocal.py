@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.exponential import fixed_exp
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["SparseRows", "binary_rows", "gaussian_rows", "mean_rows", "reciprocal_sets"]
+__all__ = ["SparseRows", "binary_rows", "gaussian_rows", "grown_sets", "mean_rows", "reciprocal_sets"]
 
 # What an item is to the one whose set is being collected.
 _RECIPROCAL = 1
@@ -144,6 +144,59 @@ def reciprocal_sets(
         found.sort()
         n += n_own
         indptr[i - start + 1] = n
+    return indptr, member[:n].copy()
+
+
+@kernel
+def grown_sets(
+    index: NDArray[np.integer], reciprocal: NDArray[np.integer], n_half: int, inclusive: bool, own: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Collect ``R*`` of some items that are not in the table, each of which is known to nobody but itself.
+
+    Parameters
+    ----------
+    index
+        The neighbours of the items in the table; see `reciprocal_sets`.
+    reciprocal
+        Row ``q`` holds the items of ``R(q, k1)``, without ``q``, each once, shape (n, m); -1 where there are fewer.
+    n_half, inclusive
+        As in `reciprocal_sets`.  As a candidate of its own an item adds nothing: what is in its half list is in ``R``.
+    own
+        The number by which each of these items goes in its own set, larger than any in the table.
+
+    Returns
+    -------
+    Where the set of each item begins, shape (n + 1,), int64, and the members, ascending, int32: `own` is the last one.
+    """
+    n_sets, m = reciprocal.shape
+    half = max(min(n_half, index.shape[1]), 0)
+    room = (m + 1) * (half + 1) + 1
+    indptr = np.zeros(n_sets + 1, np.int64)
+    member = np.empty(n_sets * (m + 1) + room, np.int32)
+    state = np.zeros(index.shape[0], np.uint8)
+    n = 0
+    for q in range(n_sets):
+        if n + room > len(member):
+            longer = np.empty(len(member) + len(member) // 2 + room, np.int32)
+            longer[:n] = member[:n]
+            member = longer
+        found = member[n:]
+        n_reciprocal = 0
+        for place in range(m):
+            j = int(reciprocal[q, place])
+            if j >= 0:
+                state[j] = _RECIPROCAL
+                found[n_reciprocal] = j
+                n_reciprocal += 1
+        n_found = n_reciprocal
+        for c in range(n_reciprocal):
+            n_found = _add_candidate(index, found[c], half, inclusive, state, found, n_found)
+        for c in range(n_found):
+            state[found[c]] = 0
+        found[:n_found].sort()
+        found[n_found] = own
+        n += n_found + 1
+        indptr[q + 1] = n
     return indptr, member[:n].copy()
 
 

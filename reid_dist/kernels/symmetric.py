@@ -10,6 +10,9 @@ below may be farther than anything so far.
 *One pass of vector code per row* compares all its values with the levels and floors of row and columns and writes a
 byte for each; whoever passes none, nearly all, is never looked at.  The bytes are then read eight at a time.
 
+*One side alone* is served where the columns ask for nothing (queries beside a gallery that must not know of them): the
+same comparisons, without those of the columns.
+
 *Levels* and lists are those of `reid_dist.kernels.topk`.  *Floors* need no list: a value at or below the floor has its
 canonical distance computed at once, and a new largest distance puts the floor where only what may be farther still
 passes it.
@@ -26,7 +29,7 @@ from reid_dist.kernels.canonical import LANES, PairRows, falling_at, pair_distan
 from reid_dist.kernels.settings import kernel
 from reid_dist.kernels.topk import Candidates, offer
 
-__all__ = ["Side", "collect_both"]
+__all__ = ["Side", "collect_both", "collect_one"]
 
 
 class Side(NamedTuple):
@@ -169,3 +172,50 @@ def collect_both(
                         _make_room(column, row, theirs, column_side, lanes)
                 if theirs <= column_floor[c]:
                     _reach(column_side, column, row, lanes)
+
+
+@kernel
+def collect_one(
+    tile: NDArray[np.floating], bias: NDArray[np.floating], row_start: int, column_start: int, side: Side
+) -> None:
+    """Add one tile to the lists of its rows alone; no column is left out.
+
+    Parameters
+    ----------
+    tile, row_start, column_start
+        As in `collect_both`.
+    bias
+        Of the tile's columns, in the type of the tiles.
+    side
+        What is kept for the rows; added to.
+    """
+    n_columns = tile.shape[1]
+    words = np.zeros((n_columns + 7) // 8, np.uint64)
+    passes = words.view(np.uint8)[:n_columns]
+    lanes = np.empty(LANES, np.float64)
+    list_value, list_column, list_size, list_level = side.lists
+    capacity = list_value.shape[1]
+    for i in range(tile.shape[0]):
+        row = row_start + i
+        floor = side.floor[row]
+        level = list_level[row]
+        values = tile[i]
+        for c in range(len(values)):
+            value = values[c] - bias[c]
+            passes[c] = np.uint8(value >= level) | np.uint8(value <= floor)
+        for word in range(len(words)):
+            if words[word] == 0:
+                continue
+            for c in range(word * 8, min(word * 8 + 8, n_columns)):
+                if passes[c] == 0:
+                    continue
+                value = values[c] - bias[c]
+                if value >= list_level[row]:
+                    if list_size[row] < capacity:
+                        list_value[row, list_size[row]] = value
+                        list_column[row, list_size[row]] = column_start + c
+                        list_size[row] += 1
+                    else:
+                        _make_room(row, column_start + c, value, side, lanes)
+                if value <= side.floor[row]:
+                    _reach(side, row, column_start + c, lanes)

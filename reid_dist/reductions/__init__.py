@@ -16,7 +16,7 @@ from reid_dist.reductions.key_counts import KeyCounts, distance_of, falling_of, 
 from reid_dist.reductions.nearest import KeepNearest
 from reid_dist.reductions.screens import make_screen
 from reid_dist.reductions.single_shot import ListBefore, SingleShot
-from reid_dist.reductions.symmetric import Seed, Surroundings, merge_surroundings, sweep_both_ways
+from reid_dist.reductions.symmetric import Seed, Surroundings, merge_surroundings, sweep_both_ways, sweep_one_way
 from reid_dist.reductions.targets import make_targets, rank, relevant_places
 
 __all__ = [
@@ -55,4 +55,5 @@ __all__ = [
     "rank",
     "relevant_places",
     "sweep_both_ways",
+    "sweep_one_way",
 ]

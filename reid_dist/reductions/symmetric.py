@@ -1,4 +1,4 @@
-"""Nearest and farthest items of a set among itself, block against block, each pair of blocks once."""
+"""Nearest and farthest items, block against block: of a set among itself, each pair of blocks once, or of one side."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from reid_dist.distances import Distance, Screen, Values
 from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
-from reid_dist.kernels.symmetric import Side, collect_both
+from reid_dist.kernels.symmetric import Side, collect_both, collect_one
 from reid_dist.kernels.topk import make_candidates, settle
 from reid_dist.model import cut_rows
 from reid_dist.reductions.base import FeatureBlock, pair_rows
 
-__all__ = ["Seed", "Surroundings", "merge_surroundings", "sweep_both_ways"]
+__all__ = ["Seed", "Surroundings", "merge_surroundings", "sweep_both_ways", "sweep_one_way"]
 
 Float64 = NDArray[np.float64]
 
@@ -101,6 +101,43 @@ def sweep_both_ways(
     if second is None:
         return [_settled(near, first, first)]
     return [_settled(near, first, second), _settled(far, second, first)]
+
+
+def sweep_one_way(
+    query: FeatureBlock, gallery: FeatureBlock, distance: Distance, tile_rows: int, k: int
+) -> Surroundings:
+    """Reduce all tiles of two blocks of different sets, for the items of the first alone.
+
+    Parameters
+    ----------
+    query, gallery
+        The two blocks.
+    distance, tile_rows, k
+        As in `sweep_both_ways`.
+    """
+    screen = distance.screen(query.features, gallery.features, query.norm, gallery.norm)
+    wanted = min(k, len(gallery))
+    side = Side(
+        k=wanted,
+        lists=make_candidates(len(query), wanted, screen.dtype),
+        farthest=np.full(len(query), -np.inf),
+        floor=np.full(len(query), np.finfo(screen.dtype).max, screen.dtype),
+        epsilon=screen.epsilon,
+        centre=screen.centre,
+        slope=screen.slope,
+        bias=np.empty(0, screen.dtype),
+        rows=pair_rows(distance, query, gallery),
+    )
+    height, width = min(tile_rows, len(query)), min(tile_rows, len(gallery))
+    prepared = np.empty((width, gallery.features.shape[1]), screen.dtype)
+    scratch = np.empty(height * width, screen.dtype)
+    for columns in cut_rows(len(gallery), width):
+        matrix, bias = screen.gallery_tile(columns.start, columns.stop, prepared[: len(columns)])
+        for rows in cut_rows(len(query), height):
+            values = scratch[: len(rows) * len(columns)].reshape(len(rows), len(columns))
+            screen.multiply(rows, matrix, values)
+            collect_one(values, bias, rows.start, columns.start, side)
+    return _settled(side, query, gallery)
 
 
 def _sides(

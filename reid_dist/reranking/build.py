@@ -11,12 +11,13 @@ from reid_dist.errors import PlanError
 from reid_dist.fingerprint import fingerprint
 from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
 from reid_dist.reranking.definition import KReciprocal
+from reid_dist.reranking.inductive import QueryLists, merge_query_task, place_task, query_tile_task
 from reid_dist.reranking.items import Items
 from reid_dist.reranking.neighbours import NeighbourLists, merge_task, tile_task
 from reid_dist.reranking.scorer import Mix, RerankedScorer
 from reid_dist.reranking.weights import Weighing, WeightRows, mean_task, weigh_task
 from reid_dist.scorers import FeatureScorer
-from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores import FeatureSet, Stage, Workspace
 from reid_dist.task_graph import Progress, TaskGraph, execute
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources
     """
     identity: list[Any] = [lists.items.identity, lists.distance.name, lists.block_rows, how]
     weights = WeightRows(where.workspace.stage("weights", identity, {"lists": lists.stage.path}), lists)
-    _fill(weights, "weights", weigh_task, (weights, how), where)
+    _fill(weights, "weights", weigh_task, (weights, lists, how), where)
     if k2 == 1:
         return weights, weights
     means = WeightRows(
@@ -229,27 +230,90 @@ def rerank_scorer(
     RunFailedError, StoreError, PlanError
         If it cannot be done.
     """
-    rules = spec.rules
     graph_distance = spec.graph_distance(distance)
-    items = Items((query, gallery))
+    how, mix = weighing(spec, graph_distance), mixing(spec, graph_distance)
+    plain = FeatureScorer(query, gallery, spec.mixed_distance(distance))
+    inductive = spec.mode == "inductive"
+    items = Items((gallery,) if inductive else (query, gallery))
     lists = find_neighbours(items, graph_distance, max(spec.n_near, spec.n_half), where)
-    _, rows = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
-    return RerankedScorer(
-        plain=FeatureScorer(query, gallery, spec.mixed_distance(distance)),
-        query_rows=rows,
-        gallery_rows=rows,
-        query_lists=lists,
-        first_gallery=query.n_rows,
-        n_columns=items.n_items,
-        mix=Mix(
-            weight=spec.lambda_value,
-            squares=rules.squares,
-            by_row_maximum=rules.by_row_maximum,
-            # Twice a cosine distance is the square of the distance between rows of length 1.
-            divisor=1.0 if rules.mixes_plain or graph_distance.name != "cosine" else 0.5,
-            normalised=rules.normalised,
-            clipped=rules.clipped,
-        ),
+    weights, rows = make_weights(lists, how, spec.k2, where)
+    if not inductive:
+        return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, mix)
+    query_lists = _rank_queries(query, gallery, graph_distance, spec.n_near, where)
+    query_rows = _place_queries(query_lists, lists, weights, how, spec.k2, where)
+    # One column more: every query's own, which no row of the gallery has.
+    return RerankedScorer(plain, query_rows, rows, query_lists, 0, items.n_items + 1, mix)
+
+
+def _rank_queries(query: FeatureSet, gallery: FeatureSet, distance: Distance, k: int, where: Resources) -> QueryLists:
+    """Find the nearest gallery items of every query, the query itself first, unless that is there already."""
+    k = max(2, k)
+    of = fingerprint(query.content_digest, gallery.content_digest, distance.name)
+
+    def lists_of(stage: Stage) -> QueryLists:
+        plan = stage.description
+        sizes = (plan[name] for name in ("k", "block_rows", "gallery_rows", "tile_rows"))
+        return QueryLists(stage, query, gallery, distance, *sizes)
+
+    for ready in where.workspace.stages("query_neighbours"):
+        if ready.description.get("of") == of and ready.description["k"] >= k and lists_of(ready).is_complete:
+            return lists_of(ready)
+    sizes = (
+        choose_block_rows(n, gallery.dim, k, where.n_threads, where.memory_per_thread, where.chunk_rows)
+        for n in (query.n_rows, gallery.n_rows)
+    )
+    plan: dict[str, Any] = {
+        "k": k,
+        **dict(zip(("block_rows", "gallery_rows"), sizes, strict=True)),
+        "tile_rows": where.chunk_rows or _TILE_ROWS,
+        "distance": distance.name,
+        "n_query": query.n_rows,
+        "n_gallery": gallery.n_rows,
+        "of": of,
+    }
+    lists = lists_of(where.workspace.stage("query_neighbours", [of, k], plan))
+    graph = TaskGraph()
+    at = fingerprint(lists.stage.path)[:12]
+    tiles: list[tuple[int, int]] = []
+    for block in range(lists.n_blocks):
+        if lists.stage.has(lists.block_part(block)):
+            continue
+        pairs = [(block, other) for other in range(len(lists.gallery_blocks))]
+        keys = [
+            graph.add(f"query-neighbours-{at}-{near}-{far}", query_tile_task, lists, near, far, stage="neighbours")
+            for near, far in pairs
+            if not lists.stage.has(lists.tile_part(near, far))
+        ]
+        graph.finals.append(graph.add(f"query-lists-{at}-{block}", merge_query_task, lists, block, keys))
+        tiles += pairs
+    _run(graph, where)
+    for near, far in tiles:
+        lists.stage.remove(lists.tile_part(near, far))
+    return lists
+
+
+def _place_queries(
+    lists: QueryLists, gallery: NeighbourLists, weights: WeightRows, how: Weighing, k2: int, where: Resources
+) -> WeightRows:
+    """Make the rows of weights of all queries, each beside the gallery alone, unless they are there."""
+    identity = [lists.query.content_digest, lists.gallery.content_digest, lists.distance.name, lists.block_rows]
+    description = {"lists": lists.stage.path, "gallery_weights": weights.stage.path, "k2": k2}
+    means = WeightRows(where.workspace.stage("query_weights", [*identity, how, k2], description), lists)
+    _fill(means, "weights", place_task, (means, lists, gallery, weights, how, k2), where)
+    return means
+
+
+def mixing(spec: KReciprocal, graph_distance: Distance) -> Mix:
+    """How a re-ranking mixes the Jaccard distance with the plain one."""
+    rules = spec.rules
+    return Mix(
+        weight=spec.lambda_value,
+        squares=rules.squares,
+        by_row_maximum=rules.by_row_maximum,
+        # Twice a cosine distance is the square of the distance between rows of length 1.
+        divisor=1.0 if rules.mixes_plain or graph_distance.name != "cosine" else 0.5,
+        normalised=rules.normalised,
+        clipped=rules.clipped,
     )
 
 

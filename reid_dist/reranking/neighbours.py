@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,16 +14,17 @@ from reid_dist.kernels.canonical import pair_distances
 from reid_dist.model import RowRange
 from reid_dist.reductions import Seed, Surroundings, merge_surroundings, pair_rows, sweep_both_ways
 from reid_dist.reranking.items import Items
+from reid_dist.reranking.lists import BlockedLists
 from reid_dist.stores import Stage
 
-__all__ = ["NeighbourLists", "Table", "merge_task", "tile_task"]
+__all__ = ["NeighbourLists", "Table", "merge_task", "own_first", "tile_task"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class NeighbourLists:
+class NeighbourLists(BlockedLists):
     """Lists of the k nearest items of each item, itself first, and how far its farthest is; cut into blocks of rows.
 
     Attributes
@@ -51,45 +51,9 @@ class NeighbourLists:
     tile_rows: int
 
     @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
-        return -(-self.items.n_items // self.block_rows)
-
-    def rows(self, block: int) -> RowRange:
-        """Rows of a block."""
-        start = block * self.block_rows
-        return RowRange(start, min(start + self.block_rows, self.items.n_items))
-
-    def tile_part(self, first: int, second: int) -> str:
-        """Name of what a pair of blocks gave."""
-        return f"tile-{first:05d}-{second:05d}"
-
-    def block_part(self, block: int) -> str:
-        """Name of the finished lists of a block."""
-        return f"lists-{block:05d}"
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all lists are finished."""
-        return all(self.stage.has(self.block_part(block)) for block in range(self.n_blocks))
-
-    def farthest(self, rows: RowRange) -> Float64:
-        """Largest canonical distance of each item in a range, shape (len(rows),), float64."""
-        return np.concatenate(list(self._pieces(rows, "farthest")))
-
-    def index(self, rows: RowRange) -> NDArray[np.int32]:
-        """Lists of a range of items, shape (len(rows), k), int32; -1 where there are no more."""
-        return np.concatenate(list(self._pieces(rows, "index")))
-
-    def distances(self, rows: RowRange) -> Float64:
-        """Their distances, float64; inf where there are no more."""
-        return np.concatenate(list(self._pieces(rows, "distance")))
-
-    def _pieces(self, rows: RowRange, name: str) -> Iterator[NDArray[np.generic]]:
-        for block in range(rows.start // self.block_rows, -(-rows.stop // self.block_rows)):
-            own = self.rows(block)
-            cut = slice(max(rows.start - own.start, 0), rows.stop - own.start)
-            yield self.stage.read(self.block_part(block), name)[name][cut]
+    def n_items(self) -> int:
+        """Rows that have a list."""
+        return self.items.n_items
 
 
 def tile_task(lists: NeighbourLists, first: int, second: int, _own: object = None) -> None:
@@ -136,20 +100,19 @@ def merge_task(lists: NeighbourLists, block: int, _tiles: object = None) -> None
     features = lists.items.read(rows)
     place = np.arange(len(rows))
     own = pair_distances(pair_rows(lists.distance, features, features), place, place)
-    width = lists.k - 1
-    lists.stage.write(
-        lists.block_part(block),
-        {
-            "index": np.column_stack([features.numbers, _filled(merged.index, width, -1)]).astype(np.int32),
-            "distance": np.column_stack([own, _filled(merged.distance, width, np.inf)]),
-            "farthest": np.maximum(merged.farthest, own),
-        },
-    )
+    lists.stage.write(lists.block_part(block), own_first(features.numbers, own, merged, lists.k))
 
 
-def _filled(values: NDArray[np.generic], width: int, filling: float) -> NDArray[np.generic]:
-    """As many columns as asked for."""
-    return np.pad(values, ((0, 0), (0, width - values.shape[1])), constant_values=filling)
+def own_first(numbers: Int64, own: Float64, others: Surroundings, k: int) -> dict[str, NDArray[np.generic]]:
+    """Finished lists of some items: each itself, by its number and its own distance, then what was found of others."""
+    missing = ((0, 0), (0, k - 1 - others.index.shape[1]))
+    index = np.pad(others.index, missing, constant_values=-1)
+    distance = np.pad(others.distance, missing, constant_values=np.inf)
+    return {
+        "index": np.column_stack([numbers, index]).astype(np.int32),
+        "distance": np.column_stack([own, distance]),
+        "farthest": np.maximum(others.farthest, own),
+    }
 
 
 class Table:
@@ -166,6 +129,6 @@ class Table:
             key = (lists.stage.path, lists.k)
             if cls._index is None or cls._key != key:
                 cls._index, cls._key = None, None
-                cls._index = lists.index(RowRange(0, lists.items.n_items))
+                cls._index = lists.index(RowRange(0, lists.n_items))
                 cls._key = key
             return cls._index

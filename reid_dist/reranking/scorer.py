@@ -15,7 +15,7 @@ from reid_dist.kernels.rescoring import mixed_values
 from reid_dist.model import RowRange
 from reid_dist.plan import SetShape
 from reid_dist.reductions import FeatureBlock, KnownPairs
-from reid_dist.reranking.neighbours import NeighbourLists
+from reid_dist.reranking.lists import BlockedLists
 from reid_dist.reranking.weights import WeightRows
 from reid_dist.scorers import FeatureScorer, Scorer
 
@@ -79,7 +79,7 @@ class RerankedScorer(Scorer):
     query_lists
         Where the largest distance of each query is to be found.
     first_gallery
-        Which row of `gallery_rows` is the first of the gallery.
+        Which row of `gallery_rows` is the first of the gallery; 0 where its graph holds no queries.
     n_columns
         Columns of the rows of weights.
     mix
@@ -89,7 +89,7 @@ class RerankedScorer(Scorer):
     plain: FeatureScorer
     query_rows: WeightRows
     gallery_rows: WeightRows
-    query_lists: NeighbourLists
+    query_lists: BlockedLists
     first_gallery: int
     n_columns: int
     mix: Mix

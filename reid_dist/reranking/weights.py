@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.model import RowRange, cut_rows
+from reid_dist.reranking.lists import BlockedLists
 from reid_dist.reranking.neighbours import NeighbourLists, Table
 from reid_dist.stores import Stage
 
@@ -70,7 +71,7 @@ class WeightRows:
     """
 
     stage: Stage
-    lists: NeighbourLists
+    lists: BlockedLists
 
     def part(self, block: int) -> str:
         """Name of the rows of a block."""
@@ -138,9 +139,8 @@ def join_rows(pieces: list[SparseRows]) -> SparseRows:
     )
 
 
-def weigh_task(weights: WeightRows, how: Weighing, block: int, _lists: object = None) -> None:
+def weigh_task(weights: WeightRows, lists: NeighbourLists, how: Weighing, block: int) -> None:
     """Make the rows of weights of a block: R*(i), and a weight for each member."""
-    lists = weights.lists
     table = Table.of(lists)
     rows = lists.rows(block)
     pieces = []
@@ -160,9 +160,7 @@ def weigh_task(weights: WeightRows, how: Weighing, block: int, _lists: object = 
     weights.write(block, join_rows(pieces))
 
 
-def mean_task(
-    means: WeightRows, weights: WeightRows, k2: int, n_near: int, block: int, _weights: object = None
-) -> None:
+def mean_task(means: WeightRows, weights: WeightRows, k2: int, n_near: int, block: int) -> None:
     """Replace each row of a block by the mean over the first `k2` items of its list."""
     lists = weights.lists
     rows = lists.rows(block)
