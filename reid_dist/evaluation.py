@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.answer import make_report
@@ -25,7 +26,7 @@ from reid_dist.reductions import SingleShot
 from reid_dist.reports import Report
 from reid_dist.reranking import KReciprocal, rerank_scorer
 from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
-from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
+from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Workspace
 from reid_dist.task_graph import Progress, Stopwatch
 from reid_dist.tasks import Job
 from reid_dist.threshold_passes import refuse_early, verify
@@ -108,8 +109,9 @@ def evaluate(
     client
         Cluster to run on; None for threads of this process.  The answer does not depend on it either.
     workspace
-        Directory that every worker sees, where sets in memory are put for the workers, and the stages of re-ranking,
-        which are found there and not computed again; None for a temporary one.
+        Directory that every worker sees.  Sets in memory are put there for the workers, stages of expansion and
+        re-ranking are kept and found there, and what is finished of the sweep until all of it is: a run that was cut
+        short goes on from there.  None for a temporary one.
     progress
         Told of finished tasks.
 
@@ -160,7 +162,7 @@ def evaluate(
         scorer: Scorer = FeatureScorer(near, far, measure)
         if question.rerank is not None:
             scorer = rerank_scorer(near, far, measure, question.rerank, where)
-        report = _answer(question, (query, gallery), (near, far), scorer, client, watch, started)
+        report = _answer(question, (query, gallery), (near, far), scorer, client, watch, started, workspace)
     return replace(report, distance=measure.describe())
 
 
@@ -219,9 +221,8 @@ def evaluate_distances(
             block = distances.save(
                 workspace_folder(stack, workspace) / f"distances-{distances.content_digest[:16]}.npy"
             )
-        report = _answer(
-            question, (query, gallery), (query, gallery), BlockScorer(block), client, Stopwatch(progress), started
-        )
+        sides, watch = (query, gallery), Stopwatch(progress)
+        report = _answer(question, sides, sides, BlockScorer(block), client, watch, started, workspace)
     return replace(report, inputs={**report.inputs, "distances": distances.describe()})
 
 
@@ -278,6 +279,7 @@ def _answer(
     client: Client | None,
     watch: Stopwatch,
     started: float,
+    workspace: str | PathLike[str] | None,
 ) -> Report:
     """Plan, run and report."""
     asked, options = question.asked, question.options
@@ -310,8 +312,9 @@ def _answer(
     )
     refuse_early(job, asked.metrics)
     planned = time.perf_counter()
-    result = run(job, client, watch, question.truth)
-    verification = verify(job, result, asked.metrics, options.roc, client, watch, question.truth)
+    keep = None if workspace is None else Workspace(str(Path(workspace).absolute()))
+    result = run(job, client, watch, question.truth, keep)
+    verification = verify(job, result, asked.metrics, options.roc, client, watch, question.truth, keep)
     ranked_at = time.perf_counter()
     report = make_report(
         inputs,

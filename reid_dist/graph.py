@@ -11,18 +11,23 @@ lists.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reid_dist._version import __version__
 from reid_dist.ground_truth import GroundTruth
-from reid_dist.model import Neighbours, RankedQueries, cut_rows
+from reid_dist.model import Judgement, Neighbours, RankedQueries, RowRange, Targets, cut_rows
 from reid_dist.parts import PartValues
-from reid_dist.reductions import add_bracket_counts, add_histograms
+from reid_dist.reductions import PARTIAL_RESULTS, add_bracket_counts, add_histograms
+from reid_dist.stores import Stage, Workspace
+from reid_dist.stores.encoding import decode, encode
 from reid_dist.task_graph import Progress, TaskGraph, execute
 from reid_dist.tasks import (
     BlockAnswer,
     Job,
+    Partials,
     curves_task,
     final_task,
     judge_listed_task,
@@ -42,7 +47,7 @@ __all__ = ["run"]
 _CURVES_AT_ONCE = 256
 
 
-def _build(job: Job, truth: GroundTruth | None) -> TaskGraph:
+def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGraph:
     graph = TaskGraph()
     gallery_blocks = list(enumerate(cut_rows(job.plan.gallery.n_rows, job.plan.gallery_block)))
     # Pairs are few: their tasks take several blocks each, and still keep all threads busy.
@@ -63,10 +68,17 @@ def _build(job: Job, truth: GroundTruth | None) -> TaskGraph:
             targets = graph.add(f"targets-{at}", targets_task, judgement, parts)
         # The sweep takes the judgement only where something looks at all queries, not at those with positives alone.
         seen = judgement if job.judges_all else None
-        partials = [
-            graph.add(f"sweep-{at}-{place}", sweep_task, job, rows, cut, seen, targets, stage=job.sweep_stage)
-            for place, cut in gallery_blocks
-        ]
+        partials = []
+        for place, cut in gallery_blocks:
+            key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
+            work = (job, rows, cut, seen, targets)
+            if stage is None:
+                graph.add(key, sweep_task, *work, stage=job.sweep_stage)
+            elif stage.has(part):
+                graph.add(key, read_partials_task, stage, part)
+            else:
+                graph.add(key, kept_sweep_task, stage, part, *work, stage=job.sweep_stage)
+            partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
         # Single-shot curves take real work after the merge: several tasks share it.
         pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if job.single_shot is not None else []
@@ -78,7 +90,11 @@ def _build(job: Job, truth: GroundTruth | None) -> TaskGraph:
 
 
 def run(
-    job: Job, client: Client | None, progress: Progress | None = None, truth: GroundTruth | None = None
+    job: Job,
+    client: Client | None,
+    progress: Progress | None = None,
+    truth: GroundTruth | None = None,
+    workspace: Workspace | None = None,
 ) -> BlockAnswer:
     """Compute a job, here with threads or on a cluster.
 
@@ -92,6 +108,9 @@ def run(
         Told of finished tasks.
     truth
         Who is relevant to whom, where the protocol does not say it by labels.
+    workspace
+        Where the partial results of block pairs are written down as they come, and where those of a run that was cut
+        short are found; they are removed once the job is done.  None to keep them in memory alone.
 
     Returns
     -------
@@ -102,8 +121,24 @@ def run(
     RunFailedError
         If the cluster lost the job; the message says how.
     """
-    graph = _build(job, truth)
-    return _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
+    stage = None if workspace is None else _partials(job, truth, workspace)
+    if stage is not None:
+        # An earlier run may have cut the job otherwise; what it has finished counts.
+        cut = stage.description
+        plan = replace(job.plan, query_block=cut["query_block"], gallery_block=cut["gallery_block"])
+        job = replace(job, plan=plan)
+    graph = _build(job, truth, stage)
+    answer = _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
+    if stage is not None and workspace is not None:
+        workspace.remove(stage)
+    return answer
+
+
+def _partials(job: Job, truth: GroundTruth | None, workspace: Workspace) -> Stage:
+    """Where the partial results of a job are written down."""
+    lists = None if truth is None else truth.content_digest
+    blocks = {"query_block": job.plan.query_block, "gallery_block": job.plan.gallery_block}
+    return workspace.stage("partials", [__version__, job.identity, lists], blocks)
 
 
 def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
@@ -127,3 +162,24 @@ def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
         impostors=add_histograms(impostors) if impostors else None,
         bracketed=add_bracket_counts(bracketed, job.plan.bracket_counts) if bracketed else None,
     )
+
+
+def kept_sweep_task(
+    stage: Stage,
+    part: str,
+    job: Job,
+    rows: RowRange,
+    gallery_rows: RowRange,
+    judgement: Judgement | None,
+    targets: Targets | None,
+) -> Partials:
+    """Run over the tiles of a block pair, and write down what came out."""
+    partials = sweep_task(job, rows, gallery_rows, judgement, targets)
+    stage.write(part, encode(partials))
+    return partials
+
+
+def read_partials_task(stage: Stage, part: str) -> Partials:
+    """Read what an earlier run has written down."""
+    partials: Partials = decode(stage.read(part), PARTIAL_RESULTS)
+    return partials

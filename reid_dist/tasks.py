@@ -51,6 +51,7 @@ from reid_dist.sweep import sweep
 __all__ = [
     "BlockAnswer",
     "Job",
+    "Partials",
     "curves_task",
     "final_task",
     "gallery_index",
@@ -141,11 +142,16 @@ class Job:
         return "verification" if self.brackets else "sweep"
 
     @property
-    def token(self) -> str:
-        """Identity of the job: inputs by content, and every field of every definition."""
+    def identity(self) -> str:
+        """Identity of what is computed: inputs by content, and every field of every definition, however it is cut."""
         sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
-        rest = replace(self, query=None, gallery=None, scorer=None)  # type: ignore[arg-type]
-        return fingerprint(sets, self.distance, rest)[:20]
+        rest = replace(self, query=None, gallery=None, scorer=None, plan=None)  # type: ignore[arg-type]
+        return fingerprint(sets, self.distance, rest, self.plan.bracket_counts)
+
+    @property
+    def token(self) -> str:
+        """Identity of the job as it is cut."""
+        return fingerprint(self.identity, self.plan)[:20]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from reid_dist.graph import run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import Metric
 from reid_dist.plan import Besides
+from reid_dist.stores import Workspace
 from reid_dist.task_graph import Progress
 from reid_dist.tasks import BlockAnswer, Job, set_labels
 from reid_dist.verification import (
@@ -59,6 +60,7 @@ def verify(
     client: Client | None,
     progress: Progress | None,
     truth: GroundTruth | None,
+    workspace: Workspace | None = None,
 ) -> Verification | None:
     """Compute verification and open-set metrics, with as many further passes as that takes (mostly one).
 
@@ -70,7 +72,7 @@ def verify(
         What was asked for; metrics of other kinds are passed over.
     roc
         Whether the curve was.
-    client, progress, truth
+    client, progress, truth, workspace
         As in `reid_dist.graph.run`.
 
     Returns
@@ -93,7 +95,7 @@ def verify(
         search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, answer.impostors, job.distance.squared)
         further = replace(job, ranks=False, topk=0, parts=None, probes=False, impostors=False, single_shot=None)
         while edges := search.edges:
-            counted = run(replace(further, brackets=edges), client, progress, truth).bracketed
+            counted = run(replace(further, brackets=edges), client, progress, truth, workspace).bracketed
             if counted is None:
                 raise AssertionError("asked for, hence counted")
             search.take(counted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,13 +87,15 @@ def _open(job: PipelineJob, role: Role) -> LabelledSet:
 
 
 @contextlib.contextmanager
-def _workspace(output: Path | None, workspace: str | None) -> Iterator[Path]:
-    """Directory for intermediate stores; one that nobody asked for goes when it is empty or temporary."""
+def _workspace(output: Path | None, workspace: str | None) -> Iterator[Path | None]:
+    """Directory for intermediate stores; one that nobody asked for goes when it is empty.
+
+    None where nothing is to be written: what must be on disk is then put into a temporary directory.
+    """
     if workspace is not None:
         yield _make(Path(workspace))
     elif output is None:
-        with tempfile.TemporaryDirectory(prefix="reid-dist-") as temporary:
-            yield Path(temporary)
+        yield None
     else:
         made = not output.exists()
         folder = output / _WORKSPACE

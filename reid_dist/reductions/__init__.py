@@ -1,5 +1,6 @@
 """Reductions of tiles to something small that merges."""
 
+from reid_dist.model import Neighbours
 from reid_dist.reductions.base import Accumulator, FeatureBlock, HiddenColumns, KnownPairs, Reduction, Tile, pair_rows
 from reid_dist.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.reductions.identities import Identities
@@ -15,11 +16,23 @@ from reid_dist.reductions.impostors import (
 from reid_dist.reductions.key_counts import KeyCounts, distance_of, falling_of, ordered_keys
 from reid_dist.reductions.nearest import KeepNearest
 from reid_dist.reductions.screens import make_screen
-from reid_dist.reductions.single_shot import ListBefore, SingleShot
+from reid_dist.reductions.single_shot import ListBefore, ListedItems, SingleShot
 from reid_dist.reductions.symmetric import Seed, Surroundings, merge_surroundings, sweep_both_ways, sweep_one_way
 from reid_dist.reductions.targets import make_targets, rank, relevant_places
 
+PARTIAL_RESULTS = (
+    BracketCounts,
+    ImpostorHistogram,
+    KeyCounts,
+    ListedItems,
+    Neighbours,
+    PartialCounts,
+    SparseCounts,
+)
+"""The dataclasses that partial results are made of."""
+
 __all__ = [
+    "PARTIAL_RESULTS",
     "Accumulator",
     "BracketCounts",
     "CollectImpostors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +108,8 @@ class RerankedScorer(Scorer):
     @property
     def identity(self) -> tuple[str, ...]:
         """Of the two sets, and of the rows of weights."""
-        return (*self.plain.identity, self.query_rows.stage.path, self.gallery_rows.stage.path, repr(self.mix))
+        stages = (Path(rows.stage.path).name for rows in (self.query_rows, self.gallery_rows))
+        return (*self.plain.identity, *stages, repr(self.mix))
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
         """Read query rows."""
