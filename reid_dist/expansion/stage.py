@@ -219,7 +219,7 @@ def _expand(query: FeatureSet, gallery: FeatureSet, step: Expansion, where: Reso
     method = step.method
     if method.among_all:
         items = Items((query, gallery))
-        ready = [_ready(features, (query, gallery), step, where) for features in (query, gallery)]
+        ready = [_ready(features, (query, gallery), step, where, side) for side, features in enumerate(items.sets)]
         if None not in ready:
             return ready[0], ready[1]  # type: ignore[return-value]
         lists = find_neighbours(items, COSINE, step.n_others + 1, where)
@@ -250,24 +250,36 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
             "include_self finds queries in the gallery by item id, and one of the sets has none; ingest both with "
             "item ids, or leave include_self out"
         )
+    if query.item_ids.dtype.kind != gallery.item_ids.dtype.kind:
+        raise InputError(
+            f"include_self finds queries in the gallery by item id, and those of the query set are "
+            f"{query.item_ids.dtype}, of the gallery {gallery.item_ids.dtype}; give both the same kind"
+        )
     ids = gallery.item_ids
     order = np.argsort(ids, kind="stable")
     place = np.minimum(np.searchsorted(ids[order], query.item_ids), len(ids) - 1)
     return np.where(ids[order][place] == query.item_ids, order[place], -1)
 
 
-def _target(features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources) -> str:
-    """Where new features of a set are kept."""
-    recipe = fingerprint(features.content_digest, [each.content_digest for each in inputs], str(step.method.name), step)
+def _target(
+    features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources, side: int = 0
+) -> str:
+    """Where new features of a set are kept.
+
+    `side` tells queries from gallery where both are expanded: of one set given twice, rows have the same neighbours on
+    both sides, but for those at one distance, and there each row comes before its twin.
+    """
+    inputs_digests = [each.content_digest for each in inputs]
+    recipe = fingerprint(features.content_digest, inputs_digests, str(step.method.name), step, side)
     return str(Path(where.workspace.path) / f"expanded-{recipe[:20]}.zarr")
 
 
 def _ready(
-    features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources
+    features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources, side: int = 0
 ) -> FeatureSet | None:
     """The new features, if they are there already."""
     try:
-        return FeatureSet.open(_target(features, inputs, step, where))
+        return FeatureSet.open(_target(features, inputs, step, where, side))
     except StoreError:
         return None
 
@@ -284,7 +296,7 @@ def _derived(
     own_row: Int64 | None,
 ) -> FeatureSet:
     """Average all rows of a set, and write the store."""
-    target = _target(features, inputs, step, where)
+    target = _target(features, inputs, step, where, int(first > 0))
     per_row = 4 * features.dim * (step.n_others + 2)
     block_rows = max(1, min(_MOST_ROWS, _GATHERED_BYTES // per_row, -(-features.n_rows // where.n_threads)))
     stage = where.workspace.stage("averages", target, {"recipe": str(step), "block_rows": block_rows})
