@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reid_dist.pooling import pool
     from reid_dist.protocols import compose_protocol
     from reid_dist.reports import Report
+    from reid_dist.reranking import rerank_blocks
     from reid_dist.search import nearest, reranked_distances
     from reid_dist.splits import evaluate_splits
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows
@@ -35,6 +36,7 @@ __all__ = [
     "evaluate_splits",
     "nearest",
     "pool",
+    "rerank_blocks",
     "reranked_distances",
 ]
 
@@ -51,6 +53,7 @@ _HOMES = {
     "evaluate_splits": "reid_dist.splits",
     "nearest": "reid_dist.search",
     "pool": "reid_dist.pooling",
+    "rerank_blocks": "reid_dist.reranking",
     "reranked_distances": "reid_dist.search",
 }
 

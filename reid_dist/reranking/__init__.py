@@ -17,6 +17,7 @@ canonical distances in a fixed order.
 
 from reid_dist.reranking.build import Resources, find_neighbours, make_weights, rerank_scorer
 from reid_dist.reranking.definition import RERANKERS, VARIANTS, KReciprocal, Variant, parse_rerank
+from reid_dist.reranking.given import rerank_blocks
 from reid_dist.reranking.items import Items
 from reid_dist.reranking.neighbours import NeighbourLists
 from reid_dist.reranking.scorer import RerankedScorer
@@ -35,5 +36,6 @@ __all__ = [
     "find_neighbours",
     "make_weights",
     "parse_rerank",
+    "rerank_blocks",
     "rerank_scorer",
 ]
