@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from reid_dist.pooling import pool
     from reid_dist.protocols import compose_protocol
     from reid_dist.reports import Report
-    from reid_dist.reranking import rerank_blocks
-    from reid_dist.search import nearest, reranked_distances
+    from reid_dist.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
+    from reid_dist.search import k_reciprocal_graph, nearest, reranked_distances
     from reid_dist.splits import evaluate_splits
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows
+    from reid_dist.tuning import sweep_parameters
 
 __all__ = [
     "DistanceBlock",
     "FeatureSet",
     "LabelledRows",
+    "NeighbourGraph",
     "Report",
     "__version__",
     "compare",
@@ -34,16 +36,20 @@ __all__ = [
     "evaluate_distances",
     "evaluate_lists",
     "evaluate_splits",
+    "jaccard_distances",
+    "k_reciprocal_graph",
     "nearest",
     "pool",
     "rerank_blocks",
     "reranked_distances",
+    "sweep_parameters",
 ]
 
 _HOMES = {
     "DistanceBlock": "reid_dist.stores",
     "FeatureSet": "reid_dist.stores",
     "LabelledRows": "reid_dist.stores",
+    "NeighbourGraph": "reid_dist.reranking",
     "Report": "reid_dist.reports",
     "compare": "reid_dist.comparison",
     "compose_protocol": "reid_dist.protocols",
@@ -51,10 +57,13 @@ _HOMES = {
     "evaluate_distances": "reid_dist.evaluation",
     "evaluate_lists": "reid_dist.listed_evaluation",
     "evaluate_splits": "reid_dist.splits",
+    "jaccard_distances": "reid_dist.reranking",
+    "k_reciprocal_graph": "reid_dist.search",
     "nearest": "reid_dist.search",
     "pool": "reid_dist.pooling",
     "rerank_blocks": "reid_dist.reranking",
     "reranked_distances": "reid_dist.search",
+    "sweep_parameters": "reid_dist.tuning",
 }
 
 

@@ -65,6 +65,7 @@ FLOORS = {
     "search": 10,
     "runs": 11,
     "splits": 11,
+    "tuning": 11,
     "cli": 12,
     "__init__": 13,
 }
@@ -87,6 +88,7 @@ ALLOWED = {
     "search": LOWEST | {"distributed"},
     "visibility": {"distributed"},
     "splits": LOWEST | {"distributed"},
+    "tuning": LOWEST | {"distributed"},
     "reports": LOWEST | {"PIL", "jinja2", "markupsafe", "pyarrow", "rich"},
     "cli": {"click", "pydantic", "rich"},
 }

@@ -29,6 +29,7 @@ _COMMANDS = {
     "compare": "Compare two runs on the same queries.",
     "pool": "Make one row of every tracklet, or of every identity and camera.",
     "splits": "Evaluate on galleries drawn at random; print mean and spread.",
+    "sweep": "Evaluate an expansion or a re-ranking over its parameters.",
     "report": "Write the page of finished runs again.",
     "list": "List metrics, protocols, distances or formats.",
 }

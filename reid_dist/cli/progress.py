@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from reid_dist.reports import Report
+from reid_dist.reports.words import metric_value
 from reid_dist.task_graph import Progress
 
-__all__ = ["bars", "rows_progress", "stages"]
+__all__ = ["bars", "points", "rows_progress", "stages"]
 
 # Without a terminal, a line per stage at most this often, in seconds.
 _LINE_EVERY = 10.0
@@ -46,11 +48,14 @@ def bars() -> Iterator[Bars]:
 class _Bars(Progress):
     """One bar per stage."""
 
-    def __init__(self, shown: Bars) -> None:
+    def __init__(self, shown: Bars, *, only_latest: bool = False) -> None:
         self._shown = shown
+        self._only_latest = only_latest
         self._tasks: dict[str, TaskID] = {}
 
     def start(self, totals: dict[str, int]) -> None:
+        for task in self._tasks.values() if self._only_latest else ():
+            self._shown.remove_task(task)
         self._tasks = {
             stage: self._shown.add_task(_TITLES.get(stage, stage), total=total) for stage, total in totals.items()
         }
@@ -62,7 +67,8 @@ class _Bars(Progress):
 class _Lines(Progress):
     """Plain lines, for logs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends: bool = True) -> None:
+        self._ends = ends
         self._totals: dict[str, int] = {}
         self._done: dict[str, int] = {}
         self._began = self._printed = time.monotonic()
@@ -74,7 +80,7 @@ class _Lines(Progress):
     def advance(self, stage: str) -> None:
         done = self._done[stage] = self._done.get(stage, 0) + 1
         now = time.monotonic()
-        if now - self._printed < _LINE_EVERY and done < self._totals[stage]:
+        if now - self._printed < _LINE_EVERY and not (self._ends and done == self._totals[stage]):
             return
         self._printed = now
         title = _TITLES.get(stage, stage)
@@ -89,6 +95,24 @@ def stages() -> Iterator[Progress]:
         return
     with bars() as shown:
         yield _Bars(shown)
+
+
+@contextlib.contextmanager
+def points() -> Iterator[tuple[Progress, Callable[[int, int, str, Report], None]]]:
+    """Progress of a sweep: of the tasks of its evaluations, and a line for each of its points."""
+
+    def line(done: int, total: int, name: str, report: Report) -> str:
+        metric, value = next(iter(report.metrics.items()))
+        return f"point {done}/{total}: {name}, {metric} {metric_value(metric, value)}, {report.timing['total']:.1f} s"
+
+    if not sys.stderr.isatty():
+        yield (
+            _Lines(ends=False),
+            lambda *point: print(line(*point), file=sys.stderr, flush=True),
+        )
+        return
+    with bars() as shown:
+        yield _Bars(shown, only_latest=True), lambda *point: shown.console.print(line(*point), highlight=False)
 
 
 @contextlib.contextmanager

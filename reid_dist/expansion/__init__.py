@@ -1,6 +1,6 @@
 """Query expansion and database-side augmentation: new features from old ones, before anything is ranked."""
 
-from reid_dist.expansion.definition import EXPANSIONS, Expansion, describe_expansion, parse_expand, spelled
+from reid_dist.expansion.definition import EXPANSIONS, Expansion, describe_expansion, make_step, parse_expand, spelled
 from reid_dist.expansion.stage import expand_sets, find_lists
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "describe_expansion",
     "expand_sets",
     "find_lists",
+    "make_step",
     "parse_expand",
     "spelled",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from reid_dist.errors import InputError
 from reid_dist.registry import Registry, did_you_mean
 from reid_dist.specs import parse_spec
 
-__all__ = ["EXPANSIONS", "Expansion", "Method", "describe_expansion", "parse_expand", "spelled"]
+__all__ = ["EXPANSIONS", "Expansion", "Method", "describe_expansion", "make_step", "parse_expand", "spelled"]
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
         If it cannot be read, a value makes no sense, or the gallery would be changed after the queries were expanded.
     """
     calls = parse_spec("expansion", spec) if isinstance(spec, str) else []
-    steps = tuple(_step(call.name, call.values) for call in calls) if isinstance(spec, str) else tuple(spec)
+    steps = tuple(make_step(call.name, call.values) for call in calls) if isinstance(spec, str) else tuple(spec)
     expanded = None
     for step in steps:
         if step.name == "dba" and expanded is not None:
@@ -181,14 +181,21 @@ def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
     return steps
 
 
-def _step(name: str, values: dict[str, Any]) -> Expansion:
+def make_step(name: str, values: Mapping[str, Any]) -> Expansion:
+    """Make a step of a name and the values that it is given, the others at their defaults.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If there is no such method or parameter, a value makes no sense, or k is missing.
+    """
     parameters = EXPANSIONS.get(name).parameters
     for given in values:
         if given not in parameters:
             raise InputError(did_you_mean(f"parameter of {name}", given, parameters))
     if "k" not in values:
         raise InputError(f"{name} needs the number of neighbours, such as {name}(k=5)")
-    return Expansion(name=name, **{name: value for name, value in parameters.items() if value is not None} | values)
+    return Expansion(name=name, **{name: value for name, value in parameters.items() if value is not None} | {**values})
 
 
 def spelled(steps: Sequence[Expansion]) -> str:

@@ -24,7 +24,7 @@ from reid_dist.reports.sections.verification import verification
 if TYPE_CHECKING:
     from reid_dist.reports.report import Report
 
-__all__ = ["render_html"]
+__all__ = ["page_environment", "render_html"]
 
 _COUNTS = {
     "n_gallery": "gallery rows",
@@ -40,11 +40,12 @@ def render_html(report: Report) -> str:
     Its size does not grow with the number of queries: distributions are binned and lists are cut, with the count
     of what was left out.
     """
-    return _environment().get_template("report.html.j2").render(_content(report))
+    return page_environment().get_template("report.html.j2").render(_content(report))
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def page_environment() -> jinja2.Environment:
+    """Return what renders every page; texts are escaped, and a name that is not there is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("reid_dist.reports"),
         autoescape=True,

@@ -1,0 +1,165 @@
+"""A metric against a parameter: one line for each setting of the other parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from reid_dist.reports.plots.frame import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    LinearAxis,
+    at,
+    dot,
+    frame,
+    nothing,
+    round_ticks,
+    y_ends,
+)
+from reid_dist.reports.words import metric_value
+
+__all__ = ["SweepLine", "sweep_plot"]
+
+_MOST_DOTS = 80
+_LETTER = 6.6  # width of a letter of the font of line names
+_LABEL_STEP = 14.0
+_DASHES = ("none", "7 4", "2 3", "10 3 2 3", "14 4", "4 2", "1 5", "8 2 1 2")
+
+
+@dataclass(frozen=True)
+class SweepLine:
+    """A line.
+
+    Attributes
+    ----------
+    name
+        What the other parameters are; empty where there is one line alone.
+    points
+        Place on the horizontal axis and value, in ascending order of places; None for no value.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float | None]]
+
+    @property
+    def known(self) -> list[tuple[float, float]]:
+        """Points that have a value."""
+        return [(place, value) for place, value in self.points if value is not None]
+
+
+def sweep_plot(
+    metric: str,
+    parameter: str,
+    lines: Sequence[SweepLine],
+    ticks: Sequence[tuple[float, str]] | None,
+    best: tuple[float, float] | None,
+) -> Markup:
+    """Draw a metric against a parameter.
+
+    Parameters
+    ----------
+    metric, parameter
+        Their names.
+    lines
+        The lines, each with a dash pattern and a name of its own beside its end.
+    ticks
+        Where the axis is labelled and how; None for round numbers.
+    best
+        The best point of all.
+    """
+    values = [value for line in lines for _, value in line.known]
+    if not values or best is None:
+        return nothing(f"{metric}: no query is valid")
+    room = max((_LETTER * len(line.name) for line in lines if line.name), default=0.0)
+    places = [place for line in lines for place, _ in line.points]
+    x = _x_axis(min(places), max(places), min(room + 12 if room else 0.0, 150.0))
+    y = _y_axis(min(values), max(values))
+    body: list[Markup] = []
+    n_dots = sum(len(line.known) for line in lines)
+    for number, line in enumerate(lines):
+        marks = " ".join(f"{at(x(place))},{at(y(value))}" for place, value in line.known)
+        body.append(
+            Markup('<polyline class="line a" stroke-dasharray="{}" points="{}"/>').format(
+                _DASHES[number % len(_DASHES)], marks
+            )
+        )
+        if n_dots <= _MOST_DOTS:
+            body += [
+                dot(x(place), y(value), f"{_told(line.name, parameter, place, ticks)}: {metric_value(metric, value)}")
+                for place, value in line.known
+            ]
+    body += _names(lines, x, y)
+    body += _best_mark(metric, x(best[0]), y(best[1]), best[1])
+    said = _told("", parameter, best[0], ticks)
+    return frame(
+        f"{metric} against {parameter}: best {metric_value(metric, best[1])} at {said}",
+        x=x,
+        y=y,
+        x_ticks=list(ticks) if ticks is not None else _round(x.low, x.high),
+        y_ticks=[(tick, _tick_words(metric, tick)) for tick in round_ticks(y.low, y.high)],
+        x_label=parameter,
+        y_label=metric,
+        body=body,
+    )
+
+
+def _told(name: str, parameter: str, place: float, ticks: Sequence[tuple[float, str]] | None) -> str:
+    words = f"{place:g}" if ticks is None else dict(ticks).get(place, f"{place:g}")
+    return f"{parameter} {words}" + (f", {name}" if name else "")
+
+
+def _x_axis(low: float, high: float, room: float) -> LinearAxis:
+    if low == high:  # one value alone is a dot in the middle of an axis around it
+        low, high = low - 1, high + 1
+    return LinearAxis(low=low, high=high, start=LEFT + 10, stop=WIDTH - RIGHT - max(room, 4.0))
+
+
+def _y_axis(low: float, high: float) -> LinearAxis:
+    spread = high - low
+    # Values that agree to the last digits shown are a level line in the middle.
+    margin = max(0.12 * spread, 0.002 * max(abs(low), abs(high)), 1e-9)
+    return LinearAxis(low=low - margin, high=high + margin, **y_ends())
+
+
+def _round(low: float, high: float) -> list[tuple[float, str]]:
+    return [(tick, f"{tick:g}") for tick in round_ticks(low, high)]
+
+
+def _tick_words(metric: str, tick: float) -> str:
+    return f"{round(100 * tick, 6):g} %" if metric_value(metric, 0.0).endswith("%") else f"{tick:g}"
+
+
+def _names(lines: Sequence[SweepLine], x: LinearAxis, y: LinearAxis) -> list[Markup]:
+    """Write the name of each line beside its end, moved apart where ends are close."""
+    ends = sorted((y(line.known[-1][1]), line.known[-1][0], line.name) for line in lines if line.name and line.known)
+    placed: list[tuple[float, float, str]] = []
+    lowest = -math.inf
+    for height, place, name in ends:
+        lowest = max(height + 4.0, lowest + _LABEL_STEP)
+        placed.append((lowest, place, name))
+    # Names that were pushed below the frame are moved up together.
+    overflow = max(0.0, (placed[-1][0] if placed else 0.0) - (HEIGHT - BOTTOM))
+    return [
+        Markup('<text class="series" x="{}" y="{}">{}</text>').format(
+            at(x(place) + 9), at(max(height - overflow, TOP - 8)), name
+        )
+        for height, place, name in placed
+    ]
+
+
+def _best_mark(metric: str, x: float, y: float, value: float) -> list[Markup]:
+    """A diamond around the best point, and its value."""
+    corners = ((x, y - 9), (x + 9, y), (x, y + 9), (x - 9, y))
+    words = metric_value(metric, value)
+    anchor = "start" if x < LEFT + 40 else "end" if x > WIDTH - RIGHT - 40 else "middle"
+    return [
+        Markup('<polygon class="best" points="{}"/>').format(" ".join(f"{at(a)},{at(b)}" for a, b in corners)),
+        Markup('<text class="value" x="{}" y="{}" text-anchor="{}">{}</text>').format(at(x), at(y - 13), anchor, words),
+    ]

@@ -1,0 +1,140 @@
+"""The page of a sweep: its table, a chart for each metric, and the conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reid_dist.reports import words
+from reid_dist.reports.html import page_environment
+from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
+from reid_dist.reports.sections.conventions import described_rows
+
+__all__ = ["BEST", "render_sweep"]
+
+BEST = "\N{BLACK DIAMOND}"
+"""What stands beside the best value of a metric."""
+
+# Lines of one chart; more of them cannot be told apart.
+_MOST_LINES = 8
+
+_Row = Mapping[str, Any]
+
+
+def render_sweep(document: Mapping[str, Any]) -> str:
+    """Return the page of a sweep.
+
+    Parameters
+    ----------
+    document
+        The content of ``sweep.json``.
+    """
+    return page_environment().get_template("sweep.html.j2").render(_content(document))
+
+
+def _content(document: Mapping[str, Any]) -> dict[str, Any]:
+    rows, best = document["rows"], document["best"]
+    names = list(rows[0]["metrics"])
+    counts = document["counts"]
+    seconds = document["timing"].get("total")
+    return {
+        "title": _title(document),
+        "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
+        "headline": [
+            {
+                "name": f"Best {name}",
+                "value": words.metric_value(name, best[name]["value"]),
+                "words": "at " + _setting(best[name]["parameters"]),
+            }
+            for name in names
+            if name in best
+        ],
+        "notes": document["notes"],
+        "charts": [_chart(document, name) for name in names],
+        "table": _table(rows, best, names),
+        "sign": BEST,
+        "counted": f"{words.integer(counts['n_valid'])} valid queries of {words.integer(counts['n_query'])}, against "
+        f"{words.integer(counts['n_gallery'])} gallery rows, at every point",
+        "definitions": [(name, words.metric_words(name, document["definitions"])) for name in names],
+        "conventions": [
+            ("Method", described_rows(document["method"])),
+            ("Protocol", described_rows(document["protocol"])),
+            ("Distance", described_rows(document["distance"])),
+            ("Options", described_rows(document["options"])),
+        ],
+        "inputs": [(side, described_rows(each)) for side, each in document["inputs"].items()],
+        "environment": described_rows(document["environment"]),
+        "duration": None if seconds is None else words.duration(seconds),
+        "points": [
+            {
+                "setting": _setting(row["parameters"]),
+                "name": row["name"],
+                "digest": row["digest"],
+                "time": words.duration(row["seconds"]),
+            }
+            for row in rows
+        ],
+        "digest": document["result_digest"],
+    }
+
+
+def _title(document: Mapping[str, Any]) -> str:
+    stages = (document["protocol"]["name"], document["distance"]["name"], document["method"]["name"])
+    return " \N{MIDDLE DOT} ".join(map(str, stages))
+
+
+def _setting(parameters: _Row) -> str:
+    return ", ".join(f"{name} = {_written(value)}" for name, value in parameters.items())
+
+
+def _written(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, Any]:
+    cells = []
+    for number, row in enumerate(rows):
+        values = []
+        for name in names:
+            text = _value(name, row["metrics"][name])
+            values.append(f"{BEST} {text}" if name in best and best[name]["row"] == number else text)
+        cells.append([*(_written(value) for value in row["parameters"].values()), *values])
+    return {"heads": [*rows[0]["parameters"], *names], "rows": cells}
+
+
+def _value(name: str, value: float | None) -> str:
+    return "undefined" if value is None else words.metric_value(name, value)
+
+
+def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """A metric against the first parameter that has several values, the others told apart by lines."""
+    parameters: Mapping[str, Sequence[Any]] = document["parameters"]
+    along = next((name for name, values in parameters.items() if len(values) > 1), next(iter(parameters)))
+    values = parameters[along]
+    numeric = not isinstance(values[0], str)
+    places = {value: float(value) if numeric else float(number) for number, value in enumerate(values)}
+    ticks = None if numeric and len(values) > 8 else [(place, _written(value)) for value, place in places.items()]
+    others = [name for name, each in parameters.items() if name != along and len(each) > 1]
+    groups: dict[str, list[tuple[float, float | None]]] = {}
+    for row in document["rows"]:
+        name = ", ".join(f"{other} {_written(row['parameters'][other])}" for other in others)
+        groups.setdefault(name, []).append((places[row["parameters"][along]], row["metrics"][metric]))
+    best = document["best"].get(metric)
+    lines = [SweepLine(name, sorted(points, key=lambda point: point[0])) for name, points in groups.items()]
+    shown = _shown(lines, None if best is None else best["value"])
+    caption = f"{metric} against {along}. The diamond is the best point" + (
+        "" if best is None else f": {words.metric_value(metric, best['value'])} at {_setting(best['parameters'])}"
+    )
+    if len(shown) < len(lines):
+        caption += f". Shown are the {len(shown)} lines of {len(lines)} that come closest to it; the table has all"
+    point = None if best is None else (places[best["parameters"][along]], best["value"])
+    return {"plot": sweep_plot(metric, along, shown, ticks, point), "caption": f"{caption}.", "table": None}
+
+
+def _shown(lines: list[SweepLine], best: float | None) -> list[SweepLine]:
+    """Return as many lines as can be told apart, those first that come closest to the best value."""
+    if len(lines) <= _MOST_LINES or best is None:
+        return lines[:_MOST_LINES]
+    far = [min((abs(value - best) for _, value in line.known), default=float("inf")) for line in lines]
+    kept = sorted(sorted(range(len(lines)), key=far.__getitem__)[:_MOST_LINES])
+    return [lines[number] for number in kept]

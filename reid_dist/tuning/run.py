@@ -1,0 +1,218 @@
+"""Evaluate every point of a grid, the longest neighbour lists first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.checks import check_client, check_sets
+from reid_dist.distances import DISTANCES
+from reid_dist.environment import describe_environment
+from reid_dist.errors import InputError, StoreError
+from reid_dist.evaluation import evaluate
+from reid_dist.question import Options, Question
+from reid_dist.reports import Report
+from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.task_graph import Progress
+from reid_dist.tuning.grid import Grid, Point, Values, make_grid
+from reid_dist.tuning.report import SweepReport
+from reid_dist.visibility import visible_to
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["USUAL_METRICS", "sweep_parameters"]
+
+USUAL_METRICS = ("mAP", "CMC@1", "mINP")
+
+# Options of `evaluate` that give more than numbers to compare.
+_OF_ONE_POINT = ("topk", "ties", "breakdowns", "gallery_sizes", "roc", "confidence")
+
+# Stages of re-ranking that only some points share; neighbour lists serve all of them.
+_DERIVED_STAGES = ("weights", "means", "query_weights")
+
+
+def sweep_parameters(
+    query: FeatureSet,
+    gallery: FeatureSet,
+    *,
+    expand: str | None = None,
+    rerank: str | None = None,
+    k: Values | None = None,
+    alpha: Values | None = None,
+    k1: Values | None = None,
+    k2: Values | None = None,
+    lambda_value: Values | None = None,
+    variant: Values | None = None,
+    include_self: bool = False,
+    metrics: Sequence[str] | None = None,
+    client: Client | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    keep: bool = True,
+    progress: Progress | None = None,
+    told: Callable[[int, int, Point, Report], None] | None = None,
+    **options: Any,
+) -> SweepReport:
+    """Evaluate an expansion or a re-ranking at every point of a grid of its parameters, exactly each time.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, of equal dimension.
+    expand
+        A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
+    rerank
+        A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
+    k, alpha
+        Values for the expansion: numbers, or a text such as ``"0:10"`` or ``"0,1,3"``.
+    k1, k2, lambda_value, variant
+        The same for the re-ranking.
+    include_self
+        Whether the query sits in the gallery, by item id, and is one of the k.
+    metrics
+        Names such as ``"mAP"`` or ``"CMC@10"``; None for mAP, CMC@1 and mINP.
+    client
+        Cluster to run on; None for threads of this process.  The answer does not depend on it.
+    workspace
+        Directory that every worker sees, for neighbour lists and derived features; None for a temporary one.
+    keep
+        Whether derived features stay in `workspace`.  Otherwise they are removed after their point, and all else in the
+        end.
+    progress
+        Told of finished tasks, evaluation by evaluation.
+    told
+        Called after every point with the number of finished points, the number of all points, the point and its report.
+    options
+        Further options of `reid_dist.evaluate`: protocol, distance, max_rank, ground_truth, chunk_rows, ….  Those that
+        ask for more than metrics are refused.
+
+    Returns
+    -------
+    The report; `SweepReport.save` writes it.
+
+    Raises
+    ------
+    UnknownNameError
+        For a method, protocol, distance or metric that does not exist.
+    InputError
+        For a grid that cannot be read or is too large, and for sets or options that cannot be evaluated so.
+    PlanError, RunFailedError, ClusterError, StoreError
+        As `reid_dist.evaluate` does.
+    """
+    started = time.perf_counter()
+    swept = {"k": k, "alpha": alpha, "k1": k1, "k2": k2, "lambda_value": lambda_value, "variant": variant}
+    grid = make_grid(expand, rerank, swept, include_self=include_self)
+    for name in _OF_ONE_POINT:
+        if options.get(name):
+            raise InputError(f"{name} is about one run, and a sweep compares many; evaluate the point that you choose")
+    asked = {**options, "metrics": list(USUAL_METRICS) if metrics is None else list(metrics), "confidence": None}
+    distance = asked.pop("distance", "cosine")
+    check_client(client)
+    check_sets(query, gallery, DISTANCES.get(distance))
+    question = Question.of(
+        Options.of({**asked, "expand": grid.points[0].expand, "rerank": grid.points[0].rerank}), query, gallery
+    )
+    if question.truth is not None:
+        # Read once; and what was read cannot change on the way.
+        asked["ground_truth"] = question.truth
+    names = [metric.name for metric in question.asked.metrics]
+    rows: dict[int, dict[str, Any]] = {}
+    notes = [*query.notes, *gallery.notes]
+    with _folder(workspace, keep) as folder, visible_to(client, folder, query, gallery) as (near, far):
+        removal = _Removal(folder, grid, keep and workspace is not None)
+        for n_done, place in enumerate(grid.order, start=1):
+            point = grid.points[place]
+            report = evaluate(
+                near,
+                far,
+                distance=distance,
+                expand=point.expand,
+                rerank=point.rerank,
+                client=client,
+                workspace=folder,
+                progress=progress,
+                **asked,
+            )
+            rows[place] = _row(point, report, names)
+            notes += report.notes
+            removal.after(n_done)
+            if told is not None:
+                told(n_done, len(grid.points), point, report)
+    ordered = [rows[place] for place in range(len(rows))]
+    return SweepReport(
+        kind=grid.kind,
+        method=grid.method,
+        parameters={axis.name: list(axis.values) for axis in grid.axes},
+        rows=ordered,
+        # The conventions and the labels are the same at every point.
+        protocol=report.protocol,
+        distance=report.distance,
+        options={name: report.options[name] for name in ("max_rank", "seed")},
+        counts=report.counts,
+        inputs={"query": query.describe(), "gallery": gallery.describe()},
+        definitions={name: text for name, text in report.definitions.items() if name in names},
+        environment=describe_environment(),
+        timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+def _row(point: Point, report: Report, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "parameters": point.values,
+        "metrics": {name: report.metrics[name] for name in names},
+        "name": point.name,
+        "digest": report.result_digest,
+        "seconds": report.timing["total"],
+    }
+
+
+@contextlib.contextmanager
+def _folder(workspace: str | os.PathLike[str] | None, keep: bool) -> Iterator[Path]:
+    """Where all points find what others have computed."""
+    try:
+        if workspace is not None:
+            Path(workspace).mkdir(parents=True, exist_ok=True)
+            if keep:
+                yield Path(workspace)
+                return
+        temporary = tempfile.TemporaryDirectory(prefix="sweep-", dir=workspace)
+    except OSError as error:
+        raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
+    with temporary as name:
+        yield Path(name)
+
+
+class _Removal:
+    """Removes what the points that are still to come will not read.
+
+    Stores of expanded features are as large as the sets, and there is one for every point.
+    """
+
+    def __init__(self, folder: Path, grid: Grid, keep: bool) -> None:
+        self._folder = folder
+        self._points = [grid.points[place] for place in grid.order]
+        self._keep = keep
+
+    def after(self, n_done: int) -> None:
+        """Remove what the last point has left, unless the next one shares it."""
+        if self._keep:
+            return
+        done, still = self._points[n_done - 1], self._points[n_done:]
+        if done.expand is not None:
+            # What the steps before the last one made serves all points.
+            made = f"expanded by {done.expand[-1]}"
+            for store in self._folder.glob("expanded-*.zarr"):
+                if FeatureSet.open(store).notes[-1:] == [made]:
+                    shutil.rmtree(store)
+        elif not still or still[0].shared != done.shared:
+            workspace = Workspace(str(self._folder))
+            for kind in _DERIVED_STAGES:
+                for stage in workspace.stages(kind):
+                    workspace.remove(stage)
