@@ -1,10 +1,13 @@
-"""Searches without labels: nearest neighbours, and re-ranked distances for study."""
+"""Searches without labels: nearest neighbours, neighbour graphs, and re-ranked distances for study."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +19,18 @@ from reid_dist.errors import InputError
 from reid_dist.graph import run
 from reid_dist.model import Neighbours, RowRange, cut_rows
 from reid_dist.projection import make_resources, plan_for
-from reid_dist.reranking import Items, KReciprocal, Resources, find_neighbours, parse_rerank, rerank_scorer
+from reid_dist.reranking import (
+    Items,
+    KeptRows,
+    KReciprocal,
+    NeighbourGraph,
+    Resources,
+    find_neighbours,
+    make_weights,
+    parse_rerank,
+    rerank_scorer,
+    weighing,
+)
 from reid_dist.scorers import FeatureScorer
 from reid_dist.stores import FeatureSet
 from reid_dist.task_graph import Progress
@@ -26,7 +40,7 @@ from reid_dist.visibility import visible_to, workspace_folder
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["nearest", "reranked_distances"]
+__all__ = ["k_reciprocal_graph", "nearest", "reranked_distances"]
 
 # Pairs that are scored at once.
 _PAIRS_AT_ONCE = 2**20
@@ -95,6 +109,89 @@ def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: R
         index[here, :width] = lists.index(rows)[:, :width]
         found[here, :width] = lists.distances(rows)[:, :width]
     return Neighbours(index, found)
+
+
+def k_reciprocal_graph(
+    features: FeatureSet,
+    *,
+    rerank: str | KReciprocal = "k_reciprocal",
+    distance: str = "cosine",
+    chunk_rows: int | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> NeighbourGraph:
+    """Make the graph of k-reciprocal neighbours of one set among itself, as clustering takes it.
+
+    Parameters
+    ----------
+    features
+        The set.
+    rerank
+        The re-ranking; its ``lambda_value`` plays no part, since nothing is mixed with the Jaccard distance.
+    distance, chunk_rows, client, progress
+        As in `evaluate`.
+    workspace
+        As in `evaluate`; the graph lies there, and must find it for as long as it is used.  With None it lies in a
+        temporary directory, until nobody holds the graph any more.
+
+    Returns
+    -------
+    NeighbourGraph
+        Weights after the mean over k2 items, and lists of neighbours; `NeighbourGraph.save` keeps it.
+
+    Raises
+    ------
+    InputError, UnknownNameError, PlanError, RunFailedError
+        As in `evaluate`.
+
+    Examples
+    --------
+    >>> graph = k_reciprocal_graph(train, rerank="k_reciprocal(k1=30,k2=6,variant=faiss_k1)")  # doctest: +SKIP
+    >>> graph.to_scipy()  # doctest: +SKIP
+    >>> graph.save("graph.zarr")  # doctest: +SKIP
+    """
+    measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
+    if not isinstance(features, FeatureSet):
+        raise InputError(
+            f"features must be a FeatureSet, found {type(features).__name__}; use FeatureSet.open or .from_arrays"
+        )
+    if spec.mode != "transductive":
+        raise InputError("a graph of one set has no queries to put in; leave out mode=inductive")
+    if chunk_rows is not None:
+        check_count("chunk_rows", chunk_rows)
+    check_sets(features, features, measure)
+    check_client(client)
+    temporary = tempfile.mkdtemp(prefix="reid-dist-") if workspace is None else None
+    try:
+        rows = _graph_rows(features, measure, spec, chunk_rows, client, Path(workspace or temporary or ""), progress)
+        # What is mixed afterwards says nothing about the graph.
+        told = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
+        inputs = {"features": features.describe()}
+        of = {"rerank": told, "distance": measure.describe(), "inputs": inputs}
+        return NeighbourGraph(rows, of, temporary=temporary)
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _graph_rows(
+    features: FeatureSet,
+    measure: Distance,
+    spec: KReciprocal,
+    chunk_rows: int | None,
+    client: Client | None,
+    folder: Path,
+    progress: Progress | None,
+) -> KeptRows:
+    """Run the stages of a graph."""
+    graph_distance, k = spec.graph_distance(measure), max(2, spec.n_near, spec.n_half)
+    with visible_to(client, folder, features, features) as (seen, _):
+        where = make_resources(client, folder, chunk_rows, progress or Progress())
+        lists = find_neighbours(Items((seen,)), graph_distance, k, where)
+        _, means = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
+    return KeptRows(means, lists, k)
 
 
 def reranked_distances(

@@ -15,9 +15,10 @@ that of the dense algorithm.  It does not depend on blocks, workers or their num
 canonical distances in a fixed order.
 """
 
-from reid_dist.reranking.build import Resources, find_neighbours, make_weights, rerank_scorer
+from reid_dist.reranking.build import Resources, find_neighbours, make_weights, rerank_scorer, weighing
 from reid_dist.reranking.definition import RERANKERS, VARIANTS, KReciprocal, Variant, parse_rerank
 from reid_dist.reranking.given import rerank_blocks
+from reid_dist.reranking.graph import KeptRows, NeighbourGraph, jaccard_distances
 from reid_dist.reranking.items import Items
 from reid_dist.reranking.neighbours import NeighbourLists
 from reid_dist.reranking.scorer import RerankedScorer
@@ -28,14 +29,18 @@ __all__ = [
     "VARIANTS",
     "Items",
     "KReciprocal",
+    "KeptRows",
+    "NeighbourGraph",
     "NeighbourLists",
     "RerankedScorer",
     "Resources",
     "Variant",
     "WeightRows",
     "find_neighbours",
+    "jaccard_distances",
     "make_weights",
     "parse_rerank",
     "rerank_blocks",
     "rerank_scorer",
+    "weighing",
 ]

@@ -339,6 +339,8 @@ def open_stored(uri: str) -> StoredRows:
     mark = read_mark(uri)
     if state is State.FOREIGN or mark is None:
         raise StoreError(_not_a_store(uri))
+    if mark.get("kind") == "neighbour_graph":
+        raise StoreError(f"{uri} is a neighbour graph, not a feature store; NeighbourGraph.open reads it")
     try:
         manifest = Manifest.from_json(mark, uri)
     except (KeyError, TypeError, ValueError) as error:
