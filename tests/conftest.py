@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis runs, and where the real features are."""
+"""What all tests share: how Hypothesis runs, where the real features are, and one cluster."""
 
 from __future__ import annotations
 
@@ -28,3 +28,12 @@ def shared_data():
         return path
 
     return path_of
+
+
+@pytest.fixture(scope="session")
+def two_workers(tmp_path_factory):
+    """A client of two worker processes, one for all tests: each takes seconds to start and to compile its kernels."""
+    from local_workers import started  # a second that most runs of a few tests can do without
+
+    with started(2, tmp_path_factory.mktemp("two-workers")) as client:
+        yield client

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dask.distributed import Client, LocalCluster
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -300,21 +299,10 @@ def test_capacity_does_not_matter(monkeypatch):
     assert report.verification == plain_report().verification
 
 
-def test_a_cluster_does_not_matter(tmp_path):
+def test_a_cluster_does_not_matter(two_workers, tmp_path):
     query, gallery = sets()
     whole = [each.save(tmp_path / f"{side}.zarr", chunk_rows=90) for side, each in (("query", query), ("all", gallery))]
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        report = evaluate(*whole, distance="sqeuclidean", metrics=ASKED, roc=True, client=client)
+    report = evaluate(*whole, distance="sqeuclidean", metrics=ASKED, roc=True, client=two_workers)
     assert report.result_digest == plain_report().result_digest
     assert report.verification == plain_report().verification
 

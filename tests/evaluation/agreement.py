@@ -22,14 +22,20 @@ def as_feature_set(items):
     )
 
 
-def evaluate_items(query, gallery, protocol="market1501", distance="cosine", metrics=ALL_METRICS, **options):
-    """`reid_dist.evaluate` of two `ItemSet`, all metrics of the oracle unless told otherwise."""
+def evaluate_items(
+    query, gallery, protocol="market1501", distance="cosine", metrics=ALL_METRICS, *, confidence=None, **options
+):
+    """`reid_dist.evaluate` of two `ItemSet`, all metrics of the oracle unless told otherwise.
+
+    Without intervals: they are another test's matter, and most of the time of a small evaluation.
+    """
     return evaluate(
         as_feature_set(query),
         as_feature_set(gallery),
         protocol=protocol,
         distance=distance,
         metrics=None if metrics is None else list(metrics),
+        confidence=confidence,
         **options,
     )
 

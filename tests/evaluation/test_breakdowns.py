@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-from functools import cache, partial
+from functools import cache
 
-import agreement
 import numpy as np
 import pytest
-from agreement import assert_groups, assert_pairs, assert_sizes
+from agreement import assert_groups, assert_pairs, assert_sizes, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import breakdowns, evaluation
@@ -19,9 +18,6 @@ from strategies import crowded_sets, problems, problems_for, scattered_sets
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.reports import print_report
-
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 METRICS = ("mAP", "mINP", "mAP_trapezoid", "CMC@1", "CMC@3", "CMC_allshots@2", "P@2")
 ALL = ("camera", "identity", "camera_pair", "gallery_size")

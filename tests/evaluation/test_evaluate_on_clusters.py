@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 from agreement import as_feature_set, evaluate_items
-from distributed import Client, LocalCluster
+from local_workers import started
 from reference import DISTANCES, PROTOCOLS, ItemSet
 from strategies import crowded_sets
 
@@ -15,35 +15,15 @@ from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.errors import InputError
 
 
-def start(n_workers, directory):
-    """A client of a cluster of processes with one thread each, closed in the order that leaves no warning."""
-    with (
-        LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(directory),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
-
-
 @pytest.fixture(scope="module")
 def one_worker(tmp_path_factory):
-    yield from start(1, tmp_path_factory.mktemp("one-worker"))
-
-
-@pytest.fixture(scope="module")
-def two_workers(tmp_path_factory):
-    yield from start(2, tmp_path_factory.mktemp("two-workers"))
+    with started(1, tmp_path_factory.mktemp("one-worker")) as client:
+        yield client
 
 
 @pytest.fixture(params=["one_worker", "two_workers"])
 def client(request):
+    """How many there are is seen where partial results meet; everything else is asked of two alone."""
     return request.getfixturevalue(request.param)
 
 
@@ -81,70 +61,70 @@ def test_digest_with_tiny_tiles(client, chunk):
     assert report.result_digest == evaluate_items(query, gallery).result_digest
 
 
-def test_half_precision(client):
+def test_half_precision(two_workers):
     query, gallery = crowded_sets(20, 800, 24, seed=33, dtype=np.float16)
-    report = evaluate_items(query, gallery, client=client)
+    report = evaluate_items(query, gallery, client=two_workers)
     assert report.result_digest == evaluate_items(query, gallery).result_digest
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_neighbours(client, distance):
+def test_neighbours(two_workers, distance):
     query, gallery = map(as_feature_set, sets())
     here = nearest(query, gallery, k=25, distance=distance)
-    there = nearest(query, gallery, k=25, distance=distance, client=client)
+    there = nearest(query, gallery, k=25, distance=distance, client=two_workers)
     assert np.array_equal(here.index, there.index)
     assert here.distance.tobytes() == there.distance.tobytes()
 
 
-def test_neighbours_within_one_set(client):
+def test_neighbours_within_one_set(two_workers):
     items = as_feature_set(sets()[1].take(range(700)))
     here = nearest(items, items, k=12)
-    there = nearest(items, items, k=12, client=client, chunk_rows=100)
+    there = nearest(items, items, k=12, client=two_workers, chunk_rows=100)
     assert np.array_equal(here.index[:, 0], np.arange(700))
     assert np.array_equal(here.index, there.index)
     assert here.distance.tobytes() == there.distance.tobytes()
 
 
-def test_sets_in_stores(client, tmp_path):
+def test_sets_in_stores(two_workers, tmp_path):
     query, gallery = sets()
     near = as_feature_set(query).save(tmp_path / "query.zarr", chunk_rows=16)
     far = as_feature_set(gallery).save(tmp_path / "gallery.zarr", chunk_rows=300)
     expected = evaluate_items(query, gallery, metrics=None).result_digest
     for pair in ((near, far), (as_feature_set(query), far), (near, as_feature_set(gallery))):
-        assert evaluate(*pair, client=client).result_digest == expected
+        assert evaluate(*pair, client=two_workers).result_digest == expected
 
 
-def test_one_set_without_names(client):
+def test_one_set_without_names(two_workers):
     """The same set twice, matched by symmetry."""
     items = sets()[1].take(range(500))
     unnamed = FeatureSet.from_arrays(items.features, items.pids)
-    there = evaluate(unnamed, unnamed, protocol="same_set", client=client)
+    there = evaluate(unnamed, unnamed, protocol="same_set", client=two_workers)
     assert there.result_digest == evaluate(unnamed, unnamed, protocol="same_set").result_digest
 
 
-def test_lists_in_a_report(client):
+def test_lists_in_a_report(two_workers):
     query, gallery = sets()
     here = evaluate_items(query, gallery, topk=15).topk
-    there = evaluate_items(query, gallery, topk=15, client=client).topk
+    there = evaluate_items(query, gallery, topk=15, client=two_workers).topk
     assert here.digest == there.digest
 
 
-def test_what_is_refused_here_is_refused_there(client):
+def test_what_is_refused_here_is_refused_there(two_workers):
     query, gallery = sets()
     strangers = ItemSet(query.features, query.pids + 1000, query.camids)
     messages = []
-    for where in (None, client):
+    for where in (None, two_workers):
         with pytest.raises(InputError) as caught:
             evaluate_items(strangers, gallery, client=where)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
 
 
-def test_two_evaluations_of_one_client(client):
+def test_two_evaluations_of_one_client(two_workers):
     """Nothing that stays on the workers reaches into the next question."""
     query, gallery = map(as_feature_set, crowded_sets(20, 800, 24, seed=34))
     other = as_feature_set(crowded_sets(20, 800, 24, seed=35)[0])
-    first = evaluate(query, gallery, client=client).result_digest
-    between = evaluate(other, gallery, client=client).result_digest
-    assert evaluate(query, gallery, client=client).result_digest == first == evaluate(query, gallery).result_digest
+    first = evaluate(query, gallery, client=two_workers).result_digest
+    between = evaluate(other, gallery, client=two_workers).result_digest
+    assert evaluate(query, gallery, client=two_workers).result_digest == first == evaluate(query, gallery).result_digest
     assert between == evaluate(other, gallery).result_digest != first

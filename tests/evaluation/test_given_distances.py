@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from agreement import as_feature_set, assert_agrees, summary_of
-from distributed import Client, LocalCluster
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -333,62 +332,44 @@ def test_the_digest_tells_blocks_apart(tmp_path):
     assert DistanceBlock.from_array(block.reshape(20, 600)).content_digest != first.content_digest
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    """Two worker processes with one thread each."""
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path_factory.mktemp("workers")),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
-
-
-def test_workers_give_the_same_answer(client, tmp_path):
+def test_workers_give_the_same_answer(two_workers, tmp_path):
     block, query, gallery = crowded()
     options = {"ties": True, "topk": 9, "breakdowns": ["camera_pair", "gallery_size"], "roc": True}
     here = evaluate_block(block, query, gallery, **options)
     stored = DistanceBlock.from_array(block).save(tmp_path / "block.npy")
     for chunk in (None, 50):
-        there = evaluate_block(stored, query, gallery, client=client, chunk_rows=chunk, **options)
+        there = evaluate_block(stored, query, gallery, client=two_workers, chunk_rows=chunk, **options)
         assert there.result_digest == here.result_digest
         assert there.topk.digest == here.topk.digest
         assert (there.breakdowns, there.ties) == (here.breakdowns, here.ties)
 
 
-def test_an_array_is_put_where_workers_see_it(client, tmp_path):
+def test_an_array_is_put_where_workers_see_it(two_workers, tmp_path):
     """Once, in the workspace that was named, which need not exist; without one nothing stays behind."""
     block, query, gallery = crowded()
     here = evaluate_block(block, query, gallery).result_digest
     workspace = tmp_path / "made" / "by" / "need"
     for _ in range(2):
-        there = evaluate_block(block, query, gallery, client=client, workspace=workspace)
+        there = evaluate_block(block, query, gallery, client=two_workers, workspace=workspace)
         assert there.result_digest == here
         assert there.inputs["distances"]["uri"] == "memory"
         assert [path.suffix for path in workspace.iterdir()] == [".npy"]
-    assert evaluate_block(block, query, gallery, client=client).result_digest == here
+    assert evaluate_block(block, query, gallery, client=two_workers).result_digest == here
 
 
-def test_workers_read_the_file_that_was_opened(client, tmp_path, caplog):
+def test_workers_read_the_file_that_was_opened(two_workers, tmp_path, caplog):
     """A file that was replaced meanwhile is not evaluated as if it were the first; opened again, it is itself."""
     block, query, gallery = crowded()
     path = tmp_path / "block.npy"
     opened = DistanceBlock.from_array(block).save(path)
-    there = evaluate_block(opened, query, gallery, client=client)
+    there = evaluate_block(opened, query, gallery, client=two_workers)
     assert there.result_digest == evaluate_block(block, query, gallery).result_digest
     other = np.asarray(block[::-1] + np.float32(1))
     replaced = DistanceBlock.from_array(other).save(path)
     expected = evaluate_block(other, query, gallery).result_digest
-    assert evaluate_block(replaced, query, gallery, client=client).result_digest == expected != there.result_digest
+    assert evaluate_block(replaced, query, gallery, client=two_workers).result_digest == expected != there.result_digest
     with pytest.raises(DamagedStoreError, match=r"block\.npy is not the file that was opened"):
-        evaluate_block(opened, query, gallery, client=client)
+        evaluate_block(opened, query, gallery, client=two_workers)
     # Whoever mapped the first one still has it.
     assert evaluate_block(opened, query, gallery).result_digest == there.result_digest
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import agreement
 import ir_measures
 import numpy as np
 import pytest
+from agreement import evaluate_items
 from ir_measures import AP, RR, P, R, Rprec
 from oracles import protocols
 from reference import DISTANCES, canonical_distances, order_is_unambiguous
 from sklearn.metrics import average_precision_score
 from strategies import crowded_sets, scattered_sets
-
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 CUTOFFS = (1, 2, 5, 10, 50, 500)
 TREC = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import agreement
 import numpy as np
 import pytest
+from agreement import evaluate_items
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
@@ -15,9 +13,6 @@ from reference import ItemSet
 from strategies import crowded_sets, problems, scattered_sets
 
 from reid_dist.errors import InputError, UnknownNameError
-
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec"),

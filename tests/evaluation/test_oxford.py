@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import cache, partial
+from functools import cache
 
-import agreement
 import numpy as np
 import pytest
-from agreement import assert_agrees, assert_same_scores
+from agreement import assert_agrees, assert_same_scores, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
@@ -17,9 +16,6 @@ from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambigu
 from strategies import crowded_sets, problems, scattered_sets
 
 from reid_dist.errors import InputError
-
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 CUTOFFS = (1, 5, 10)
 METRICS = ("mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC_allshots@2", *(f"P_clipped@{k}" for k in CUTOFFS))

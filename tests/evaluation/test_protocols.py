@@ -5,13 +5,12 @@ Ground-truth lists are in test_oxford.py.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
-import agreement
 import numpy as np
 import pytest
 import reference
-from agreement import assert_agrees, assert_same_scores
+from agreement import assert_agrees, assert_same_scores, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, protocols
@@ -20,9 +19,6 @@ from reference import DISTANCES, ItemSet, order_is_unambiguous
 from strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
-
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 RANK_METRICS = ("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "P@2", "R@2", "mAP@3")
 

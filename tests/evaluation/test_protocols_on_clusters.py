@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
-import agreement
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from agreement import evaluate_items
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
 from reference import ItemSet
 from strategies import crowded_sets
 
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
-
 PAIR_METRICS = ("TAR@FAR=0.01", "TAR@FAR=0.2", "EER", "DIR@FAR=0.1")
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path_factory.mktemp("workers")),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 @cache
@@ -69,12 +48,12 @@ def options_for(protocol):
 
 
 @pytest.mark.parametrize("protocol", [*PID_PROTOCOLS, *LIST_PROTOCOLS])
-def test_protocols(client, protocol):
+def test_protocols(two_workers, protocol):
     query, gallery = sets()
     if protocol == "same_set":
         query = gallery.take(range(0, 2500, 60))
     here = evaluate_items(query, gallery, protocol, **options_for(protocol))
-    there = evaluate_items(query, gallery, protocol, chunk_rows=300, client=client, **options_for(protocol))
+    there = evaluate_items(query, gallery, protocol, chunk_rows=300, client=two_workers, **options_for(protocol))
     assert there.result_digest == here.result_digest
     assert there.breakdowns == here.breakdowns
     assert there.ties == here.ties
@@ -82,20 +61,20 @@ def test_protocols(client, protocol):
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_pairs(client, distance):
+def test_pairs(two_workers, distance):
     query, gallery = sets()
     here = evaluate_items(query, gallery, "market1501", distance, PAIR_METRICS, roc=True)
     for chunk in (None, 37, 1000):
         there = evaluate_items(
-            query, gallery, "market1501", distance, PAIR_METRICS, roc=True, chunk_rows=chunk, client=client
+            query, gallery, "market1501", distance, PAIR_METRICS, roc=True, chunk_rows=chunk, client=two_workers
         )
         assert there.result_digest == here.result_digest
         assert there.verification == here.verification
 
 
-def test_draws(client):
+def test_draws(two_workers):
     query, gallery = sets()
     options = {"metrics": ["CMC_single_shot@1"], "single_shot_draws": 5, "seed": 9}
     here = evaluate_items(query, gallery, "cuhk03", **options)
-    there = evaluate_items(query, gallery, "cuhk03", chunk_rows=400, client=client, **options)
+    there = evaluate_items(query, gallery, "cuhk03", chunk_rows=400, client=two_workers, **options)
     assert there.result_digest == here.result_digest

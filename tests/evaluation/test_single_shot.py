@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache, partial
+from functools import cache
 
-import agreement
 import numpy as np
 import pytest
+from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, single_shot
@@ -16,9 +16,6 @@ from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambigu
 from strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
-
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 PROTOCOLS = ("cuhk03", "cuhk03_separate_cameras")
 CURVE = "CMC_single_shot"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import agreement
 import numpy as np
 import pytest
+from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation
@@ -15,9 +13,6 @@ from reference import DISTANCES, ItemSet, order_is_unambiguous
 from strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
-
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@1", "CMC_allshots@3"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 
-import agreement
 import numpy as np
 import pytest
+from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import verification
@@ -19,9 +19,6 @@ from sklearn.metrics import roc_curve
 from strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
-
-# Intervals are another test's matter, and most of the time of a small evaluation.
-evaluate_items = partial(agreement.evaluate_items, confidence=None)
 
 RATES = ("0", "0.001", "0.01", "0.1", "0.25", "0.3", "0.5", "1")
 TAR = [f"TAR@FAR={rate}" for rate in RATES]
