@@ -9,6 +9,7 @@ are compared when it is read, and are never unpickled.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -33,6 +34,7 @@ __all__ = ["Stage", "Workspace"]
 # What the content of stages is written by: one more whenever the same inputs may give other bytes.
 _FORMAT = 1
 _DESCRIPTION = "stage.json"
+_SEAL = "seal"
 _FINGERPRINT_LENGTH = 20
 
 
@@ -74,7 +76,8 @@ class Stage:
         """
         file = self._file(part)
         try:
-            with np.load(file, allow_pickle=False) as content:
+            # Opened here, for numpy leaves a file open that it finds to be none of its own.
+            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as content:
                 return {name: content[name] for name in names or content.files}
         except FileNotFoundError:
             raise DamagedStoreError(
@@ -91,14 +94,26 @@ class Stage:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What it holds, in words and numbers."""
+        """What it holds, in words and numbers.
+
+        Raises
+        ------
+        DamagedStoreError
+            If it is not there, or not what was written.
+        """
         try:
-            content: dict[str, Any] = json.loads((Path(self.path) / _DESCRIPTION).read_text(encoding="utf-8"))
+            content = json.loads((Path(self.path) / _DESCRIPTION).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise DamagedStoreError(
-                f"workspace stage {self.path} has no description that can be read ({error}); delete it and run again"
-            ) from None
+            raise self._undescribed(str(error)) from None
+        # The seal is over all that the stage was begun with: parts are read by these numbers.
+        if not isinstance(content, dict) or content.pop(_SEAL, None) != fingerprint(content):
+            raise self._undescribed("it is not what was written")
         return content
+
+    def _undescribed(self, reason: str) -> DamagedStoreError:
+        return DamagedStoreError(
+            f"workspace stage {self.path} has no description that can be read ({reason}); delete it and run again"
+        )
 
     def _file(self, part: str) -> Path:
         return Path(self.path) / f"{part}.npz"
@@ -133,13 +148,19 @@ class Workspace:
         ------
         StoreError
             If it cannot be written.
+        DamagedStoreError
+            If it has parts and no description, so that nobody knows how they were made.
         """
         name = f"{kind}-{fingerprint(_FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
         stage = Stage(str(Path(self.path) / name))
         file = Path(stage.path) / _DESCRIPTION
+        # In this order: who writes at the same time writes the description first.
+        has_parts = any(Path(stage.path).glob("*.npz"))
         if not file.exists():
-            text = json.dumps({"kind": kind, "format": _FORMAT, **description}, indent=1)
-            _write_at_once(file, text.encode())
+            if has_parts:
+                raise stage._undescribed("there is none, and there are parts")
+            content = {"kind": kind, "format": _FORMAT, **description}
+            _write_at_once(file, json.dumps({**content, _SEAL: fingerprint(content)}, indent=1).encode())
         return stage
 
     def stages(self, kind: str) -> list[Stage]:
@@ -161,7 +182,8 @@ def _write_at_once(file: Path, content: bytes | memoryview) -> int:
             out.write(content)
         os.replace(draft, file)  # noqa: PTH105 - as one step, over what may be there
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise StoreError(
             f"cannot write {file} in the workspace: {error.strerror or error}; make room or choose another --workspace"
         ) from None
