@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +126,9 @@ def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]
         if key in stage_of:
             progress.advance(stage_of[key])
 
-    with one_blas_thread(), Callback(posttask=finished):
-        return list(dask.threaded.get(graph.tasks, graph.finals, num_workers=n_threads))
+    # A pool of its own, waited for: where a task fails, others are still writing into the workspace.
+    with one_blas_thread(), Callback(posttask=finished), ThreadPoolExecutor(n_threads) as pool:
+        return list(dask.threaded.get(graph.tasks, graph.finals, pool=pool))
 
 
 def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:
