@@ -123,7 +123,8 @@ class KReciprocal:
         ``gaussian``, or ``binary`` in the variant ``paper`` (its eq. 6).
     mode
         ``transductive``: the graph holds all queries and the gallery.  ``inductive``: the gallery alone, and each query
-        is put in by itself, so that a result does not depend on which other queries came.
+        is put in by itself, so that a result does not depend on which other queries came; beside its own row, where
+        the gallery has that too.
 
     Raises
     ------
