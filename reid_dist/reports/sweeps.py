@@ -91,6 +91,11 @@ def _written(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _short(name: str, value: object) -> str:
+    """A setting as it is written beside a line, where there is little room; names speak for themselves."""
+    return value if isinstance(value, str) else f"{name.removesuffix('_value')} {_written(value)}"
+
+
 def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, Any]:
     cells = []
     for number, row in enumerate(rows):
@@ -117,7 +122,7 @@ def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
     others = [name for name, each in parameters.items() if name != along and len(each) > 1]
     groups: dict[str, list[tuple[float, float | None]]] = {}
     for row in document["rows"]:
-        name = ", ".join(f"{other} {_written(row['parameters'][other])}" for other in others)
+        name = ", ".join(_short(other, row["parameters"][other]) for other in others)
         groups.setdefault(name, []).append((places[row["parameters"][along]], row["metrics"][metric]))
     best = document["best"].get(metric)
     lines = [SweepLine(name, sorted(points, key=lambda point: point[0])) for name, points in groups.items()]

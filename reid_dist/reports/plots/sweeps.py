@@ -30,6 +30,7 @@ __all__ = ["SweepLine", "sweep_plot"]
 _MOST_DOTS = 80
 _LETTER = 6.6  # width of a letter of the font of line names
 _LABEL_STEP = 14.0
+_MOST_ROOM = 200.0
 _DASHES = ("none", "7 4", "2 3", "10 3 2 3", "14 4", "4 2", "1 5", "8 2 1 2")
 
 
@@ -79,7 +80,7 @@ def sweep_plot(
         return nothing(f"{metric}: no query is valid")
     room = max((_LETTER * len(line.name) for line in lines if line.name), default=0.0)
     places = [place for line in lines for place, _ in line.points]
-    x = _x_axis(min(places), max(places), min(room + 12 if room else 0.0, 150.0))
+    x = _x_axis(min(places), max(places), min(room + 14 if room else 0.0, _MOST_ROOM))
     y = _y_axis(min(values), max(values))
     body: list[Markup] = []
     n_dots = sum(len(line.known) for line in lines)
@@ -148,7 +149,7 @@ def _names(lines: Sequence[SweepLine], x: LinearAxis, y: LinearAxis) -> list[Mar
     overflow = max(0.0, (placed[-1][0] if placed else 0.0) - (HEIGHT - BOTTOM))
     return [
         Markup('<text class="series" x="{}" y="{}">{}</text>').format(
-            at(x(place) + 9), at(max(height - overflow, TOP - 8)), name
+            at(x(place) + 13), at(max(height - overflow, TOP - 8)), name
         )
         for height, place, name in placed
     ]
