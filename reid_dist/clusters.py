@@ -7,8 +7,10 @@ from the kinds listed here.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,7 +30,10 @@ __all__ = [
     "ClusterConfig",
     "ExistingCluster",
     "LocalCluster",
+    "Size",
     "Threads",
+    "cluster_schema",
+    "cluster_size",
     "connect",
     "prepare_local_workers",
     "read_cluster",
@@ -50,6 +55,9 @@ _SETTINGS: dict[str, Any] = {
     # Local workers are forked from a server that has imported everything already; see `reid_dist.workers`.
     "distributed.worker.multiprocessing-method": "forkserver",
 }
+
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class _Described(BaseModel):
@@ -116,6 +124,64 @@ def read_cluster(path: str | os.PathLike[str]) -> Threads | LocalCluster | Exist
         raise InputError(explain(f"cluster file {os.fspath(path)}", error, known)) from None
 
 
+def cluster_schema() -> dict[str, Any]:
+    """JSON Schema of cluster files."""
+    return _ADAPTER.json_schema()
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a cluster has to give.
+
+    Attributes
+    ----------
+    n_workers, n_threads
+        Worker processes, and threads of all of them together.
+    memory_per_thread
+        Bytes; None where nobody limits it.
+    """
+
+    n_workers: int
+    n_threads: int
+    memory_per_thread: int | None
+
+
+def cluster_size(config: Threads | LocalCluster | ExistingCluster) -> Size:
+    """Say what a cluster will have; one that runs is asked, no other is started.
+
+    Raises
+    ------
+    ClusterError
+        If it cannot be reached.
+    InputError
+        If the limit of its memory cannot be read.
+    """
+    if isinstance(config, Threads):
+        return Size(1, usable_cores(), None)
+    if isinstance(config, LocalCluster):
+        from distributed.worker_memory import parse_memory_limit
+
+        workers, threads = _shares(config)
+        try:
+            limit = parse_memory_limit(config.memory_limit, threads, workers * threads, logger=_LOGGER)
+        except ValueError as error:
+            raise InputError(f"cannot read memory_limit {config.memory_limit!r} of the cluster: {error}") from None
+        return Size(workers, workers * threads, None if not limit else int(limit) // threads)
+    with connect(config) as client:
+        if client is None:
+            raise AssertionError("a scheduler has a client")
+        found = client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [worker["memory_limit"] // worker["nthreads"] for worker in found if worker["memory_limit"]]
+        return Size(len(found), sum(worker["nthreads"] for worker in found), min(limits) if limits else None)
+
+
+def _shares(config: LocalCluster) -> tuple[int, int]:
+    """Workers of a local cluster, and threads of each."""
+    cores = usable_cores()
+    workers = config.workers or max(1, -(-cores // _THREADS_PER_PROCESS))
+    return workers, config.threads_per_worker or max(1, cores // workers)
+
+
 @contextlib.contextmanager
 def connect(config: Threads | LocalCluster | ExistingCluster) -> Iterator[Client | None]:
     """Start or reach a cluster, and leave it as it was found.
@@ -151,9 +217,7 @@ def connect(config: Threads | LocalCluster | ExistingCluster) -> Iterator[Client
 def _local(config: LocalCluster) -> RunningCluster:
     import distributed
 
-    cores = usable_cores()
-    workers = config.workers or max(1, -(-cores // _THREADS_PER_PROCESS))
-    threads = config.threads_per_worker or max(1, cores // workers)
+    workers, threads = _shares(config)
     try:
         return distributed.LocalCluster(
             n_workers=workers,

@@ -128,7 +128,13 @@ def run(
         plan = replace(job.plan, query_block=cut["query_block"], gallery_block=cut["gallery_block"])
         job = replace(job, plan=plan)
     graph = _build(job, truth, stage)
-    answer = _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
+    try:
+        answer = _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
+    except BaseException:
+        if stage is not None and workspace is not None and stage.is_empty:
+            # Nothing to go on from: nothing is left behind.
+            workspace.remove(stage)
+        raise
     if stage is not None and workspace is not None:
         workspace.remove(stage)
     return answer

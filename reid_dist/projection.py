@@ -24,7 +24,7 @@ from reid_dist.threshold_passes import held_by_verification
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["held_besides", "make_resources", "most_relevant", "part_metrics", "plan_for"]
+__all__ = ["held_besides", "make_resources", "most_relevant", "part_metrics", "plan_for", "planned_memory"]
 
 # Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
 _PLANNED_SHARE = 0.5
@@ -144,9 +144,13 @@ def _threads_and_memory(client: Client | None) -> tuple[int, int]:
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if not workers:
         raise ClusterError("the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)")
-    limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker["memory_limit"]]
-    memory = int(min(limits) * _PLANNED_SHARE) if limits else DEFAULT_MEMORY
-    return sum(worker["nthreads"] for worker in workers), memory
+    limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
+    return sum(worker["nthreads"] for worker in workers), planned_memory(min(limits) if limits else None)
+
+
+def planned_memory(limit: int | None) -> int:
+    """Bytes that a task may fill where a thread has so many; None where there is no limit."""
+    return DEFAULT_MEMORY if limit is None else int(limit * _PLANNED_SHARE)
 
 
 def make_resources(client: Client | None, workspace: Path, chunk_rows: int | None, progress: Progress) -> Resources:

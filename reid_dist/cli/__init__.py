@@ -31,7 +31,8 @@ _COMMANDS = {
     "splits": "Evaluate on galleries drawn at random; print mean and spread.",
     "sweep": "Evaluate an expansion or a re-ranking over its parameters.",
     "report": "Write the page of finished runs again.",
-    "list": "List metrics, protocols, distances or formats.",
+    "list": "List metrics, protocols, distances, expansions, re-rankers or formats.",
+    "schema": "Print the JSON Schema of pipeline or cluster files.",
 }
 
 

@@ -11,6 +11,7 @@ from reid_dist.cli.options import override_option
 
 if TYPE_CHECKING:
     from reid_dist.calibration import Rates
+    from reid_dist.clusters import Size
     from reid_dist.plan import Plan
     from reid_dist.reranking.projection import RerankPlan
 
@@ -24,25 +25,41 @@ _SECONDS_PER_ROW = 3e-5
 @click.command("plan")
 @click.argument("pipeline", type=click.Path(path_type=Path))
 @override_option
+@click.option(
+    "--cluster",
+    "cluster_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Plan for its workers and their memory; a scheduler that runs is asked, nothing is started.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Of all workers. Default: the cores here.")
 @click.option("--memory-per-thread", "memory_gib", type=click.FloatRange(min=0, min_open=True), help="In GiB.")
-def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, memory_gib: float | None) -> None:
+def command(
+    pipeline: Path,
+    overrides: tuple[str, ...],
+    cluster_file: Path | None,
+    threads: int | None,
+    memory_gib: float | None,
+) -> None:
     """Show tiles, tasks, bytes, arithmetic and time of the job of a PIPELINE file; reads labels, no features.
 
     The time is estimated from products and sweeps of random rows that are timed here for a second or so.
 
     \b
     Examples:
-      reid-dist plan pipelines/market1501.yaml --threads 64
+      reid-dist plan pipelines/market1501.yaml --threads 64 --memory-per-thread 4
+      reid-dist plan pipelines/million_gallery.yaml --cluster cluster_configs/local.yaml
       reid-dist plan pipelines/clothes_changing.yaml --set protocol.base=allshots
     """
     from reid_dist.calibration import calibrate
+    from reid_dist.clusters import cluster_size, read_cluster
     from reid_dist.distances import DISTANCES
     from reid_dist.environment import usable_cores
     from reid_dist.errors import InputError
     from reid_dist.evaluation import plan_job
     from reid_dist.jobs import read_job
     from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
+    from reid_dist.projection import planned_memory
     from reid_dist.reranking import parse_rerank
     from reid_dist.reranking.projection import plan_rerank
     from reid_dist.stores import FeatureSet
@@ -51,8 +68,15 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
     if job.distances is not None or job.lists is not None:
         raise InputError("plan is for jobs over features; one over distances or lists reads its file once, row by row")
     query, gallery = FeatureSet.open(job.query), FeatureSet.open(job.gallery)
-    n_threads = threads or usable_cores()
-    memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
+    size = None
+    if cluster_file is not None:
+        if threads is not None or memory_gib is not None:
+            raise click.UsageError("--threads and --memory-per-thread say what --cluster says; give one or the other")
+        size = cluster_size(read_cluster(cluster_file))
+        n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
+    else:
+        n_threads = threads or usable_cores()
+        memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
     plan = plan_job(
         query,
         gallery,
@@ -74,6 +98,7 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
     distance = DISTANCES.get(job.distance)
     rates = calibrate(plan.gallery.dim, distance, 10 if rerank is None else rerank.k)
     rows = {
+        **({} if size is None else {"cluster": _cluster_line(size)}),
         "query": f"{plan.query.n_rows} x {plan.query.dim}",
         "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",
         "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",
@@ -91,6 +116,14 @@ def command(pipeline: Path, overrides: tuple[str, ...], threads: int | None, mem
         click.echo("\nbefore that, re-ranking")
         for name, text in _rerank_rows(rerank, rates, n_threads).items():
             click.echo(f"{name:<11}{text}")
+
+
+def _cluster_line(size: Size) -> str:
+    from reid_dist.plan import readable_bytes
+
+    limit = size.memory_per_thread
+    memory = "no limit of memory" if limit is None else f"{readable_bytes(limit)} a thread, half of it planned with"
+    return f"{size.n_workers} workers, {size.n_threads} threads, {memory}"
 
 
 def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int) -> dict[str, str]:

@@ -88,6 +88,11 @@ class Stage:
                 f"part {part} of workspace stage {self.path} is damaged ({error}); delete the stage and run again"
             ) from None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no part is done."""
+        return not any(Path(self.path).glob("*.npz"))
+
     def remove(self, part: str) -> None:
         """Remove a part that is not needed any more."""
         self._file(part).unlink(missing_ok=True)

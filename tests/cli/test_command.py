@@ -22,7 +22,10 @@ from reid_dist.pooling import POOLINGS
 from reid_dist.protocols import PROTOCOLS
 from reid_dist.stores.importers import FORMATS
 
-COMMANDS = ("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "sweep", "report", "list")
+COMMANDS = (
+    *("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "sweep", "report", "list"),
+    "schema",
+)
 
 
 def assert_refused(outcome, *parts: str, code: int = 2) -> None:

@@ -1,0 +1,27 @@
+"""``reid-dist schema``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("schema")
+@click.argument("kind", type=click.Choice(("pipeline", "cluster")))
+def command(kind: str) -> None:
+    """Print the JSON Schema of pipeline or cluster files, for editors that complete and check YAML.
+
+    \b
+    Examples:
+      reid-dist schema pipeline > pipeline.schema.json
+      reid-dist schema cluster > cluster.schema.json
+    """
+    from reid_dist.clusters import cluster_schema
+    from reid_dist.jobs import PipelineJob
+
+    content = PipelineJob.model_json_schema() if kind == "pipeline" else cluster_schema()
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"reid-dist {kind} file"}
+    click.echo(json.dumps({**dialect, **{name: each for name, each in content.items() if name != "title"}}, indent=2))

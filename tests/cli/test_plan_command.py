@@ -1,0 +1,132 @@
+"""`reid-dist plan`: for a cluster, for a re-ranking, and against what runs then took; `reid-dist schema`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.calibration import calibrate
+from reid_dist.distances import DISTANCES
+from reid_dist.errors import PlanError
+from reid_dist.jobs import PipelineJob
+from reid_dist.plan import SetShape
+from reid_dist.reranking import KReciprocal
+from reid_dist.reranking.projection import plan_rerank
+
+MIB = 2**20
+
+
+def shape(n_rows: int, dim: int = 32) -> SetShape:
+    return SetShape(n_rows, dim, 4, n_rows)
+
+
+@pytest.fixture
+def pipeline(stores, tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"query: {stores[0]}\ngallery: {stores[1]}\n")
+    return path
+
+
+def printed(text: str) -> dict[str, str]:
+    return dict(re.match(r"(\S+)\s+(.*)", line).groups() for line in text.splitlines() if line)
+
+
+def test_a_plan_says_the_workers_and_memory_of_a_cluster(reid_dist, pipeline: Path, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("kind: local\nworkers: 3\nthreads_per_worker: 2\nmemory_limit: 6GiB\n")
+    done = reid_dist("plan", pipeline, "--cluster", cluster)
+    assert done.code == 0, done.err
+    told = printed(done.out)
+    assert told["cluster"].startswith("3 workers, 6 threads, 3.0 GiB a thread")
+    assert told["tasks"].endswith("on 6 threads")
+    assert "about" in told["time"]
+
+
+def test_a_cluster_that_cannot_be_planned_for_is_refused(reid_dist, pipeline: Path, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("kind: local\nmemory_limit: plenty\n")
+    for words, said in (
+        (("--cluster", cluster), "memory_limit 'plenty'"),
+        (("--cluster", cluster, "--threads", 2), "one or the other"),
+        (("--cluster", tmp_path / "none.yaml"), "no cluster file"),
+    ):
+        done = reid_dist("plan", pipeline, *words)
+        assert done.code == 2
+        assert said in done.err
+        assert "Traceback" not in done.err
+
+
+def test_a_plan_of_a_reranking_names_its_stages_and_workspace(reid_dist, pipeline: Path) -> None:
+    done = reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=5)", "--threads", 2)
+    assert done.code == 0, done.err
+    told = printed(done.out.split("re-ranking\n")[1])
+    assert set(told) == {"items", "tasks", "memory", "workspace", "read", "arithmetic", "time"}
+    assert "lists of 6" in told["items"]
+    refused = reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=0)")
+    assert refused.code == 2
+    assert "k1" in refused.err
+
+
+def test_a_reranking_that_cannot_fit_is_refused() -> None:
+    with pytest.raises(PlanError, match="more memory per thread"):
+        plan_rerank(shape(10, 2048), shape(10**6, 2048), KReciprocal(), n_threads=2, memory_per_thread=MIB)
+
+
+def test_arithmetic_of_a_reranking() -> None:
+    plan = plan_rerank(shape(1000), shape(9000), KReciprocal(), n_threads=2, memory_per_thread=2**30)
+    assert plan.n_blocks * plan.block_rows >= 10_000 > (plan.n_blocks - 1) * plan.block_rows
+    assert plan.n_tasks == plan.n_blocks * (plan.n_blocks + 1) // 2
+    # Two per pair and feature, each pair once, the diagonal included.
+    assert plan.flop == 2 * 32 * 10_000 * 10_001 // 2
+    assert plan.list_bytes == 10_000 * (21 * 12 + 8)
+    many = plan_rerank(shape(1000), shape(90_000), KReciprocal(), n_threads=32, memory_per_thread=2**30)
+    assert many.n_tasks >= 2 * 32
+
+
+@pytest.mark.parametrize("noise", [0.5, 3.0])
+def test_the_workspace_is_as_large_as_planned(tmp_path: Path, noise: float) -> None:
+    rng = np.random.default_rng(0)
+    pids = rng.integers(0, 100, 2300)
+    centres = rng.standard_normal((100, 32))
+    features = (centres[pids] + noise * rng.standard_normal((2300, 32))).astype(np.float32)
+    query = FeatureSet.from_arrays(features[:300], pids[:300])
+    gallery = FeatureSet.from_arrays(features[300:], pids[300:])
+    evaluate(query, gallery, protocol="no_cameras", rerank="k_reciprocal", workspace=tmp_path, confidence=None)
+    held = {
+        kind: sum(file.stat().st_size for file in tmp_path.glob(f"{kind}-*/*.npz"))
+        for kind in ("neighbours", "weights", "means")
+    }
+    plan = plan_rerank(shape(300), shape(2000), KReciprocal(), n_threads=2, memory_per_thread=2**30)
+    # Files have headers of some hundred bytes an array.
+    assert held["neighbours"] == pytest.approx(plan.list_bytes, rel=0.05)
+    assert 0.2 * plan.weight_bytes < held["weights"] + held["means"] <= plan.weight_bytes
+    assert sum(held.values()) <= plan.workspace_bytes
+
+
+def test_rates_are_those_of_a_machine() -> None:
+    rates = calibrate(64, DISTANCES.get("cosine"), 21)
+    # A pair of 64 features takes between a tenth of a nanosecond and some microseconds anywhere.
+    assert 1e-10 < rates.product < 1e-5
+    assert rates.product <= rates.both_ways < 1e-4
+    assert 0 <= rates.settling < 1e-2
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "cluster"])
+def test_schemas_refuse_unknown_keys_and_know_all_others(reid_dist, kind: str) -> None:
+    done = reid_dist("schema", kind)
+    assert done.code == 0
+    schema: dict[str, Any] = json.loads(done.out)
+    if kind == "pipeline":
+        assert schema["additionalProperties"] is False
+        assert set(schema["properties"]) == set(PipelineJob.model_fields)
+        assert set(schema["required"]) == {"query", "gallery"}
+    else:
+        kinds = {each["properties"]["kind"]["const"]: each for each in schema["$defs"].values()}
+        assert {"threads", "local", "existing"} <= set(kinds)
+        assert all(each["additionalProperties"] is False for each in kinds.values())
