@@ -36,7 +36,7 @@ def resources(workspace, chunk_rows=None, client=None):
 
 @dataclass(frozen=True)
 class Stages:
-    """What the package keeps of all items: lists and their distances, R*, and rows of weights before and after means."""
+    """What the package keeps of all items: lists and their distances, R*, rows of weights, and means of those."""
 
     index: np.ndarray
     distance: np.ndarray

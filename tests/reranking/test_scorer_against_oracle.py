@@ -88,5 +88,3 @@ def compare_stages(found, expected, spec):
     assert_close(found.weights, expected.weights)
     assert_close(found.mean_weights, expected.mean_weights)
     assert (np.isinf(found.distance) == (found.index < 0)).all()
-
-
