@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from oracles import reranking as oracle
 from reference import DISTANCES, canonical_distances
 from reranking_runs import CLOSE, bare, labelled, usable_weight
+from scipy.io import loadmat
 from strategies import crowded_sets, reranking_problems, scattered_sets
 
 from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_distances
@@ -226,3 +227,14 @@ def test_sets_of_strangers_hold_themselves_last():
     exact = grown_sets(index, reciprocal[:1], 3, True, 4)[1]
     assert exact.tolist() == [0, 1, 2, 4]
     assert grown_sets(index, reciprocal[:1], 3, False, 4)[1].tolist() == [0, 1, 4]
+
+
+@pytest.mark.parametrize("variant", oracle.VARIANTS)
+def test_real_features(shared_data, variant):
+    content = loadmat(shared_data("market1501_sample.mat"))
+    query, gallery = content["query_f"][::7][:12], content["gallery_f"][:260]
+    options = {"variant": variant, "k1": 20, "k2": 6, "lambda_value": 0.3}
+    for distance in ("cosine", "euclidean"):
+        expected = oracle.inductive(query, gallery, distance=distance, **options)
+        found = reranked_distances(bare(query), bare(gallery), rerank=spec_of(20, 6, 0.3, variant), distance=distance)
+        np.testing.assert_allclose(found, expected, rtol=CLOSE, atol=CLOSE)
