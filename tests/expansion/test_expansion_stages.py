@@ -1,0 +1,198 @@
+"""Derived stores: the same bits however they are made, found again, and telling what they are of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+from expansion_runs import Count, expanded, labelled
+from strategies import crowded_sets, scattered_sets
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.expansion import find_lists, parse_expand, stage
+from reid_dist.model import RowRange
+from reid_dist.projection import make_resources
+from reid_dist.stores import check_store
+from reid_dist.task_graph import Progress
+
+SPECS = ("aqe(k=4)", "alpha_qe(k=3,alpha=1.5)", "dba(k=4)+aqe(k=2)", "fastreid(k=4,alpha=2,times=2)")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """Two worker processes."""
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            local_directory=str(tmp_path_factory.mktemp("workers")),
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def sets():
+    """Many exact copies, so that lists hang on the order of rows."""
+    return crowded_sets(30, 260, 12, seed=21, n_distinct=90)
+
+
+def ask(spec, **options):
+    query, gallery = map(labelled, sets())
+    return evaluate(query, gallery, expand=spec, confidence=None, **options)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
+    expected = ask(spec)
+    for chunk in (7, 64, 1000):
+        assert ask(spec, chunk_rows=chunk).result_digest == expected.result_digest
+    monkeypatch.setattr(stage, "_MOST_ROWS", 11)
+    monkeypatch.setattr(stage, "_LIST_ROWS", 8)
+    assert ask(spec).result_digest == expected.result_digest
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_threads_do_not_matter(spec, tmp_path):
+    query, gallery = map(labelled, sets())
+    contents = []
+    for n_threads in (1, 2, 7):
+        where = make_resources(None, tmp_path / str(n_threads), None, Progress())
+        where = replace(where, n_threads=n_threads)
+        sides = stage.expand_sets(query, gallery, parse_expand(spec), where)
+        contents.append([side.content_digest for side in sides])
+    assert contents[0] == contents[1] == contents[2]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_workers_do_not_matter(client, spec, tmp_path):
+    there = ask(spec, client=client)
+    assert there.result_digest == ask(spec).result_digest
+    query, gallery = sets()
+    stored = [
+        labelled(each).save(tmp_path / f"{name}.zarr", chunk_rows=50)
+        for name, each in (("query", query), ("gallery", gallery))
+    ]
+    assert evaluate(*stored, expand=spec, confidence=None, client=client).result_digest == there.result_digest
+
+
+# ----------------------------------------------------------------------------------------------------- what is kept
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_what_is_there_is_not_done_again(spec, tmp_path):
+    query, gallery = map(labelled, sets())
+    first, second = Count(), Count()
+    made = expanded(query, gallery, spec, tmp_path, progress=first)
+    again = expanded(query, gallery, spec, tmp_path, progress=second)
+    assert first.done
+    assert second.passes == []
+    assert [side.content_digest for side in again] == [side.content_digest for side in made]
+    assert [side.uri for side in again] == [side.uri for side in made]
+    # Averages were put together from parts, which are gone.
+    assert list(tmp_path.glob("averages-*")) == []
+
+
+def test_longer_lists_serve_shorter_ones(tmp_path):
+    """One sweep for all, and the same bits as from lists of their own length."""
+    query, gallery = map(labelled, sets())
+    count = Count()
+    for k in (9, 4, 1):
+        near, _ = expanded(query, gallery, f"aqe(k={k})", tmp_path / "shared", progress=count)
+        own, _ = expanded(query, gallery, f"aqe(k={k})", tmp_path / str(k))
+        assert near.content_digest == own.content_digest
+    assert count.list_sweeps == 1
+    count = Count()
+    for k in (9, 4, 1):
+        for spec in (f"dba(k={k})", f"dba(k={k},alpha=2)"):
+            _, far = expanded(query, gallery, spec, tmp_path / "shared", progress=count)
+            _, own = expanded(query, gallery, spec, tmp_path / f"dba-{k}")
+            assert far.content_digest == own.content_digest
+    assert count.neighbour_sweeps == 1
+
+
+def test_shorter_lists_do_not_serve_longer_ones(tmp_path):
+    query, gallery = map(labelled, sets())
+    count = Count()
+    for k in (2, 5):
+        expanded(query, gallery, f"aqe(k={k})", tmp_path, progress=count)
+    assert count.list_sweeps == 2
+
+
+def test_lists_of_other_sets_are_not_taken(tmp_path):
+    query, gallery = map(labelled, sets())
+    others = labelled(scattered_sets(30, 260, 12, seed=4)[0])
+    count = Count()
+    expanded(query, gallery, "aqe(k=5)", tmp_path, progress=count)
+    near, _ = expanded(others, gallery, "aqe(k=3)", tmp_path, progress=count)
+    assert count.list_sweeps == 2
+    assert near.content_digest == expanded(others, gallery, "aqe(k=3)", tmp_path / "own")[0].content_digest
+
+
+def test_lists_read_across_blocks(tmp_path, monkeypatch):
+    query, gallery = map(labelled, sets())
+    whole = find_lists(query, gallery, 6, make_resources(None, tmp_path / "a", None, Progress()))
+    index, distance = whole.read(RowRange(0, 30))
+    monkeypatch.setattr(stage, "_LIST_ROWS", 7)
+    cut = find_lists(query, gallery, 6, make_resources(None, tmp_path / "b", None, Progress()))
+    for rows in (RowRange(0, 30), RowRange(6, 8), RowRange(13, 29), RowRange(7, 14), RowRange(29, 30)):
+        found = cut.read(rows)
+        np.testing.assert_array_equal(found[0], index[rows.start : rows.stop])
+        np.testing.assert_array_equal(found[1], distance[rows.start : rows.stop])
+
+
+def manifest(features):
+    """What a store says of itself."""
+    (entry,) = [value for value in zarr.open_group(features.uri, mode="r").attrs.values() if isinstance(value, dict)]
+    return entry
+
+
+def test_a_derived_store_tells_what_it_is(tmp_path):
+    query, gallery = map(labelled, sets())
+    near, far = expanded(query, gallery, "dba(k=4)+alpha_qe(k=3,alpha=1.5)", tmp_path)
+    assert manifest(far)["source"] == {
+        "recipe": "dba(k=4,alpha=0)",
+        "of": gallery.content_digest,
+        "inputs": [gallery.content_digest],
+    }
+    assert manifest(near)["source"] == {
+        "recipe": "alpha_qe(k=3,alpha=1.5,include_self=false)",
+        "of": query.content_digest,
+        "inputs": [query.content_digest, far.content_digest],
+    }
+    assert near.notes == ["expanded by alpha_qe(k=3,alpha=1.5,include_self=false)"]
+    for each in (near, far):
+        assert not check_store(each.uri).damaged
+    # Labels are the old ones.
+    assert near.labels_digest == query.labels_digest
+    assert far.labels_digest == gallery.labels_digest
+
+
+def test_a_derived_store_is_a_set_like_any_other(tmp_path):
+    query, gallery = map(labelled, sets())
+    near, far = expanded(query, gallery, "dba(k=4)+aqe(k=2)", tmp_path)
+    expected = evaluate(query, gallery, expand="dba(k=4)+aqe(k=2)", confidence=None)
+    found = evaluate(FeatureSet.open(near.uri), FeatureSet.open(far.uri), confidence=None)
+    assert found.metrics == expected.metrics
+    assert found.result_digest == expected.result_digest
+
+
+def test_a_store_that_was_not_finished_is_made_again(tmp_path, monkeypatch):
+    """Of the averages that were done, too."""
+    query, gallery = map(labelled, sets())
+    expected, _ = expanded(query, gallery, "aqe(k=3)", tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.FeatureWriter, "set_labels", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            expanded(query, gallery, "aqe(k=3)", tmp_path / "halted")
+    count = Count()
+    again, _ = expanded(query, gallery, "aqe(k=3)", tmp_path / "halted", progress=count)
+    assert again.content_digest == expected.content_digest
+    assert count.passes == []

@@ -1,0 +1,112 @@
+"""Logarithm and power against decimal arithmetic of fifty digits."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from decimal import Context, Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reid_dist.kernels.averaging import similarity_weights
+from reid_dist.kernels.exponential import fixed_log, fixed_power
+
+PRECISE = Context(prec=50, Emin=-9999, Emax=9999)
+
+
+def log_error(x: float) -> float:
+    """Distance from the true value in units in the last place."""
+    exact = PRECISE.ln(Decimal(x))
+    unit = Decimal(math.ulp(float(exact)))
+    return abs(float(PRECISE.divide(PRECISE.subtract(Decimal(fixed_log(x)), exact), unit)))
+
+
+def power_error(x: float, exponent: float) -> float:
+    """Distance from the true value, as a share of it."""
+    exact = PRECISE.power(Decimal(x), Decimal(exponent))
+    return abs(float(PRECISE.divide(PRECISE.subtract(Decimal(fixed_power(x, exponent)), exact), exact)))
+
+
+def spread_arguments() -> list[float]:
+    rng = np.random.default_rng(6)
+    around = 1 + rng.choice([-1, 1], 1000) * 10.0 ** rng.uniform(-16, -1, 1000)
+    roots = np.array([math.sqrt(0.5), 1.0, math.sqrt(2)])
+    return [
+        *rng.uniform(0, 1, 3000), *rng.uniform(0.5, 2, 3000), *(10.0 ** rng.uniform(-307, 308, 1000)), *around,
+        *np.nextafter(roots, 0), *np.nextafter(roots, 9), *(2.0 ** np.arange(-1074, 1024, 7)),
+    ]  # fmt: skip
+
+
+def test_the_error_of_the_logarithm_is_as_documented() -> None:
+    assert max(log_error(float(x)) for x in spread_arguments() if x != 1) < 2
+
+
+@given(x=st.floats(5e-324, 1.7e308))
+def test_the_error_of_the_logarithm_is_as_documented_anywhere(x: float) -> None:
+    assert x == 1 or log_error(x) < 2
+
+
+def test_special_values_of_the_logarithm() -> None:
+    assert fixed_log(1.0) == 0.0
+    assert fixed_log(0.0) == fixed_log(-0.0) == -math.inf
+    assert fixed_log(math.inf) == math.inf
+    assert math.isnan(fixed_log(math.nan))
+    assert fixed_log(5e-324) == pytest.approx(-744.4400719213812, abs=1e-12)
+    assert [fixed_log(2.0**k) / math.log(2) for k in (-1, 1, 10)] == pytest.approx([-1, 1, 10], rel=1e-15)
+
+
+@given(x=st.floats(1e-6, 1), exponent=st.floats(0.01, 20))
+def test_the_error_of_a_power(x: float, exponent: float) -> None:
+    """An error of the logarithm grows with the logarithm of the result, which is 280 at the most here."""
+    assert power_error(x, exponent) < 1e-15 * (1 + 2 * abs(exponent * math.log(x)))
+
+
+@pytest.mark.parametrize("exponent", [0.01, 0.5, 1.0, 2.0, 3.0, 100.0])
+def test_special_values_of_a_power(exponent: float) -> None:
+    assert fixed_power(0.0, exponent) == 0.0
+    assert fixed_power(1.0, exponent) == 1.0
+    assert math.isnan(fixed_power(math.nan, exponent))
+    assert fixed_power(1e-300, exponent) >= 0.0
+
+
+@given(x=st.floats(0, 1), step=st.floats(1e-12, 1e-3), exponent=st.floats(0.1, 8))
+def test_a_power_never_falls_by_more_than_roundings(x: float, step: float, exponent: float) -> None:
+    above = fixed_power(x + step, exponent)
+    assert fixed_power(x, exponent) <= above * (1 + 1e-13)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 2.5, 3.0])
+def test_weights_of_similarities(alpha: float) -> None:
+    distance = np.array([[0.0, 0.25, 1.0, 1.5, 2.0], [-1e-16, 0.999, 1.0 + 1e-16, np.inf, 0.5]])
+    weights = similarity_weights(distance, alpha)
+    assert np.isfinite(weights).all()
+    if alpha == 0:
+        assert (weights == 1).all()
+        return
+    expected = np.maximum(1 - distance, 0) ** alpha
+    np.testing.assert_allclose(weights, expected, rtol=1e-13, atol=0)
+    assert (weights[distance >= 1] == 0).all()
+    assert weights[0, 0] == 1
+
+
+def all_bits() -> list[str]:
+    arguments = [*map(float, spread_arguments()), 0.0, math.inf]
+    return [
+        *(float(fixed_log(x)).hex() for x in arguments),
+        *(float(fixed_power(x, y)).hex() for x in arguments[:500] for y in (0.3, 1.0, 2.5, 3.0)),
+    ]
+
+
+def test_without_a_compiler() -> None:
+    words = [sys.executable, "-c", "import json, test_logarithm as t; print(json.dumps(t.all_bits()))"]
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=True)
+    assert json.loads(done.stdout) == all_bits()
+    assert "Warning" not in done.stderr
