@@ -38,6 +38,8 @@ _TASK_FLOP = 3.0e10
 _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
 _TASKS_PER_THREAD = 8
+# Pairs that a task may hold something for, where it does: no less is read for more of them.
+_MOST_HELD_PAIRS = 2**24
 
 # Counts around thresholds over all pairs: 16 bytes each, in those that wait to be merged and twice in the result; at
 # most so many in a partial result, and in those of all blocks of queries together.
@@ -257,6 +259,8 @@ def make_plan(
     wanted = _TASK_FLOP / (2.0 * query_block * query.dim)
     balanced = gallery.n_rows * -(-query.n_rows // query_block) / (_TASKS_PER_THREAD * n_threads)
     rows = max(1, min(int(wanted), int(balanced), _MOST_GALLERY_ROWS))
+    if besides.bytes_per_pair:
+        rows = max(1, min(rows, _MOST_HELD_PAIRS // query_block))
     chunk = min(gallery.chunk_rows, gallery.n_rows)
     if gallery.chunk_rows < gallery.n_rows:
         gallery_block = max(1, round(rows / chunk)) * chunk
