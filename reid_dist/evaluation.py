@@ -188,7 +188,7 @@ def evaluate_distances(
     client, workspace, progress
         As in `evaluate`.
     **options
-        Whatever else `evaluate` takes, the distance aside.
+        Whatever else `evaluate` takes, but for `expand` and `rerank`, which need features.
 
     Returns
     -------
@@ -214,7 +214,9 @@ def evaluate_distances(
             f"{query.n_rows} queries and {gallery.n_rows} gallery rows; its rows are queries, its columns gallery rows"
         )
     check_client(client)
-    question = Question.of(Options.of(options), query, gallery)
+    asked = Options.of(options)
+    asked.refuse_what_needs_features("distances")
+    question = Question.of(asked, query, gallery)
     with contextlib.ExitStack() as stack:
         block = distances
         if client is not None and not distances.is_stored:

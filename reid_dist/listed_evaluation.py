@@ -64,6 +64,7 @@ def evaluate_lists(
         if not isinstance(given, LabelledSet):
             raise InputError(f"{side} must be labels, found {type(given).__name__}; use LabelledRows, or a FeatureSet")
     asked = Options.of(options)
+    asked.refuse_what_needs_features("lists")
     for name in _NOT_OF_LISTS:
         if _is_asked(getattr(asked, name)):
             raise InputError(f"{name} cannot be had from top-k lists; evaluate the feature stores or a distance block")

@@ -72,6 +72,28 @@ class Options:
                 raise InputError(did_you_mean("option", name, known))
         return cls(**given)
 
+    def refuse_what_needs_features(self, given: str) -> None:
+        """Refuse what is computed from features where something else takes their place.
+
+        Parameters
+        ----------
+        given
+            What takes their place: ``"distances"`` or ``"lists"``.
+
+        Raises
+        ------
+        InputError
+            If any of that is asked for; the message says what works.
+        """
+        asked = [name for name in ("expand", "rerank") if getattr(self, name) is not None]
+        if asked:
+            blocks = asked == ["rerank"] and given == "distances"
+            more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
+            raise InputError(
+                f"{' and '.join(asked)} cannot be had from {given}, which take the place of features; evaluate the "
+                f"feature stores{more}"
+            )
+
     def describe(self) -> dict[str, Any]:
         """Return what a report says of them: all that the answer depends on, protocol and ground truth aside."""
         told = ("protocol", "ground_truth", "chunk_rows", "rerank", "expand")
