@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reid_dist.checks import check_sets
 from reid_dist.distances import Distance
 from reid_dist.errors import PlanError
 from reid_dist.fingerprint import fingerprint
@@ -227,10 +228,13 @@ def rerank_scorer(
 
     Raises
     ------
+    InputError
+        For zero rows, where the graph goes by directions and the distance does not.
     RunFailedError, StoreError, PlanError
         If it cannot be done.
     """
     graph_distance = spec.graph_distance(distance)
+    check_sets(query, gallery, graph_distance)
     how, mix = weighing(spec, graph_distance), mixing(spec, graph_distance)
     plain = FeatureScorer(query, gallery, spec.mixed_distance(distance))
     inductive = spec.mode == "inductive"

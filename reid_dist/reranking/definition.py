@@ -166,7 +166,9 @@ class KReciprocal:
                 raise InputError(did_you_mean(f"{name} of k_reciprocal", str(getattr(self, name)), known))
         if self.weights == "binary" and self.variant != "paper":
             raise InputError(f"binary weights belong to the variant 'paper', not to {self.variant!r}")
-        object.__setattr__(self, "lambda_value", float(weight))
+        # Numbers of NumPy are no JSON, and a report holds them.
+        for name, value in (("k1", int(self.k1)), ("k2", int(self.k2)), ("lambda_value", float(weight))):
+            object.__setattr__(self, name, value)
 
     @property
     def rules(self) -> Variant:
