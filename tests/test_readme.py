@@ -56,7 +56,8 @@ def test_the_commands_run_in_order(tmp_path: Path) -> None:
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         ran.append(command.split()[1])
-    assert ran == ["ingest", "check", "evaluate", "run", "plan", *["evaluate"] * 3, "compare", "run", "evaluate", "compare"]
+    reranking = ["run", "evaluate", "compare"]
+    assert ran == ["ingest", "check", "evaluate", "run", "plan", *["evaluate"] * 3, "compare", *reranking]
     first, again = (
         json.loads((tmp_path / "results" / name / "report.json").read_text()) for name in ("market", "again")
     )
