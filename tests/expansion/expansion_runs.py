@@ -54,28 +54,4 @@ def assert_close(found, expected):
     np.testing.assert_allclose(found / size, expected / size, rtol=0, atol=CLOSE)
 
 
-class Count(Progress):
-    """Notes the passes that it is told of: for each, the number of tasks by stage."""
-
-    def __init__(self):
-        self.passes = []
-        self.done = {}
-
-    def start(self, totals):
-        self.passes.append(dict(totals))
-
-    def advance(self, stage):
-        self.done[stage] = self.done.get(stage, 0) + 1
-
-    @property
-    def list_sweeps(self):
-        """Passes for top-k lists, which have a sweep and no relevant pairs before it."""
-        return sum("sweep" in totals and "pairs" not in totals for totals in self.passes)
-
-    @property
-    def neighbour_sweeps(self):
-        """Passes that find neighbours of all items."""
-        return sum(totals.get("neighbours", 0) > 0 for totals in self.passes)
-
-
-__all__ = ["CLOSE", "Count", "assert_close", "bare", "expanded", "expanded_arrays", "features_of", "labelled"]
+__all__ = ["CLOSE", "assert_close", "bare", "expanded", "expanded_arrays", "features_of", "labelled"]

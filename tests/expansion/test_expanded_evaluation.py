@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from expansion_runs import Count, expanded, features_of, labelled
+from expansion_runs import expanded, features_of, labelled
 from oracles import expansion, reranking
+from passes import Count
 from reference import ItemSet, order_is_unambiguous, reference_evaluate
 from scipy.io import loadmat
 from strategies import crowded_sets, scattered_sets

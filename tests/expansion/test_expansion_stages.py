@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client, LocalCluster
-from expansion_runs import Count, expanded, labelled
+from expansion_runs import expanded, labelled
+from passes import Count
 from strategies import crowded_sets, scattered_sets
 
 from reid_dist import FeatureSet, evaluate
