@@ -1,0 +1,148 @@
+"""``reid-dist sweep`` as users call it: a table with signs, two files, one clear line for a mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, sweep_parameters
+
+
+def test_sweep_prints_and_writes_what_python_says(reid_dist, stores, threads, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    done = reid_dist("sweep", *stores, "--expand", "aqe", "--k", "0:4", "--cluster", threads, "--output", output)
+    assert done.code == 0, done.err
+    expected = sweep_parameters(*map(FeatureSet.open, stores), expand="aqe", k=range(5))
+    assert sorted(path.name for path in output.iterdir()) == ["sweep.html", "sweep.json"]
+    document = json.loads((output / "sweep.json").read_text())
+    assert document["result_digest"] == expected.result_digest
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["k", "mAP", "CMC@1", "mINP"]
+    for number, row in enumerate(expected.rows):
+        cells = lines[1 + number].replace(" %", "%").split()
+        assert cells[0] == str(number)
+        for name, cell in zip(expected.metric_names, cells[1:], strict=True):
+            sign = "*" if expected.best[name]["row"] == number else ""
+            assert cell == f"{100 * row['metrics'][name]:.2f}%{sign}"
+    assert done.out.count("%*") == 3
+    assert "*         best value of its metric" in done.out
+    assert expected.result_digest[:16] in done.out
+    assert "written to" in lines[-1]
+    told = [line for line in done.err.splitlines() if line.startswith("point ")]
+    assert [line.split(",")[0] for line in told] == [f"point {n}/5: k={5 - n}" for n in range(1, 6)]
+
+
+def test_every_option_reaches_the_sweep(reid_dist, stores, threads, tmp_path: Path) -> None:
+    words = ("--rerank", "k_reciprocal", "--k1", "4:8:4", "--k2", "1,2", "--lambda-value", "0:0.3:0.3")
+    words += ("--variant", "zhong,faiss_k1", "--protocol", "no_cameras", "--distance", "euclidean", "--max-rank", 7)
+    words += ("--metric", "P@3", "--metric", "mAP", "--chunk-rows", 33, "--workspace", tmp_path / "space")
+    done = reid_dist("sweep", *stores, "--cluster", threads, "--json", *words)
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    expected = sweep_parameters(
+        *map(FeatureSet.open, stores),
+        rerank="k_reciprocal",
+        k1=[4, 8],
+        k2=[1, 2],
+        lambda_value=[0, 0.3],
+        variant=["zhong", "faiss_k1"],
+        protocol="no_cameras",
+        distance="euclidean",
+        max_rank=7,
+        metrics=["P@3", "mAP"],
+    )
+    assert document["result_digest"] == expected.result_digest
+    # A workspace that was named stays.
+    assert any(path.name.startswith("neighbours-") for path in (tmp_path / "space").iterdir())
+
+
+def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    pids = rng.integers(0, 8, 60)
+    features = (rng.standard_normal((8, 10))[pids] + rng.standard_normal((60, 10))).astype(np.float32)
+    for name, rows in (("query", slice(0, 12)), ("gallery", slice(None))):
+        FeatureSet.from_arrays(features[rows], pids[rows], item_ids=np.arange(60)[rows]).save(tmp_path / name)
+    words = ("--expand", "alpha_qe", "--k", "0:2", "--alpha", "1,3", "--include-self", "--protocol", "same_set")
+    done = reid_dist("sweep", tmp_path / "query", tmp_path / "gallery", "--cluster", threads, "--json", *words)
+    assert done.code == 0, done.err
+    digests = [row["digest"] for row in json.loads(done.out)["rows"]]
+    assert len(set(digests[:4])) == 1
+    assert digests[4] != digests[3]
+
+
+def test_a_local_cluster_takes_files(tmp_path: Path) -> None:
+    """Sets in memory are spilled once for worker processes, and nothing of that is left."""
+    rng = np.random.default_rng(4)
+    pids = rng.integers(0, 12, 90)
+    features = (rng.standard_normal((12, 10))[pids] + rng.standard_normal((90, 10))).astype(np.float32)
+    np.savez(tmp_path / "items.npz", features=features, pids=pids)
+    source = str(tmp_path / "items.npz")
+    words = [sys.executable, "-m", "reid_dist.cli", "sweep", source, source, "--expand", "dba(k=2)+aqe", "--k", "0:2"]
+    words += ["--protocol", "same_set", "--workers", "1", "--output", str(tmp_path / "out"), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    whole = FeatureSet.from_arrays(features, pids)
+    expected = sweep_parameters(whole, whole, expand="dba(k=2)+aqe", k="0:2", protocol="same_set")
+    assert json.loads(done.stdout)["result_digest"] == expected.result_digest
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["sweep.html", "sweep.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ((), ("--expand aqe", "neither is given")),
+        (("--expand", "aqe", "--rerank", "k_reciprocal", "--k", "1"), ("not both",)),
+        (("--expand", "aqe"), ("nothing to sweep over",)),
+        (("--expand", "aqe", "--k", "0-10"), ("cannot read k '0-10'", "0:10")),
+        (("--expand", "aqe", "--k", "0:10:0"), ("step must be larger than 0",)),
+        (("--expand", "aqe", "--k", "-1:3"), ("k of aqe must be a whole number from 0, found -1",)),
+        (("--expand", "aqe", "--k", "0:3", "--alpha", "1"), ("parameter of aqe", "'alpha'")),
+        (("--expand", "aqe", "--k", "0:3", "--k1", "1"), ("k1 is no parameter of an expansion",)),
+        (("--expand", "aqe", "--k", "0:1000"), ("1001", "500 points at most")),
+        (("--expand", "aqee", "--k", "0:3"), ("did you mean 'aqe'",)),
+        (("--expand", "aqe", "--k", "0:3", "--metric", "mAPP"), ("did you mean 'mAP'",)),
+        (("--expand", "aqe", "--k", "0:3", "--protocol", "market"), ("did you mean 'market1501'",)),
+        (("--expand", "aqe", "--k", "0:3", "--include-self"), ("include_self", "by item id")),
+        (("--rerank", "k_reciprocal", "--k1", "4", "--k2", "9"), ("k2 of k_reciprocal must not be larger",)),
+        (("--rerank", "k_reciprocal", "--k1", "4", "--include-self"), ("include_self belongs to query expansion",)),
+        (("--expand", "aqe", "--k", "0:3", "--cluster", "nowhere.yaml"), ("nowhere.yaml",)),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
+    output = tmp_path / "out"
+    refused = reid_dist("sweep", *stores, "--cluster", threads, "--output", output, *words)
+    assert refused.code == 2
+    assert refused.out == ""
+    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, refused.err
+    for part in parts:
+        assert part in lines[0]
+    assert "point " not in refused.err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("occupied", [True, False])
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(
+    reid_dist, stores, threads, tmp_path: Path, occupied
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    output = tmp_path / "out" if occupied else tmp_path / "out" / "notes.txt" / "results"
+    words = ("--expand", "aqe", "--k", "0:2", "--cluster", threads, "--output", output)
+    refused = reid_dist("sweep", *stores, *words)
+    assert refused.code == 2
+    assert ("not empty" if occupied else "notes.txt") in refused.err
+    assert "point " not in refused.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+
+
+def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert reid_dist("sweep", *stores, "--cluster", threads, "--expand", "aqe", "--k", "0:1").code == 0
+    assert list((tmp_path / "here").iterdir()) == []
