@@ -19,7 +19,7 @@ import numpy as np
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.synthetic import SyntheticShape, make_sets
-from tests.benchmarks import reranking
+from tests.benchmarks import expansion, reranking
 from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
 
 PER_IDENTITY = 20
@@ -162,6 +162,7 @@ KINDS: dict[str, Callable[[float, int, str | None], None]] = {
     "store": store,
     "scaling": lambda scale, repeats, _: scaling(scale, repeats),
     "extras": lambda scale, repeats, _: extras(scale, repeats),
+    "expansion-sweep": lambda scale, repeats, _: expansion.expansion_sweep(scale, repeats),
     "neighbours": lambda scale, repeats, _: reranking.neighbours(scale, repeats),
     "rerank": reranking.rerank,
     "rerank-scaling": lambda scale, repeats, _: reranking.rerank_scaling(scale, repeats),

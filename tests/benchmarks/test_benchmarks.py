@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
         ("store", 4),
         ("scaling", 3),
         ("extras", 20),
+        ("expansion-sweep", 2),
         ("neighbours", 2),
         ("rerank", 2),
         ("rerank-scaling", 4),
