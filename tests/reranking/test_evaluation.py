@@ -29,7 +29,7 @@ def spread():
 
 SETS = {"duplicated": duplicated, "spread": spread}
 # (k1, k2, lambda) that leave most pairs without a common neighbour, or few; large weights and small ones.
-SHAPES = ((4, 2, 0.3), (20, 6, 0.3), (9, 1, 0.0), (6, 3, 1.0), (7, 8, 1e-9), (5, 2, 0.97))
+SHAPES = ((4, 2, 0.3), (9, 1, 0.0), (6, 3, 1.0), (7, 8, 1e-9))
 
 
 def assert_same_answer(report, other):
@@ -218,13 +218,13 @@ def test_lambda_0_ties_what_shares_nothing_at_1(name):
 
 
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
-@pytest.mark.parametrize("n_copies", [40, 400])
+@pytest.mark.parametrize("n_copies", [40, 300])
 def test_hundreds_of_duplicates(variant, n_copies, tmp_path):
     """Self is in its own list, whatever crowds it: no set is empty, no row of weights sums to 0, nothing is NaN."""
     rng = np.random.default_rng(9)
     items = np.concatenate([np.repeat(rng.normal(size=(1, 8)), n_copies, axis=0), rng.normal(size=(30, 8))])
     items = rng.permutation(items).astype(np.float32)
-    for k1 in (1, 2, 7, 20):
+    for k1 in (1, 7, 20):
         spec = KReciprocal(k1=k1, k2=min(6, k1 + 1), variant=variant)
         found = stages(items[:20], items[20:], "cosine", spec, tmp_path, 57)
         everyone = np.arange(len(items))

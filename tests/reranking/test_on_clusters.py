@@ -112,7 +112,7 @@ def slow_down():
     write = Stage.write
 
     def slowly(self, part, arrays):
-        time.sleep(0.15)
+        time.sleep(0.05)
         return write(self, part, arrays)
 
     Stage.write = slowly

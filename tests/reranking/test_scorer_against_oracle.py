@@ -17,7 +17,7 @@ from reid_dist import reranked_distances
 from reid_dist.reranking import KReciprocal
 
 CHUNKS = (None, 1, 3, 8)
-N_EXAMPLES = 15
+N_EXAMPLES = 11
 
 
 def assert_close(found, expected, what=""):
@@ -40,7 +40,7 @@ def asked_of(variant, problem, inclusive, binary):
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_random_sets(variant, distance, tmp_path_factory):
-    """Twelve times fifteen sets, with four weights of the distance each; tiny ones, duplicates, k1 beyond N."""
+    """Twelve times eleven sets, with four weights of the distance each; tiny ones, duplicates, k1 beyond N."""
     seen = Counter()
 
     @settings(max_examples=N_EXAMPLES)
@@ -72,7 +72,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
         seen[problem.kind] += 1
 
     check()
-    assert seen["compared"] >= 0.6 * N_EXAMPLES, seen
+    assert seen["compared"] >= 0.8 * N_EXAMPLES, seen
     for what in ("odd k1", "k1 beyond N", "k2 = k1 + 1"):
         assert seen[what], (what, seen)
 
