@@ -51,6 +51,7 @@ def test_what_a_job_says_is_what_evaluate_is_asked():
         "protocol": "cuhk03", "metrics": ("mAP", "P@3"), "max_rank": 7, "ground_truth": "gt.json", "topk": 4,
         "ties": True, "breakdowns": ("camera", "clothes"), "gallery_sizes": (10, 0.5, 1.0), "gallery_order": "random",
         "single_shot_draws": 3, "roc": True, "confidence": None, "seed": 9, "chunk_rows": 100,
+        "expand": "aqe(k=2)", "rerank": "k_reciprocal(k1=9)",
     }  # fmt: skip
     options = PipelineJob(query="a", gallery="b", **said).options()
     assert options == said
