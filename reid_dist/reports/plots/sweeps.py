@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,7 +28,7 @@ __all__ = ["SweepLine", "sweep_plot"]
 
 _MOST_DOTS = 80
 _LETTER = 6.6  # width of a letter of the font of line names
-_LABEL_STEP = 14.0
+_LABEL_STEP = 16.0
 _MOST_ROOM = 200.0
 _DASHES = ("none", "7 4", "2 3", "10 3 2 3", "14 4", "4 2", "1 5", "8 2 1 2")
 
@@ -80,7 +79,7 @@ def sweep_plot(
         return nothing(f"{metric}: no query is valid")
     room = max((_LETTER * len(line.name) for line in lines if line.name), default=0.0)
     places = [place for line in lines for place, _ in line.points]
-    x = _x_axis(min(places), max(places), min(room + 14 if room else 0.0, _MOST_ROOM))
+    x = _x_axis(min(places), max(places), min(room + 20 if room else 0.0, _MOST_ROOM))
     y = _y_axis(min(values), max(values))
     body: list[Markup] = []
     n_dots = sum(len(line.known) for line in lines)
@@ -138,21 +137,27 @@ def _tick_words(metric: str, tick: float) -> str:
 
 
 def _names(lines: Sequence[SweepLine], x: LinearAxis, y: LinearAxis) -> list[Markup]:
-    """Write the name of each line beside its end, moved apart where ends are close."""
+    """Write the name of each line beside its end, apart from one another."""
     ends = sorted((y(line.known[-1][1]), line.known[-1][0], line.name) for line in lines if line.name and line.known)
-    placed: list[tuple[float, float, str]] = []
-    lowest = -math.inf
-    for height, place, name in ends:
-        lowest = max(height + 4.0, lowest + _LABEL_STEP)
-        placed.append((lowest, place, name))
+    # Heights of the names: as near to the ends as their order and the room between them allow.
+    heights: list[float] = []
+    for end, _, _ in ends:
+        heights.append(max(end, heights[-1] + _LABEL_STEP) if heights else end)
     # Names that were pushed below the frame are moved up together.
-    overflow = max(0.0, (placed[-1][0] if placed else 0.0) - (HEIGHT - BOTTOM))
-    return [
-        Markup('<text class="series" x="{}" y="{}">{}</text>').format(
-            at(x(place) + 13), at(max(height - overflow, TOP - 8)), name
+    overflow = max(0.0, heights[-1] - (HEIGHT - BOTTOM)) if heights else 0.0
+    written: list[Markup] = []
+    for (end, place, name), height in zip(ends, heights, strict=True):
+        beside, middle = x(place), max(height - overflow, TOP - 12)
+        if abs(middle - end) > 3:  # a thin line leads to what stands elsewhere
+            written.append(
+                Markup('<line class="lead" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
+                    at(beside + 5), at(beside + 15), at(end), at(middle)
+                )
+            )
+        written.append(
+            Markup('<text class="series" x="{}" y="{}">{}</text>').format(at(beside + 18), at(middle + 4.5), name)
         )
-        for height, place, name in placed
-    ]
+    return written
 
 
 def _best_mark(metric: str, x: float, y: float, value: float) -> list[Markup]:
