@@ -132,7 +132,7 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int) -> dict[str, st
     pairs = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
     seconds = (pairs + plan.n_items * _SECONDS_PER_ROW) / n_threads
     return {
-        "items": f"{plan.n_items} (queries and gallery), lists of {plan.k}",
+        "items": f"{plan.n_items} in the graph, lists of {plan.k}",
         "tasks": f"{plan.n_tasks} pairs of blocks of {plan.block_rows} rows, then {2 * plan.n_blocks} for weights",
         "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
         "workspace": f"{readable_bytes(plan.workspace_bytes)} at the most: lists {readable_bytes(plan.list_bytes)}, "

@@ -27,7 +27,7 @@ class RerankPlan:
     Attributes
     ----------
     n_items
-        Rows of the graph: queries and gallery.
+        Rows of the graph: queries and gallery, or the gallery alone where queries are put in one by one.
     k
         Length of the lists of neighbours, each item itself counted.
     block_rows, n_blocks, n_tasks
@@ -89,14 +89,18 @@ def plan_rerank(
     PlanError
         If a task cannot fit.
     """
-    n_items, dim, k = query.n_rows + gallery.n_rows, gallery.dim, max(2, spec.n_near, spec.n_half)
+    alone = spec.mode == "inductive"
+    # Where each query is put into the graph by itself, the graph is that of the gallery; queries meet it once more.
+    n_items = gallery.n_rows if alone else query.n_rows + gallery.n_rows
+    dim, k = gallery.dim, max(2, spec.n_near, spec.n_half)
     rows = choose_block_rows(n_items, dim, k, n_threads, memory_per_thread, chunk_rows)
     n_blocks = -(-n_items // rows)
     n_tasks = n_blocks * (n_blocks + 1) // 2
     members = min(n_items, _MEMBERS_PER_NEIGHBOUR * spec.k1 + 1)
     means = min(n_items, _MEANS_PER_NEIGHBOUR * spec.k1 + 1) if spec.k2 > 1 else 0.0
     per_row = _BYTES_PER_MEMBER * (members + means) + 16
-    lists = n_items * (12 * k + 8)
+    n_lists = query.n_rows + gallery.n_rows
+    lists = n_lists * (12 * k + 8)
     # Every pair of different blocks gives lists for both, a block and itself one.
     tiles = n_blocks * n_items * (12 * (k - 1) + 8)
     weighing = 4 * n_items * k + n_items + 2 * _PEEKED_ROWS * dim * 4 + int(3 * rows * per_row)
@@ -105,11 +109,11 @@ def plan_rerank(
         k=k,
         block_rows=rows,
         n_blocks=n_blocks,
-        n_tasks=n_tasks,
-        flop=n_items * (n_items + 1) * dim,
+        n_tasks=n_tasks + (n_blocks * -(-query.n_rows // rows) if alone else 0),
+        flop=n_items * (n_items + 1) * dim + (2 * query.n_rows * gallery.n_rows * dim if alone else 0),
         bytes_read=n_items * dim * gallery.itemsize * (n_blocks + 1),
         task_bytes=max(block_bytes(rows, dim, k), weighing),
         list_bytes=lists,
-        weight_bytes=int(n_items * per_row),
-        workspace_bytes=lists + max(tiles, int(n_items * per_row)),
+        weight_bytes=int(n_lists * per_row),
+        workspace_bytes=lists + max(tiles, int(n_lists * per_row)),
     )

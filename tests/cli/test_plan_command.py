@@ -89,6 +89,15 @@ def test_arithmetic_of_a_reranking() -> None:
     assert many.n_tasks >= 2 * 32
 
 
+def test_queries_that_are_put_in_one_by_one_are_no_part_of_the_graph() -> None:
+    sizes = (shape(1000), shape(9000))
+    alone = plan_rerank(*sizes, KReciprocal(mode="inductive"), n_threads=2, memory_per_thread=2**30)
+    assert alone.n_items == 9000
+    # The gallery among itself, and every query against it.
+    assert alone.flop == 32 * 9000 * 9001 + 2 * 32 * 1000 * 9000
+    assert alone.list_bytes == 10_000 * (21 * 12 + 8)
+
+
 @pytest.mark.parametrize("noise", [0.5, 3.0])
 def test_the_workspace_is_as_large_as_planned(tmp_path: Path, noise: float) -> None:
     rng = np.random.default_rng(0)
