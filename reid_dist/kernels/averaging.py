@@ -15,12 +15,15 @@ __all__ = ["average_rows", "similarity_weights"]
 
 @kernel
 def similarity_weights(distance: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """Weights ``max(s, 0)^alpha`` of neighbours at cosine distances ``1 - s``, shape (n, k); all 1 when alpha is 0."""
+    """Weights ``max(s, 0)^alpha`` of neighbours at cosine distances ``1 - s``, shape (n, k); all 1 when alpha is 0.
+
+    A similarity that rounding has left above 1 counts as 1: a large power of it would have no bounds.
+    """
     weights = np.ones(distance.shape, np.float64)
     if alpha != 0.0:
         for i in range(distance.shape[0]):
             for place in range(distance.shape[1]):
-                weights[i, place] = fixed_power(max(1.0 - distance[i, place], 0.0), alpha)
+                weights[i, place] = fixed_power(min(max(1.0 - distance[i, place], 0.0), 1.0), alpha)
     return weights
 
 

@@ -96,6 +96,15 @@ def test_weights_of_similarities(alpha: float) -> None:
     assert weights[0, 0] == 1
 
 
+def test_no_weight_is_above_one() -> None:
+    """Rows in one direction may have a cosine of a little more than 1, and any power of that must stay bounded."""
+    distance = np.array([[-2.3e-16, -1e-12, 0.0, 1e-16, 0.3]])
+    for alpha in (0.1, 3.0, 1e18, 1e300):
+        weights = similarity_weights(distance, alpha)
+        assert weights[0, :3].tolist() == [1.0, 1.0, 1.0]
+        assert ((weights >= 0) & (weights <= 1)).all()
+
+
 def all_bits() -> list[str]:
     arguments = [*map(float, spread_arguments()), 0.0, math.inf]
     return [
