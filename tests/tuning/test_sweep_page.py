@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -209,3 +212,39 @@ def test_the_page_says_what_the_numbers_are_of():
         assert said in words, said
     assert REPORTS["three lines"].result_digest in words
     assert all(row["digest"] in words for row in REPORTS["three lines"].rows)
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+def test_nothing_sticks_out(tmp_path):
+    """On a phone as on a desk, of long unbroken texts and wide tables, too; a frame around each page measures it."""
+    long = "unbroken" * 30
+    wide = report(
+        {"k1": [10, 20], "k2": [1, 6], "lambda_value": [0.0, 0.3], "variant": ["zhong", "zhong_d4"]},
+        [0.5 + 0.01 * number for number in range(16)],
+        metrics=[f"CMC_single_shot@{k}" for k in range(1, 16)],
+        notes=[long],
+        inputs={side: {"uri": long, "content_digest": long} for side in ("query", "gallery")},
+        method={"name": long, "fixed": {}},
+    )
+    widths = (320, 360, 600, 1200)
+    pages = [REPORTS["one line"].to_html(), REPORTS["names beside lines"].to_html(), wide.to_html()]
+    pages = [page.replace("<details>", "<details open>") for page in pages]
+    frames = "".join(
+        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page)}"></iframe>'
+        for page in pages
+        for width in widths
+    )
+    script = (
+        "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(frame =>"
+        " frame.contentDocument.documentElement.scrollWidth).join(' '); }"
+    )
+    wrapper = tmp_path / "frames.html"
+    wrapper.write_text(f"<!DOCTYPE html><title>unmeasured</title><body>{frames}<script>{script}</script>")
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-quic"]
+    words += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    dom = subprocess.run([*words, wrapper.as_uri()], check=True, capture_output=True, text=True, timeout=60).stdout
+    measured = re.search(r"<title>([^<]*)</title>", dom)
+    assert [int(width) for width in measured[1].split()] == [*widths] * 3
