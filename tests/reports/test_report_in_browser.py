@@ -47,7 +47,7 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
     n = 24
     pairs = {
         "query_camid": range(n),
-        "gallery_camid": range(n),
+        "gallery_camid": [long + str(camera) for camera in range(n)],
         "n_valid": np.full((n, n), 1_000_000),
         long: np.full((n, n), 0.5),
     }
@@ -69,6 +69,7 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
         verification={"n_genuine": 10**18, "thresholds": {long: 0.125}},
         breakdowns={
             "camera_pair": pairs,
+            "camera": {"camid": [long], "n_query": [1], "n_valid": [1], "mAP": [0.5]},
             long: {"value": [long], "n_query": [1], "n_valid": [1], **{f"{long}@{k}": [0.5] for k in range(9)}},
             "gallery_size": {"order": "stored", "seed": 0, "n_rows": [1, 10**9], long: [0.5, 0.25]},
         },

@@ -121,10 +121,12 @@ def heat_map(
         f"{name} by query camera (rows) and gallery camera (columns): {percent(lowest)} to {percent(highest)} over "
         f"{integer(len(known))} pairs"
     )
+    # Wider than half a page, it is neither squeezed until nothing can be read, nor blown up to the whole width.
+    widths = (round(full * 0.75), f"{round(full * 1.25)}px") if full > WIDTH else (0, "none")
     return Markup(
-        '<svg class="plot" style="min-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
+        '<svg class="plot" style="min-width:{}px;max-width:{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
     ).format(
-        round(full * 0.75) if full > WIDTH else 0,
+        *widths,
         at(full),
         _TOP + len(query_camids) * _ROW + _EDGE,
         words,
