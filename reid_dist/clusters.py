@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from reid_dist.environment import usable_cores
 from reid_dist.errors import ClusterError, InputError, StoreNotFoundError
 from reid_dist.validation import explain
-from reid_dist.workers import prepare_local_workers
+from reid_dist.workers import prepare_local_workers, workers_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -170,7 +170,7 @@ def cluster_size(config: Threads | LocalCluster | ExistingCluster) -> Size:
     with connect(config) as client:
         if client is None:
             raise AssertionError("a scheduler has a client")
-        found = client.scheduler_info(n_workers=-1)["workers"].values()
+        found = workers_of(client)
         limits = [worker["memory_limit"] // worker["nthreads"] for worker in found if worker["memory_limit"]]
         return Size(len(found), sum(worker["nthreads"] for worker in found), min(limits) if limits else None)
 

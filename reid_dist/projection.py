@@ -20,6 +20,7 @@ from reid_dist.scorers import Scorer
 from reid_dist.stores import LabelledSet, Workspace
 from reid_dist.task_graph import Progress
 from reid_dist.threshold_passes import held_by_verification
+from reid_dist.workers import workers_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -141,7 +142,7 @@ def _threads_and_memory(client: Client | None) -> tuple[int, int]:
     """Threads of all workers, and the bytes that one task may fill."""
     if client is None:
         return usable_cores(), DEFAULT_MEMORY
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = workers_of(client)
     if not workers:
         raise ClusterError("the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)")
     limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]

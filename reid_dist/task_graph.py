@@ -152,7 +152,7 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any
     stage_of = {futures[key]: stage for key, stage in stage_of_key.items()}
     del futures
     try:
-        for future in as_completed(list(stage_of), raise_errors=False):
+        for future in as_completed(list(stage_of), raise_errors=False, loop=client.loop):
             stage = stage_of.pop(future)
             if future.status == "error":
                 future.result()

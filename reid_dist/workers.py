@@ -1,12 +1,19 @@
-"""The process that local workers are forked from; standard library alone, so that it can be started first of all."""
+"""Workers: what local ones are forked from, and what a scheduler knows of them.
+
+Standard library alone, so that the process that they are forked from can be started first of all.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 from multiprocessing import forkserver
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["prepare_local_workers"]
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["prepare_local_workers", "workers_of"]
 
 _PRELOADED = ["distributed", "distributed.nanny", "distributed.worker", "reid_dist.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -29,3 +36,14 @@ def prepare_local_workers() -> None:
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
+
+
+def workers_of(client: Client) -> list[dict[str, Any]]:
+    """What the scheduler of a client knows of its workers.
+
+    Asked for directly: what `Client.scheduler_info` returns is written over now and then, without any worker in it, by
+    the client itself.
+    """
+    scheduler: Any = client.scheduler
+    workers: dict[str, dict[str, Any]] = client.sync(scheduler.identity, n_workers=-1)["workers"]
+    return list(workers.values())

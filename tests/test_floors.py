@@ -85,6 +85,7 @@ ALLOWED = {
     "evaluation": LOWEST | {"distributed"},
     "projection": LOWEST | {"distributed"},
     "runs": LOWEST | {"distributed"},
+    "workers": {"distributed"},
     "search": LOWEST | {"distributed"},
     "visibility": {"distributed"},
     "splits": LOWEST | {"distributed"},

@@ -142,8 +142,8 @@ def million(scale: float) -> None:
             for kind in ("neighbours", "weights", "means")
             for stage in Workspace(str(folder / "out" / "workspace")).stages(kind)
         }
-    print(f"{n_query} x {n_gallery} x 128 re-ranked from Zarr: {used.seconds / 60:.1f} min, whole process")
-    print("  stages: " + ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report["timing"].items()))
+    print(f"{n_query} x {n_gallery} x 128 re-ranked from Zarr: {used.seconds / 60:.3g} min, whole process")
+    print("  stages: " + ", ".join(f"{stage} {seconds:.3g} s" for stage, seconds in report["timing"].items()))
     print(f"  peak memory, all processes: {used.peak_bytes / 1e9:.2f} GB ({used.peak_rss_bytes / 1e9:.2f} GB as RSS)")
-    print("  workspace: " + ", ".join(f"{kind} {size / 1e9:.2f} GB" for kind, size in held.items()))
+    print("  workspace: " + ", ".join(f"{kind} {size / 1e9:.3g} GB" for kind, size in held.items()))
     print(f"  mAP {100 * report['metrics']['mAP']:.2f} %, digest {report['result_digest'][:16]}")

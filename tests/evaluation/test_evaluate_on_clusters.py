@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 from agreement import as_feature_set, evaluate_items
+from distributed import Client
 from local_workers import started
 from reference import DISTANCES, PROTOCOLS, ItemSet
 from strategies import crowded_sets
@@ -128,3 +129,19 @@ def test_two_evaluations_of_one_client(two_workers):
     between = evaluate(other, gallery, client=two_workers).result_digest
     assert evaluate(query, gallery, client=two_workers).result_digest == first == evaluate(query, gallery).result_digest
     assert between == evaluate(other, gallery).result_digest != first
+
+
+def test_workers_are_there_though_the_client_forgets_them(two_workers, monkeypatch):
+    """A client writes over what it knows of its scheduler every two seconds, and leaves the workers out."""
+    monkeypatch.setattr(two_workers, "scheduler_info", lambda **_: {"workers": {}})
+    query, gallery = crowded_sets(6, 60, 17, seed=34)
+    assert (
+        evaluate_items(query, gallery, client=two_workers).result_digest == evaluate_items(query, gallery).result_digest
+    )
+
+
+def test_a_client_that_is_not_the_default_one(two_workers):
+    query, gallery = crowded_sets(6, 60, 17, seed=35)
+    with Client(two_workers.scheduler.address, set_as_default=False) as client:
+        report = evaluate_items(query, gallery, client=client)
+    assert report.result_digest == evaluate_items(query, gallery).result_digest
