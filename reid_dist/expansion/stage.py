@@ -219,9 +219,9 @@ def _expand(query: FeatureSet, gallery: FeatureSet, step: Expansion, where: Reso
     method = step.method
     if method.among_all:
         items = Items((query, gallery))
-        ready = [_ready(features, (query, gallery), step, where, side) for side, features in enumerate(items.sets)]
-        if None not in ready:
-            return ready[0], ready[1]  # type: ignore[return-value]
+        near, far = (_ready(features, items.sets, step, where, side) for side, features in enumerate(items.sets))
+        if near is not None and far is not None:
+            return near, far
         lists = find_neighbours(items, COSINE, step.n_others + 1, where)
         return (
             _derived(query, (query, gallery), step, where, items, items, lists, 0, None),

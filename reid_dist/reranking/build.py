@@ -79,8 +79,7 @@ def choose_block_rows(
     """
     tile = _TILE_ROWS if chunk_rows is None else chunk_rows
     n_blocks = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)))
-    rows = min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks))
-    rows = max(tile, rows // tile * tile)
+    rows = max(tile, min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks)))
     while block_bytes(rows, dim, k) > memory_per_thread and rows > 64:
         rows = max(64, rows // 2)
     needed = block_bytes(rows, dim, k)

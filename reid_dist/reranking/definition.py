@@ -241,7 +241,8 @@ def parse_rerank(spec: str | KReciprocal) -> KReciprocal:
         raise InputError(f"one re-ranking at a time, found {spec!r}")
     RERANKERS.get(calls[0].name)
     known = [field.name for field in fields(KReciprocal)]
-    for name in calls[0].values:
+    values: dict[str, Any] = calls[0].values
+    for name in values:
         if name not in known:
             raise InputError(did_you_mean("parameter of k_reciprocal", name, known))
-    return KReciprocal(**calls[0].values)  # type: ignore[arg-type]
+    return KReciprocal(**values)

@@ -19,6 +19,9 @@ from reid_dist.stores import Stage
 
 __all__ = ["NeighbourLists", "Table", "merge_task", "own_first", "tile_task"]
 
+# Pairs of blocks from which a block takes what it has found: each is read, and after some one more says little.
+_MOST_SEEDS = 6
+
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
@@ -59,7 +62,7 @@ class NeighbourLists(BlockedLists):
 def tile_task(lists: NeighbourLists, first: int, second: int, _own: object = None) -> None:
     """Compare two blocks and write down what each found among the other.
 
-    Two different blocks take what each has found among itself: most of what the other has is farther than that.
+    Two different blocks start from what each has found: most of what the other has is farther than that.
     """
     seeds = None if first == second else (_seed(lists, first), _seed(lists, second))
     with one_blas_thread():
@@ -77,11 +80,25 @@ def tile_task(lists: NeighbourLists, first: int, second: int, _own: object = Non
 
 
 def _seed(lists: NeighbourLists, block: int) -> Seed:
-    """What the items of a block found among themselves."""
-    part = lists.stage.read(lists.tile_part(block, block), "first_distance", "first_farthest")
-    distance = part["first_distance"]
-    reach = distance[:, -1] if distance.shape[1] == lists.k - 1 else np.full(len(distance), np.inf)
-    return Seed(reach, part["first_farthest"])
+    """What the items of a block have found so far: among themselves, and in other pairs of blocks that are done.
+
+    Which ones are done is a matter of luck, and so is what a tile then lists.  What all tiles list together is not: an
+    item that is farther than k others is none of the k nearest, whoever those others are.
+    """
+    distances: list[Float64] = []
+    farthest: list[Float64] = []
+    for other in [block, *(other for other in range(lists.n_blocks) if other != block)]:
+        part = lists.tile_part(min(block, other), max(block, other))
+        if len(distances) == _MOST_SEEDS or (other != block and not lists.stage.has(part)):
+            continue
+        side = "first" if block <= other else "second"
+        found = lists.stage.read(part, f"{side}_distance", f"{side}_farthest")
+        distances.append(found[f"{side}_distance"])
+        farthest.append(found[f"{side}_farthest"])
+    nearest, place = np.concatenate(distances, axis=1), lists.k - 2
+    known = nearest.shape[1] > place
+    reach = np.partition(nearest, place, axis=1)[:, place] if known else np.full(len(nearest), np.inf)
+    return Seed(reach, np.max(farthest, axis=0))
 
 
 def merge_task(lists: NeighbourLists, block: int, _tiles: object = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -94,11 +94,11 @@ class RerankedScorer(Scorer):
     first_gallery: int
     n_columns: int
     mix: Mix
+    distance: Distance = field(init=False)
 
-    @property
-    def distance(self) -> Distance:  # type: ignore[override]
-        """The plain distance: what becomes of it travels with the blocks of queries."""
-        return self.plain.distance
+    def __post_init__(self) -> None:
+        # The plain distance: what becomes of it travels with the blocks of queries.
+        object.__setattr__(self, "distance", self.plain.distance)
 
     @property
     def shapes(self) -> tuple[SetShape, SetShape]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import shutil
 import struct
 import uuid
@@ -185,7 +184,8 @@ def _write_at_once(file: Path, content: bytes | memoryview) -> int:
         file.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as out:
             out.write(content)
-        os.replace(draft, file)  # noqa: PTH105 - as one step, over what may be there
+        # As one step, over what may be there.
+        draft.replace(file)
     except OSError as error:
         with contextlib.suppress(OSError):
             draft.unlink()
