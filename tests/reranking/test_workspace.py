@@ -21,7 +21,6 @@ from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.reranking import KReciprocal, build
 from reid_dist.reranking.neighbours import Table
 from reid_dist.stores import Stage, Workspace
-from reid_dist.stores import workspace as module
 
 RERANK = {"k1": 6, "k2": 3}
 STAGES = ("neighbours", "weights", "means")
@@ -101,7 +100,7 @@ def test_stages_are_told_apart_by_what_they_depend_on(tmp_path):
 def test_a_half_written_part_is_never_seen(tmp_path, monkeypatch):
     """Whoever is killed before the file has its name leaves no part, and the next one writes it."""
     stage = Workspace(str(tmp_path)).stage("thing", [1], {})
-    monkeypatch.setattr(module.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         stage.write("part", {"one": np.arange(9)})
     monkeypatch.undo()
