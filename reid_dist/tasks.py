@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -145,7 +145,8 @@ class Job:
     def identity(self) -> str:
         """Identity of what is computed: inputs by content, and every field of every definition, however it is cut."""
         sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
-        rest = replace(self, query=None, gallery=None, scorer=None, plan=None)  # type: ignore[arg-type]
+        apart = ("query", "gallery", "scorer", "plan")
+        rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
         return fingerprint(sets, self.distance, rest, self.plan.bracket_counts)
 
     @property

@@ -14,7 +14,7 @@ from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
 from reid_dist.reranking.definition import KReciprocal
 from reid_dist.reranking.inductive import QueryLists, merge_query_task, place_task, query_tile_task
 from reid_dist.reranking.items import Items
-from reid_dist.reranking.neighbours import NeighbourLists, merge_task, tile_task
+from reid_dist.reranking.neighbours import MOST_SEEDS, NeighbourLists, merge_task, tile_task
 from reid_dist.reranking.scorer import Mix, RerankedScorer
 from reid_dist.reranking.weights import Weighing, WeightRows, mean_task, weigh_task
 from reid_dist.scorers import FeatureScorer
@@ -64,7 +64,9 @@ def block_bytes(block_rows: int, dim: int, k: int) -> int:
     """Projected peak of a task that compares two blocks."""
     features = 2 * block_rows * dim * 8
     lists = 2 * block_rows * ((2 * k + 64) * 8 + 40 * k + 64)
-    return features + lists + 8 * _TILE_ROWS * (_TILE_ROWS + dim)
+    # What one of them has found so far, as read, put together and sorted; the other's is gone by then.
+    found = 3 * MOST_SEEDS * block_rows * k * 8
+    return features + max(lists, found) + 8 * _TILE_ROWS * (_TILE_ROWS + dim)
 
 
 def choose_block_rows(

@@ -17,10 +17,10 @@ from reid_dist.reranking.items import Items
 from reid_dist.reranking.lists import BlockedLists
 from reid_dist.stores import Stage
 
-__all__ = ["NeighbourLists", "Table", "merge_task", "own_first", "tile_task"]
+__all__ = ["MOST_SEEDS", "NeighbourLists", "Table", "merge_task", "own_first", "tile_task"]
 
 # Pairs of blocks from which a block takes what it has found: each is read, and after some one more says little.
-_MOST_SEEDS = 6
+MOST_SEEDS = 6
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -89,7 +89,7 @@ def _seed(lists: NeighbourLists, block: int) -> Seed:
     farthest: list[Float64] = []
     for other in [block, *(other for other in range(lists.n_blocks) if other != block)]:
         part = lists.tile_part(min(block, other), max(block, other))
-        if len(distances) == _MOST_SEEDS or (other != block and not lists.stage.has(part)):
+        if len(distances) == MOST_SEEDS or (other != block and not lists.stage.has(part)):
             continue
         side = "first" if block <= other else "second"
         found = lists.stage.read(part, f"{side}_distance", f"{side}_farthest")
