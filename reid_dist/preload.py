@@ -8,12 +8,14 @@ server.
 
 from __future__ import annotations
 
-import reid_dist.graph
+import gc
+import importlib
+
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["graph"]
+__all__ = ["MODULES"]
 
-graph = reid_dist.graph
+MODULES = ("distributed", "distributed.nanny", "distributed.worker", "reid_dist.graph", "reid_dist.reranking")
 
 
 @kernel
@@ -21,4 +23,10 @@ def _nothing(value: int) -> int:
     return value
 
 
+# Nothing that is made here goes away; to look for that takes a quarter of the time, and would again in every fork.
+gc.disable()
+for _name in MODULES:
+    importlib.import_module(_name)
 _nothing(0)
+gc.freeze()
+gc.enable()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["prepare_local_workers", "workers_of"]
 
-_PRELOADED = ["distributed", "distributed.nanny", "distributed.worker", "reid_dist.preload"]
+_PRELOADED = ["reid_dist.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 

@@ -113,21 +113,33 @@ class PairRows(NamedTuple):
 
 @kernel
 def _fold(lanes: NDArray[np.float64]) -> float:
-    width = LANES
-    while width > 1:
-        width //= 2
-        for lane in range(width):
-            lanes[lane] += lanes[lane + width]
-    return float(lanes[0])
+    """Sum of the 32 lanes in halves; written out, as a loop over halves is not unrolled."""
+    for lane in range(16):
+        lanes[lane] += lanes[lane + 16]
+    for lane in range(8):
+        lanes[lane] += lanes[lane + 8]
+    for lane in range(4):
+        lanes[lane] += lanes[lane + 4]
+    return float((lanes[0] + lanes[2]) + (lanes[1] + lanes[3]))
 
 
 @kernel
 def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
+    """Canonical product of two rows; four terms of a lane at a time, so that lanes are loaded and stored less often."""
     n = x.shape[0]
     lanes[:] = 0.0
-    for block in range(n // LANES):
-        xs = x[block * LANES : block * LANES + LANES]
-        ys = y[block * LANES : block * LANES + LANES]
+    fours = n // (4 * LANES)
+    for four in range(fours):
+        xs = x[four * 4 * LANES : (four + 1) * 4 * LANES]
+        ys = y[four * 4 * LANES : (four + 1) * 4 * LANES]
+        for lane in range(LANES):
+            total = lanes[lane] + np.float64(xs[lane]) * np.float64(ys[lane])
+            total += np.float64(xs[lane + LANES]) * np.float64(ys[lane + LANES])
+            total += np.float64(xs[lane + 2 * LANES]) * np.float64(ys[lane + 2 * LANES])
+            lanes[lane] = total + np.float64(xs[lane + 3 * LANES]) * np.float64(ys[lane + 3 * LANES])
+    for block in range(4 * fours, n // LANES):
+        xs = x[block * LANES : (block + 1) * LANES]
+        ys = y[block * LANES : (block + 1) * LANES]
         for lane in range(LANES):
             lanes[lane] += np.float64(xs[lane]) * np.float64(ys[lane])
     tail = n // LANES * LANES
@@ -137,19 +149,33 @@ def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float
 
 
 @kernel
+def _squared(x: np.float32, y: np.float32) -> float:
+    difference = np.float64(x) - np.float64(y)
+    return float(difference * difference)
+
+
+@kernel
 def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
+    """Canonical sum of squared differences of two rows; laid out as `_dot`."""
     n = x.shape[0]
     lanes[:] = 0.0
-    for block in range(n // LANES):
-        xs = x[block * LANES : block * LANES + LANES]
-        ys = y[block * LANES : block * LANES + LANES]
+    fours = n // (4 * LANES)
+    for four in range(fours):
+        xs = x[four * 4 * LANES : (four + 1) * 4 * LANES]
+        ys = y[four * 4 * LANES : (four + 1) * 4 * LANES]
         for lane in range(LANES):
-            difference = np.float64(xs[lane]) - np.float64(ys[lane])
-            lanes[lane] += difference * difference
+            total = lanes[lane] + _squared(xs[lane], ys[lane])
+            total += _squared(xs[lane + LANES], ys[lane + LANES])
+            total += _squared(xs[lane + 2 * LANES], ys[lane + 2 * LANES])
+            lanes[lane] = total + _squared(xs[lane + 3 * LANES], ys[lane + 3 * LANES])
+    for block in range(4 * fours, n // LANES):
+        xs = x[block * LANES : (block + 1) * LANES]
+        ys = y[block * LANES : (block + 1) * LANES]
+        for lane in range(LANES):
+            lanes[lane] += _squared(xs[lane], ys[lane])
     tail = n // LANES * LANES
     for lane in range(n - tail):
-        difference = np.float64(x[tail + lane]) - np.float64(y[tail + lane])
-        lanes[lane] += difference * difference
+        lanes[lane] += _squared(x[tail + lane], y[tail + lane])
     return _fold(lanes)
 
 
