@@ -140,6 +140,10 @@ class Screen(ABC):
         """Write the screening values, bias not yet taken off, of some queries against a prepared tile to `out`."""
         np.dot(self.query[queries.start : queries.stop], matrix.T, out=out)
 
+    def spare(self, floor: Values) -> None:
+        """Take note that no value below a floor of each query's, shape (n_query,), is looked at: here of no use."""
+        return
+
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
         """Overwrite screening values, bias not yet taken off, of pairs whose distances are known otherwise: here none.
 

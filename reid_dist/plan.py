@@ -21,6 +21,7 @@ __all__ = [
     "TileShape",
     "make_plan",
     "readable_bytes",
+    "rounded_up",
 ]
 
 # Rows of a tile.  512 x 2048 values of float32 stay in the outer cache, and the product runs at full speed.
@@ -38,6 +39,8 @@ _TASK_FLOP = 3.0e10
 _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
 _TASKS_PER_THREAD = 8
+# Time that threads may wait for the last tasks, as a share of all.
+_MOST_UNEVEN = 1.05
 # Pairs that a task may hold something for, where it does: no less is read for more of them.
 _MOST_HELD_PAIRS = 2**24
 
@@ -188,6 +191,27 @@ def readable_bytes(count: float) -> str:
     raise AssertionError
 
 
+def _evened_out(n_query: int, query_block: int, n_gallery_blocks: int, n_threads: int, tile_rows: int) -> int:
+    """Rows of a block of queries, fewer where a few tasks would leave threads without work in the end.
+
+    Gallery blocks are chunks of the store, and there may be three of them for two threads.
+    """
+    fewest = -(-n_query // query_block)
+    for n_blocks in range(fewest, fewest + n_threads):
+        rows = -(-n_query // n_blocks)
+        n_tasks = n_blocks * n_gallery_blocks
+        if n_blocks > fewest and rows < tile_rows:
+            break
+        if rounded_up(n_tasks, n_threads) <= _MOST_UNEVEN * n_tasks:
+            return query_block if n_blocks == fewest else rows
+    return query_block
+
+
+def rounded_up(n_tasks: int, n_threads: int) -> int:
+    """Tasks that threads would have time for until the last one is done, if all take the same time."""
+    return -(-n_tasks // n_threads) * n_threads
+
+
 def _task_bytes(
     query: SetShape, gallery: SetShape, tile: TileShape, query_rows: int, gallery_rows: int, per_query: float, k: int
 ) -> int:
@@ -289,6 +313,7 @@ def make_plan(
                 f"of {chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
+    query_block = _evened_out(query.n_rows, query_block, -(-gallery.n_rows // gallery_block), n_threads, tile.query)
     # Rank, ties, row and distance of every positive, and the lists; once in blocks and once as a whole.
     result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k + 8 * besides.values_per_query)
     task = projected(query_block, gallery_block)

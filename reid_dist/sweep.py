@@ -41,6 +41,9 @@ def sweep(
     """
     screen = make_screen(distance, query, gallery)
     accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
+    floors = [floor for floor in (accumulator.floor for accumulator in accumulators) if floor is not None]
+    if len(floors) == len(accumulators):
+        screen.spare(np.minimum.reduce(floors))
     n_query, n_gallery = len(query), len(gallery)
     query_rows, gallery_rows = min(tile.query, n_query), min(tile.gallery, n_gallery)
     prepared = np.empty((gallery_rows, gallery.features.shape[1]), screen.dtype)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.kernels.canonical import LANES, PairRows, falling_at, pair_distance, plain_distance
+from reid_dist.kernels.selection import order_of, select
 from reid_dist.kernels.settings import kernel
 
 __all__ = ["Candidates", "collect_tile", "make_candidates", "offer", "settle"]
@@ -71,11 +72,10 @@ def _thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
     size = lists.size[q]
     if size <= k:
         return
-    values = lists.value[q, :size].copy()
-    values.sort()
+    best = select(lists.value[q, :size].copy(), size - k)
     # Computed in float64 and lowered by two float32 roundings of its size, so that the level is never too high once it
     # is rounded to the type of the tiles, where it is stored.
-    edge = np.float64(values[size - k]) - 2.0 * epsilon
+    edge = np.float64(best) - 2.0 * epsilon
     level = edge - abs(edge) * 2.0**-22 - 2.0**-125
     kept = 0
     for c in range(size):
@@ -110,7 +110,7 @@ def _settle_one(
             distances[c] = plain_distance(rows.kind, own, gallery[j], norm, gallery_norm[j], lanes)
     if size <= k:
         return distances
-    order = np.argsort(distances, kind="mergesort")
+    order = order_of(distances)
     keep = np.zeros(size, np.bool_)
     for place in range(k):
         keep[order[place]] = True
@@ -252,7 +252,7 @@ def settle(
     for q in range(lists.size.shape[0]):
         _thin(q, k, epsilon[q], lists)
         distances = _settle_one(q, k, rows, lists, lanes)
-        order = np.argsort(distances, kind="mergesort")
+        order = order_of(distances)
         for place in range(len(order)):
             index[q, place] = lists.column[q, order[place]]
             distance[q, place] = distances[order[place]]

@@ -68,6 +68,15 @@ class ScreenedTargets:
             lower[here], upper[here] = screen.edges(owner, distance, self._distance.squared)
         return lower, upper
 
+    @property
+    def floor(self) -> NDArray[np.floating]:
+        """Lower edge of the farthest threshold of each query, infinite where there is none, shape (n_query,)."""
+        own = self._targets.indptr
+        floor = np.full(len(own) - 1, np.inf, self._lower.dtype)
+        has = own[1:] > own[:-1]
+        floor[has] = self._lower[own[1:][has] - 1]
+        return floor
+
     def screened(self, tile: Tile) -> ScreenedTile:
         """A tile with the thresholds of its queries."""
         queries = RowRange(tile.query_start, tile.query_start + len(tile.values))

@@ -50,7 +50,7 @@ class KnownPairs:
         return Rescoring(True, self.weight, self.squares, self.scale, indptr, column, self.value[here], 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class FeatureBlock:
     """Feature rows in memory.
 
@@ -183,6 +183,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 class Accumulator(Protocol[R_co]):
     """Takes the tiles of one block pair."""
+
+    @property
+    def floor(self) -> NDArray[np.floating] | None:
+        """Screening value of each query below which no value counts, shape (n_query,); None where all do."""
 
     def absorb(self, tile: Tile) -> None:
         """Take one tile; tiles of one query come in ascending order of columns."""

@@ -164,6 +164,11 @@ class _Counting:
                 "store changed, or its storage is not reliable: run `reid-dist check` on it"
             )
 
+    @property
+    def floor(self) -> NDArray[np.floating]:
+        """The farthest thresholds."""
+        return self._thresholds.floor
+
     def absorb(self, tile: Tile) -> None:
         """Count one tile; one whose bands are too crowded is screened again in float64."""
         queries = slice(tile.query_start, tile.query_start + len(tile.values))

@@ -111,6 +111,9 @@ class Sight:
 class _Sighted:
     """Prepares tiles for the kernels."""
 
+    # Any value may count.
+    floor = None
+
     def __init__(self, sight: Sight, query: FeatureBlock, gallery: FeatureBlock) -> None:
         self._sight = sight
         self._query = query

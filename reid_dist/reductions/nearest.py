@@ -74,6 +74,9 @@ class KeepNearest:
 class _Nearest:
     """Accumulator of `KeepNearest`."""
 
+    # Any value may count.
+    floor = None
+
     def __init__(self, reduction: KeepNearest, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._reduction = reduction
         self._query = query

@@ -21,6 +21,9 @@ __all__ = ["make_screen", "screen_pairs"]
 
 Float64 = NDArray[np.float64]
 
+# Share of queries up to which those that need a product are gathered for it.
+_MOST_GATHERED = 0.75
+
 
 def make_screen(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> Screen:
     """Screen a block of queries against a gallery block, in float32 where that is enough."""
@@ -54,6 +57,7 @@ class _RescoredScreen(Screen):
         largest = np.zeros(len(counts))
         np.maximum.at(largest, owner, np.abs(self._known))
         bias = float(plain.largest_bias)
+        self._seen = np.ones(len(counts), np.bool_)
         self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
 
     def mirrored(self) -> Mirrored:
@@ -64,9 +68,23 @@ class _RescoredScreen(Screen):
         """As the plain screen."""
         return self._plain.gallery_tile(start, stop, out)
 
+    def spare(self, floor: Values) -> None:
+        """Leave out the products of queries for which the known pairs are all that counts.
+
+        All others are at a Jaccard distance of 1 and a plain distance of at least 0, where the screening value is the
+        centre.  Positives that share neighbours with the query, most of them under a good model, are nearer than that.
+        """
+        self._seen = floor <= self.centre + 2.0 * self.epsilon
+
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
-        """As the plain screen."""
-        self._plain.multiply(queries, matrix, out)
+        """As the plain screen, for queries that look at more than known pairs; nothing is near to the others."""
+        seen = np.flatnonzero(self._seen[queries.start : queries.stop])
+        if len(seen) > _MOST_GATHERED * len(queries):
+            self._plain.multiply(queries, matrix, out)
+            return
+        out[:] = -np.inf
+        if len(seen):
+            out[seen] = self._plain.query[queries.start + seen] @ matrix.T
 
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs."""

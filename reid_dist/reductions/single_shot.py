@@ -281,6 +281,9 @@ class ListBefore:
 class _Listing:
     """Accumulator of `ListBefore`."""
 
+    # Any value may count.
+    floor = None
+
     def __init__(self, reduction: ListBefore, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._reduction = reduction
         self._n_column = len(gallery)

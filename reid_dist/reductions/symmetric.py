@@ -12,12 +12,14 @@ from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side, collect_both, collect_one
 from reid_dist.kernels.topk import make_candidates, settle
-from reid_dist.model import cut_rows
+from reid_dist.model import RowRange, cut_rows
 from reid_dist.reductions.base import FeatureBlock, pair_rows
 
 __all__ = ["Seed", "Surroundings", "merge_surroundings", "sweep_both_ways", "sweep_one_way"]
 
 Float64 = NDArray[np.float64]
+
+_GROUPS_PER_NEIGHBOUR = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,12 @@ def sweep_both_ways(
         for rows in cut_rows(columns.stop if second is None else len(first), height):
             values = scratch[: len(rows) * len(columns)].reshape(len(rows), len(columns))
             screen.multiply(rows, matrix, values)
-            collect_both(values, rows.start, columns.start, near, far, second is not None or rows != columns)
+            both = second is not None or rows != columns
+            if seeds is None and columns.start == 0:
+                _begin(near, rows, values - far.bias[columns.start : columns.stop])
+            if seeds is None and rows.start == 0 and both:
+                _begin(far, columns, (values - near.bias[rows.start : rows.stop, None]).T)
+            collect_both(values, rows.start, columns.start, near, far, both)
     if second is None:
         return [_settled(near, first, first)]
     return [_settled(near, first, second), _settled(far, second, first)]
@@ -176,9 +183,42 @@ def _sow(side: Side, seed: Seed) -> None:
         item = np.flatnonzero(known)
         falling = falling_values(side.rows, item, of[item], sign)
         edge = side.centre[item] - side.slope * falling - sign * side.epsilon[item]
-        # Away from the value by what rounding to the type of the tiles may do.
-        into[item] = edge - sign * (np.abs(edge) * 2.0**-22 + 2.0**-125)
+        into[item] = edge - sign * _rounding(edge)
     side.farthest[:] = seed.farthest
+
+
+def _begin(side: Side, items: RowRange, values: Values) -> None:
+    """Set levels and floors by the first values of some items, so that not all of the first others are listed.
+
+    Where n groups of values have a largest one above some level, n values lie above it; groups are so many that few of
+    them have two.  One value more than `k`, as an item may meet itself.
+
+    Parameters
+    ----------
+    side
+        The side of the items.
+    items
+        Which they are.
+    values
+        Screening values, shape (len(items), n), the bias taken off.
+    """
+    cut = slice(items.start, items.stop)
+    band = 2.0 * side.epsilon[cut]
+    wanted = side.k + 1
+    n_groups = _GROUPS_PER_NEIGHBOUR * wanted
+    size = values.shape[1] // n_groups
+    if size > 1:
+        largest = values[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
+        place = n_groups - wanted
+        edge = np.partition(largest, place, axis=1)[:, place] - band
+        side.lists.level[cut] = edge - _rounding(edge)
+    edge = values.min(axis=1) + band
+    side.floor[cut] = edge + _rounding(edge)
+
+
+def _rounding(edge: Float64) -> Float64:
+    """More than what rounding to the type of the tiles may do."""
+    return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)
 
 
 def _settled(side: Side, block: FeatureBlock, against: FeatureBlock) -> Surroundings:

@@ -10,7 +10,7 @@ from reid_dist.checks import check_sets
 from reid_dist.distances import Distance
 from reid_dist.errors import PlanError
 from reid_dist.fingerprint import fingerprint
-from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
+from reid_dist.plan import DEFAULT_MEMORY, readable_bytes, rounded_up
 from reid_dist.reranking.definition import KReciprocal
 from reid_dist.reranking.inductive import QueryLists, merge_query_task, place_task, query_tile_task
 from reid_dist.reranking.items import Items
@@ -66,7 +66,7 @@ def block_bytes(block_rows: int, dim: int, k: int) -> int:
     lists = 2 * block_rows * ((2 * k + 64) * 8 + 40 * k + 64)
     # What one of them has found so far, as read, put together and sorted; the other's is gone by then.
     found = 3 * MOST_SEEDS * block_rows * k * 8
-    return features + max(lists, found) + 8 * _TILE_ROWS * (_TILE_ROWS + dim)
+    return features + max(lists, found) + 16 * _TILE_ROWS * _TILE_ROWS + 8 * _TILE_ROWS * dim
 
 
 def choose_block_rows(
@@ -80,7 +80,9 @@ def choose_block_rows(
         If not even a tile fits.
     """
     tile = _TILE_ROWS if chunk_rows is None else chunk_rows
-    n_blocks = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)))
+    fewest = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)))
+    # Of up to twice as many, those whose pairs take all threads to the end; fewer are read less often.
+    n_blocks = min(range(fewest, 2 * fewest), key=lambda n: rounded_up(n * (n + 1) // 2, n_threads) / (n * (n + 1)))
     rows = max(tile, min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks)))
     while block_bytes(rows, dim, k) > memory_per_thread and rows > 64:
         rows = max(64, rows // 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ Int64 = NDArray[np.int64]
 
 # Rows held at once, on either side, for the distances of single pairs.
 _PEEKED_ROWS = 8192
+
+# Blocks in use.  Tiles that run side by side have one in common more often than not.
+_AT_HAND: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], FeatureBlock] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,14 @@ class Items:
         return pieces
 
     def read(self, rows: RowRange) -> FeatureBlock:
-        """Read items, verified."""
+        """Read items, verified; those that another thread has at hand are shared."""
+        key = (tuple(each.uri for each in self.sets), self.identity, rows)
+        block = _AT_HAND.get(key)
+        if block is None:
+            block = _AT_HAND[key] = self._read(rows)
+        return block
+
+    def _read(self, rows: RowRange) -> FeatureBlock:
         blocks = [
             (first, read_block(features, RowRange(start, stop))) for features, first, start, stop in self._pieces(rows)
         ]

@@ -1,0 +1,74 @@
+"""The k-th of some values, and the order of short lists: what is asked of thousands of lists of some hundred values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["order_of", "select"]
+
+# Up to here sorting by insertion beats merging.
+_SHORT = 64
+
+
+@kernel
+def select(values: NDArray[np.floating], place: int) -> Any:
+    """Return what stands at a place once the values are sorted, without sorting them (Hoare, 1961, Algorithm 65).
+
+    Parameters
+    ----------
+    values
+        Shape (n,), none of them NaN.  They change places.
+    place
+        From 0, the smallest value's, to n - 1.
+    """
+    low = 0
+    high = len(values) - 1
+    while low < high:
+        middle = (low + high) >> 1
+        # The median of three for a pivot: it stops both runs, and sorted values are no bad case.
+        if values[middle] < values[low]:
+            values[middle], values[low] = values[low], values[middle]
+        if values[high] < values[low]:
+            values[high], values[low] = values[low], values[high]
+        if values[high] < values[middle]:
+            values[high], values[middle] = values[middle], values[high]
+        pivot = values[middle]
+        i = low
+        j = high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if place <= j:
+            high = j
+        elif place >= i:
+            low = i
+        else:
+            break
+    return values[place]
+
+
+@kernel
+def order_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Places of the values in ascending order, shape (n,), int64; those of equal values ascend."""
+    if len(values) > _SHORT:
+        return np.argsort(values, kind="mergesort")
+    order = np.empty(len(values), np.int64)
+    for place in range(len(values)):
+        value = values[place]
+        at = place
+        while at > 0 and value < values[order[at - 1]]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = place
+    return order
