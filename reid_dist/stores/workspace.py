@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.fingerprint import fingerprint
+from reid_dist.stores.archive import read_arrays, write_arrays
 
 __all__ = ["Stage", "Workspace"]
 
@@ -62,7 +62,7 @@ class Stage:
             If it cannot be written, such as when the disk is full; nothing is left then.
         """
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
+        write_arrays(buffer, arrays)
         return _write_at_once(self._file(part), buffer.getbuffer())
 
     def read(self, part: str, *names: str) -> dict[str, NDArray[Any]]:
@@ -75,9 +75,7 @@ class Stage:
         """
         file = self._file(part)
         try:
-            # Opened here, for numpy leaves a file open that it finds to be none of its own.
-            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as content:
-                return {name: content[name] for name in names or content.files}
+            return read_arrays(file, names)
         except FileNotFoundError:
             raise DamagedStoreError(
                 f"part {part} is missing in workspace stage {self.path}; delete the stage and run again"

@@ -1,0 +1,42 @@
+"""The k-th of some values, and the order of lists, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reid_dist.kernels.selection import order_of, select
+
+# Few different values, so that many are equal; and some beyond all others.
+VALUES = st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 1.0, 2.0, np.inf]) | st.floats(-3, 3), min_size=1)
+
+
+@given(VALUES, st.data())
+def test_select(values: list[float], data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(values) - 1))
+    assert select(np.array(values), place) == np.sort(values)[place]
+
+
+@pytest.mark.parametrize("n", [2, 63, 64, 65, 1000])
+@pytest.mark.parametrize("made", ["ascending", "descending", "equal", "sawtooth"])
+def test_select_from_values_in_some_order(n: int, made: str) -> None:
+    values = {
+        "ascending": np.arange(n),
+        "descending": np.arange(n)[::-1],
+        "equal": np.zeros(n),
+        "sawtooth": np.arange(n) % 7,
+    }[made].astype(np.float32)
+    assert [select(values.copy(), place) for place in range(n)] == sorted(values)
+
+
+@given(VALUES)
+def test_order(values: list[float]) -> None:
+    np.testing.assert_array_equal(order_of(np.array(values)), np.argsort(values, kind="stable"))
+
+
+@pytest.mark.parametrize("n", [64, 65, 300])
+def test_order_of_long_lists_keeps_equal_values_in_place(n: int) -> None:
+    values = np.random.default_rng(n).integers(0, 5, n).astype(float)
+    np.testing.assert_array_equal(order_of(values), np.argsort(values, kind="stable"))
