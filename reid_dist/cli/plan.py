@@ -12,6 +12,7 @@ from reid_dist.cli.options import override_option
 if TYPE_CHECKING:
     from reid_dist.calibration import Rates
     from reid_dist.clusters import Size
+    from reid_dist.expansion.projection import ExpandPlan
     from reid_dist.plan import Plan
     from reid_dist.reranking.projection import RerankPlan
 
@@ -57,6 +58,8 @@ def command(
     from reid_dist.environment import usable_cores
     from reid_dist.errors import InputError
     from reid_dist.evaluation import plan_job
+    from reid_dist.expansion import parse_expand
+    from reid_dist.expansion.projection import plan_expand
     from reid_dist.jobs import read_job
     from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
     from reid_dist.projection import planned_memory
@@ -95,8 +98,17 @@ def command(
             memory_per_thread=memory,
             chunk_rows=job.chunk_rows,
         )
+    expand = plan_expand(
+        plan.query,
+        plan.gallery,
+        () if job.expand is None else parse_expand(job.expand),
+        n_threads=n_threads,
+        memory_per_thread=memory,
+        chunk_rows=job.chunk_rows,
+    )
     distance = DISTANCES.get(job.distance)
-    rates = calibrate(plan.gallery.dim, distance, 10 if rerank is None else rerank.k)
+    longest = max([10 if rerank is None else rerank.k, *(step.k for step in expand)])
+    rates = calibrate(plan.gallery.dim, distance, longest)
     rows = {
         **({} if size is None else {"cluster": _cluster_line(size)}),
         "query": f"{plan.query.n_rows} x {plan.query.dim}",
@@ -115,6 +127,12 @@ def command(
     if rerank is not None:
         click.echo("\nbefore that, re-ranking")
         for name, text in _rerank_rows(rerank, rates, n_threads).items():
+            click.echo(f"{name:<11}{text}")
+    # Steps that change nothing are in no plan; the last one stands first, as each is before what is above it.
+    for place, step in reversed(list(enumerate(expand, start=1))):
+        number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
+        click.echo(f"\nbefore that, expansion{number}: {step.step}")
+        for name, text in _expand_rows(step, rates, n_threads).items():
             click.echo(f"{name:<11}{text}")
 
 
@@ -139,6 +157,26 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int) -> dict[str, st
         f"weights about {readable_bytes(plan.weight_bytes)}",
         "read": readable_bytes(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
+        "time": f"{_readable_time(seconds)} on {n_threads} threads such as one here",
+    }
+
+
+def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int) -> dict[str, str]:
+    from reid_dist.plan import readable_bytes
+
+    if plan.both_ways:
+        work = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
+    else:
+        work = 1.1 * plan.n_pairs * rates.product
+    seconds = plan.step.times * (work + plan.n_items * _SECONDS_PER_ROW) / n_threads
+    each = "each pair once" if plan.both_ways else "queries against the gallery"
+    return {
+        "items": f"{plan.n_items} rows, lists of {plan.k}",
+        "tasks": f"{plan.n_tasks} pairs of blocks, then {plan.average_tasks} for averages",
+        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
+        "workspace": f"{readable_bytes(plan.workspace_bytes)} at the most, of which {readable_bytes(plan.store_bytes)} "
+        "stay: lists and new features",
+        "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, {each}",
         "time": f"{_readable_time(seconds)} on {n_threads} threads such as one here",
     }
 

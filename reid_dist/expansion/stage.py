@@ -25,7 +25,7 @@ from reid_dist.stores import FeatureSet, FeatureWriter, Stage
 from reid_dist.task_graph import TaskGraph, execute
 from reid_dist.tasks import Job
 
-__all__ = ["TopLists", "expand_sets", "find_lists"]
+__all__ = ["TopLists", "averaged_rows", "expand_sets", "find_lists"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -166,6 +166,12 @@ class _Averaging:
         return np.where(absent, -1, kept), np.where(absent, np.inf, np.take_along_axis(distance, order, 1))
 
 
+def averaged_rows(n_rows: int, dim: int, step: Expansion, n_threads: int) -> int:
+    """Rows that a task averages: so many that their neighbours' features fit, and that all threads have some."""
+    per_row = 4 * dim * (step.n_others + 2)
+    return max(1, min(_MOST_ROWS, _GATHERED_BYTES // per_row, -(-n_rows // n_threads)))
+
+
 def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> None:
     """Average a block of rows with their neighbours and write them down."""
     start = block * averaging.block_rows
@@ -297,8 +303,7 @@ def _derived(
 ) -> FeatureSet:
     """Average all rows of a set, and write the store."""
     target = _target(features, inputs, step, where, int(first > 0))
-    per_row = 4 * features.dim * (step.n_others + 2)
-    block_rows = max(1, min(_MOST_ROWS, _GATHERED_BYTES // per_row, -(-features.n_rows // where.n_threads)))
+    block_rows = averaged_rows(features.n_rows, features.dim, step, where.n_threads)
     stage = where.workspace.stage("averages", target, {"recipe": str(step), "block_rows": block_rows})
     averaging = _Averaging(stage, items, among, lists, first, step, features.n_rows, stage.description["block_rows"])
     graph = TaskGraph()

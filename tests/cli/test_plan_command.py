@@ -73,6 +73,26 @@ def test_a_plan_of_a_reranking_names_its_stages_and_workspace(reid_dist, pipelin
     assert "k1" in refused.err
 
 
+def test_a_plan_of_expansions_names_each_step(reid_dist, pipeline: Path) -> None:
+    """In the order of being done, backwards: each is before what stands above it."""
+    words = ("--set", "expand=dba(k=3)+aqe(k=2)", "--set", "rerank=k_reciprocal(k1=5)", "--threads", 2)
+    done = reid_dist("plan", pipeline, *words)
+    assert done.code == 0, done.err
+    headings = [line for line in done.out.splitlines() if line.startswith("before that")]
+    assert headings == [
+        "before that, re-ranking",
+        "before that, expansion, step 2 of 2: aqe(k=2,include_self=false)",
+        "before that, expansion, step 1 of 2: dba(k=3,alpha=0)",
+    ]
+    told = printed(done.out.split("dba(k=3,alpha=0)\n")[1])
+    assert set(told) == {"items", "tasks", "memory", "workspace", "arithmetic", "time"}
+    assert "lists of 4" in told["items"]
+    assert "each pair once" in told["arithmetic"]
+    refused = reid_dist("plan", pipeline, "--set", "expand=aqe(k=-1)")
+    assert refused.code == 2
+    assert "k of aqe" in refused.err
+
+
 def test_a_reranking_that_cannot_fit_is_refused() -> None:
     with pytest.raises(PlanError, match="more memory per thread"):
         plan_rerank(shape(10, 2048), shape(10**6, 2048), KReciprocal(), n_threads=2, memory_per_thread=MIB)
