@@ -19,8 +19,14 @@ def command(directories: tuple[Path, ...]) -> None:
       reid-dist report results/plain results/other
     """
     from reid_dist.reports import Report, print_report
+    from reid_dist.tuning import SweepReport
+    from reid_dist.tuning.report import DOCUMENT, PAGE
 
     for directory in directories:
+        if (directory / DOCUMENT).exists():
+            SweepReport.load(directory).save(directory, overwrite=True)
+            print(f"written: {directory / PAGE}")
+            continue
         report = Report.load(directory)
         report.save(directory, overwrite=True)
         print_report(report)

@@ -13,7 +13,7 @@ import os
 import secrets
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -31,7 +31,7 @@ from reid_dist.errors import (
     StoreNotFoundError,
 )
 
-__all__ = ["ReportFiles", "read_files", "refuse_occupied", "write_files"]
+__all__ = ["ReportFiles", "Writer", "read_document", "read_files", "refuse_occupied", "write_files", "write_together"]
 
 DOCUMENT = "report.json"
 PAGE = "report.html"
@@ -42,6 +42,8 @@ PICTURES = "pictures.json"
 _ALL = (PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES, PAGE, DOCUMENT)
 
 Arrays = Mapping[str, NDArray[Any]]
+Writer = Callable[[IO[bytes]], object]
+"""Writes the content of one file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +132,7 @@ def write_files(
         If it cannot be written.
     """
     path = _local(directory) if overwrite else refuse_occupied(directory)
-    writers: dict[str, Callable[[IO[bytes]], object]] = {PER_QUERY: lambda file: _write_npz(file, per_query)}
+    writers: dict[str, Writer] = {PER_QUERY: lambda file: _write_npz(file, per_query)}
     if importlib.util.find_spec("pyarrow") is not None:
         writers[PER_QUERY_PARQUET] = lambda file: _write_parquet(file, per_query)
     if topk is not None:
@@ -141,7 +143,29 @@ def write_files(
     writers[PAGE] = lambda file: file.write(page.encode("utf-8", "replace"))
     writers[DOCUMENT] = lambda file: file.write(document.encode("utf-8"))
 
+    write_together(path, writers, known=_ALL)
+    return path
+
+
+def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence[str] = ()) -> None:
+    """Write files under other names, then give them theirs; the last one marks that all are there.
+
+    Parameters
+    ----------
+    path
+        The directory; made when it is missing.
+    writers
+        What writes each file, by name; in this order they appear.
+    known
+        Names of files that belong to an older content: those without a writer are removed.
+
+    Raises
+    ------
+    StoreError
+        If they cannot be written; what was there before is then there still, or without its mark.
+    """
     staged: dict[str, Path] = {}
+    *others, mark = writers
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name, write in writers.items():
@@ -151,19 +175,44 @@ def write_files(
                 file.flush()
                 os.fsync(file.fileno())
         # The old mark goes before the first file is replaced: a mixture of two reports must not look whole.
-        (path / DOCUMENT).unlink(missing_ok=True)
-        for name in _ALL:
-            if name in staged:
-                staged[name].replace(path / name)
-            else:
+        (path / mark).unlink(missing_ok=True)
+        for name in known:
+            if name not in staged:
                 (path / name).unlink(missing_ok=True)
+        for name in (*others, mark):
+            staged[name].replace(path / name)
         _sync_directory(path)
     except OSError as error:
         raise StoreError(f"cannot write the report to {path}: {_reason(error)}; choose another directory") from error
     finally:
-        for temporary in staged.values():
-            temporary.unlink(missing_ok=True)
-    return path
+        if path.is_dir():
+            for draft in staged.values():
+                draft.unlink(missing_ok=True)
+
+
+def read_document(directory: str | os.PathLike[str], name: str) -> dict[str, Any]:
+    """Read the JSON document that marks a finished report.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If it is missing.
+    DamagedStoreError
+        If it cannot be decoded.
+    StoreError
+        If it cannot be read.
+    """
+    path = _local(directory)
+    text = _read(path, name)
+    if text is None:
+        raise StoreNotFoundError(f"no report in {path}: it has no {name}")
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise DamagedStoreError(f"{path / name} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise DamagedStoreError(f"{path / name} holds a {type(document).__name__}, not a report")
+    return document
 
 
 def read_files(directory: str | os.PathLike[str]) -> ReportFiles:
@@ -181,17 +230,9 @@ def read_files(directory: str | os.PathLike[str]) -> ReportFiles:
         If a file cannot be read.
     """
     path = _local(directory)
-    text = _read(path, DOCUMENT)
-    if text is None:
-        if any((path / name).exists() for name in _ALL):
-            raise IncompleteStoreError(f"{path} has no {DOCUMENT}: the report was never finished; evaluate again")
-        raise StoreNotFoundError(f"no report in {path}: it has no {DOCUMENT}")
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise DamagedStoreError(f"{path / DOCUMENT} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise DamagedStoreError(f"{path / DOCUMENT} holds a {type(document).__name__}, not a report")
+    if not (path / DOCUMENT).exists() and any((path / name).exists() for name in _ALL):
+        raise IncompleteStoreError(f"{path} has no {DOCUMENT}: the report was never finished; evaluate again")
+    document = read_document(path, DOCUMENT)
     per_query = _read_npz(path, PER_QUERY)
     topk = _read_npz(path, TOPK) if document.get("topk") is not None else None
     try:

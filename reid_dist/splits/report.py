@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.files import refuse_occupied
+from reid_dist.reports.files import refuse_occupied, write_together
 from reid_dist.reports.plain import plain
 
 __all__ = ["DOCUMENT", "SCHEMA", "SplitReport"]
@@ -146,19 +145,5 @@ class SplitReport:
             If it cannot be written.
         """
         path = refuse_occupied(directory)
-        staged = path / f".{DOCUMENT}.{secrets.token_hex(4)}.tmp"
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            with staged.open("x", encoding="ascii") as file:
-                file.write(self.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            staged.replace(path / DOCUMENT)
-        except OSError as error:
-            raise StoreError(
-                f"cannot write the report to {path}: {error.strerror or error}; choose another directory"
-            ) from error
-        finally:
-            if path.is_dir():
-                staged.unlink(missing_ok=True)
+        write_together(path, {DOCUMENT: lambda file: file.write(self.to_json().encode("ascii"))})
         return path

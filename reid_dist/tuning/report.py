@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.files import refuse_occupied
+from reid_dist.reports.files import read_document, refuse_occupied, write_together
 from reid_dist.reports.plain import plain
 from reid_dist.reports.sweeps import render_sweep
 
@@ -149,7 +148,41 @@ class SweepReport:
         """Return one offline page; the same report gives the same bytes."""
         return render_sweep(self.describe())
 
-    def save(self, directory: str | os.PathLike[str]) -> Path:
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> SweepReport:
+        """Read what :meth:`save` wrote, and verify it.
+
+        Raises
+        ------
+        StoreNotFoundError
+            If there is no sweep.
+        DamagedStoreError
+            If it cannot be decoded, or the numbers are not those that were written.
+        StoreError
+            If it cannot be read, or is of another schema.
+        """
+        document = read_document(directory, DOCUMENT)
+        if document.get("schema") != SCHEMA:
+            raise StoreError(
+                f"sweep in {os.fspath(directory)} has schema {document.get('schema')!r}, this version reads {SCHEMA}"
+            )
+        try:
+            held = {each.name: document[each.name] for each in fields(cls)}
+            for row in held["rows"]:
+                # What was not finite is null in the document.
+                row["metrics"] = {name: np.nan if value is None else value for name, value in row["metrics"].items()}
+            report = cls(**held)
+            found, written = report.result_digest, document["result_digest"]
+        except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedStoreError(f"sweep in {os.fspath(directory)} is not as it was written: {error!r}") from error
+        if found != written:
+            raise DamagedStoreError(
+                f"sweep in {os.fspath(directory)} has other numbers than were written: digest {found[:16]}, written "
+                f"{str(written)[:16]}"
+            )
+        return report
+
+    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write ``sweep.json`` and ``sweep.html``; return the directory.
 
         Both are first written under other names.  A directory that has a ``sweep.json`` is whole.
@@ -158,6 +191,8 @@ class SweepReport:
         ----------
         directory
             A local directory, missing or empty.
+        overwrite
+            Replace an older sweep; files of other names are not touched.
 
         Raises
         ------
@@ -168,25 +203,12 @@ class SweepReport:
         StoreError
             If it cannot be written.
         """
-        path = refuse_occupied(directory)
+        path = Path(directory) if overwrite else refuse_occupied(directory)
         # "replace": a path that is not UTF-8 may stand in the page; it is shown there, never read back.
         contents = {PAGE: self.to_html().encode("utf-8", "replace"), DOCUMENT: self.to_json().encode("ascii")}
-        staged = {name: path / f".{name}.{secrets.token_hex(4)}.tmp" for name in contents}
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            for name, content in contents.items():
-                with staged[name].open("xb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-            for name, draft in staged.items():
-                draft.replace(path / name)
-        except OSError as error:
-            raise StoreError(
-                f"cannot write the report to {path}: {error.strerror or error}; choose another directory"
-            ) from error
-        finally:
-            if path.is_dir():
-                for draft in staged.values():
-                    draft.unlink(missing_ok=True)
+        write_together(path, {name: partial(_write, content) for name, content in contents.items()})
         return path
+
+
+def _write(content: bytes, file: IO[bytes]) -> None:
+    file.write(content)

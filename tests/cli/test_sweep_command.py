@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, sweep_parameters
+from reid_dist.tuning import SweepReport
 
 
 def test_sweep_prints_and_writes_what_python_says(reid_dist, stores, threads, tmp_path: Path) -> None:
@@ -146,3 +147,66 @@ def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path:
     monkeypatch.chdir(tmp_path / "here")
     assert reid_dist("sweep", *stores, "--cluster", threads, "--expand", "aqe", "--k", "0:1").code == 0
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_report_writes_the_page_of_a_sweep_again(reid_dist, stores, threads, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = ("sweep", *stores, "--expand", "aqe", "--k", "0:2", "--cluster", threads, "--output", output)
+    assert reid_dist(*words).code == 0
+    page, document = ((output / name).read_bytes() for name in ("sweep.html", "sweep.json"))
+    (output / "sweep.html").unlink()
+    done = reid_dist("report", output)
+    assert done.code == 0, done.err
+    assert str(output / "sweep.html") in done.out
+    assert (output / "sweep.html").read_bytes() == page
+    assert (output / "sweep.json").read_bytes() == document
+    loaded = SweepReport.load(output)
+    assert loaded.result_digest == json.loads(document)["result_digest"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda document: document["rows"][1]["metrics"].update(mAP=0.5), "other numbers"),
+        (lambda document: document.update(schema=99), "schema 99"),
+        (lambda document: document.pop("rows"), "not as it was written"),
+        (lambda document: document["rows"].clear(), "not as it was written"),
+    ],
+    ids=["numbers", "schema", "no rows", "empty"],
+)
+def test_a_changed_sweep_is_refused(reid_dist, stores, threads, tmp_path: Path, change, said: str) -> None:
+    output = tmp_path / "out"
+    words = ("sweep", *stores, "--expand", "aqe", "--k", "0:1", "--cluster", threads, "--output", output)
+    assert reid_dist(*words).code == 0
+    document = json.loads((output / "sweep.json").read_text())
+    change(document)
+    (output / "sweep.json").write_text(json.dumps(document))
+    done = reid_dist("report", output)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_undefined_metric_of_a_sweep_is_read_back(tmp_path: Path) -> None:
+    """JSON has no word for it."""
+    told = {"name": "x", "definition": "x"}
+    report = SweepReport(
+        kind="expand",
+        method={"name": "aqe"},
+        parameters={"k": [0, 1]},
+        rows=[
+            {"parameters": {"k": k}, "metrics": {"mAP": value}, "name": f"aqe(k={k})", "digest": "00", "seconds": 0.1}
+            for k, value in ((0, np.nan), (1, 0.25))
+        ],
+        protocol=told,
+        distance=told,
+        options={},
+        counts={"n_query": 0, "n_valid": 0, "n_gallery": 0},
+        inputs={},
+        timing={"total": 0.1},
+    )
+    with_page = tmp_path / "out"
+    report.save(with_page)
+    again = SweepReport.load(with_page)
+    np.testing.assert_array_equal(again.values("mAP"), [np.nan, 0.25])
+    assert again.describe() == report.describe()
