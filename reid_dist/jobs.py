@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +16,7 @@ from reid_dist.protocols import Protocol, compose_protocol
 from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.validation import explain
 
-__all__ = ["PipelineJob", "ProtocolParts", "read_job"]
+__all__ = ["PipelineJob", "ProtocolParts", "SweptParameters", "read_job"]
 
 
 class ProtocolParts(BaseModel):
@@ -61,6 +62,47 @@ def _form(protocol: object) -> str:
     return "parts" if isinstance(protocol, dict | ProtocolParts) else "text"
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML whose numbers are decimal alone: in YAML 1.1, which this is, the range ``1:10`` would be 70 to base 60."""
+
+
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_INT, _FLOAT)]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_INT, re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    _FLOAT,
+    re.compile(r"[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.inf)$|\.nan$"),
+    list("-+0123456789."),
+)
+
+
+def _read_yaml(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+Swept = str | int | float | tuple[str | int | float, ...]
+
+
+class SweptParameters(BaseModel):
+    """Values of the parameters that a sweep goes over: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    k: Swept | None = Field(default=None, description="Neighbours of the expansion.")
+    alpha: Swept | None = Field(default=None, description="Exponents of their similarities.")
+    k1: Swept | None = Field(default=None, description="Neighbours that a reciprocal set is taken from.")
+    k2: Swept | None = Field(default=None, description="Items whose weights are averaged.")
+    lambda_value: Swept | None = Field(default=None, description="Weights of the plain distance, 0 to 1.")
+    variant: Swept | None = Field(default=None, description="Variants of the re-ranking.")
+
+
 class PipelineJob(BaseModel):
     """An evaluation: two sources and the conventions."""
 
@@ -80,6 +122,9 @@ class PipelineJob(BaseModel):
     lists: str | None = Field(default=None, description="A .npz of top-k lists that takes the features' place.")
     expand: str | None = Field(default=None, description="Such as alpha_qe(k=5,alpha=3), or dba(k=5)+aqe(k=3).")
     rerank: str | None = Field(default=None, description="Such as k_reciprocal(k1=20,k2=6,lambda_value=0.3).")
+    sweep: SweptParameters | None = Field(
+        default=None, description="Evaluate at every point of a grid of parameters of expand, or of rerank."
+    )
     topk: int | None = Field(default=None, ge=1)
     ties: bool = False
     breakdowns: tuple[str, ...] | None = ()
@@ -116,6 +161,33 @@ class PipelineJob(BaseModel):
         )
         return {"protocol": self.rules, **{name: getattr(self, name) for name in names}}
 
+    def sweep_options(self) -> dict[str, Any]:
+        """What `sweep_parameters` takes, but for the inputs and where it runs.
+
+        Raises
+        ------
+        InputError
+            If the job asks for what a sweep does not compute; all of it is named.
+        """
+        if self.sweep is None:
+            raise AssertionError("only a job with a sweep has options of one")
+        names = ("distance", "metrics", "max_rank", "ground_truth", "expand", "rerank", "chunk_rows")
+        # Intervals and their seed are left out silently: every other job has them without being asked.
+        known = {"description", "query", "gallery", "protocol", "sweep", "confidence", "seed", *names}
+        more = [
+            name
+            for name, field in type(self).model_fields.items()
+            if name not in known and getattr(self, name) != field.default
+        ]
+        if more:
+            raise InputError(
+                f"a sweep gives metrics at each of its points and nothing else; leave out {', '.join(more)}, or run "
+                "the best point as a job of its own"
+            )
+        given = {name: getattr(self, name) for name in names}
+        swept = self.sweep.model_dump(exclude_none=True)
+        return {"protocol": self.rules, **given, **swept}
+
     @property
     def rules(self) -> str | Protocol:
         """The protocol: its name, or one composed of the parts that the file lists."""
@@ -141,7 +213,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     """
     where = os.fspath(path)
     try:
-        content: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content: Any = _read_yaml(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoreNotFoundError(f"there is no pipeline file {where!r}") from None
     except OSError as error:
@@ -155,7 +227,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     try:
         job = PipelineJob.model_validate(content)
     except ValidationError as error:
-        known = [*PipelineJob.model_fields, *ProtocolParts.model_fields]
+        known = [*PipelineJob.model_fields, *ProtocolParts.model_fields, *SweptParameters.model_fields]
         raise InputError(explain(f"pipeline file {where}", error, known)) from None
     # What cannot be put together is told now, and not after the features have been read.
     _ = job.rules
@@ -169,7 +241,7 @@ def _override(content: dict[str, Any], override: str) -> None:
     if not equals or not last or not all(path):
         raise InputError(f"--set takes KEY=VALUE, found {override!r}")
     try:
-        parsed = yaml.safe_load(value)
+        parsed = _read_yaml(value)
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"--set {key}: the value is not YAML: {' '.join(str(error).split())}") from None
     for step in path:

@@ -12,8 +12,9 @@ import yaml
 
 from reid_dist import FeatureSet, compose_protocol, evaluate
 from reid_dist.cli.evaluate import command
+from reid_dist.cli.sweep import command as sweep_command
 from reid_dist.errors import InputError, StoreNotFoundError, UnknownNameError
-from reid_dist.jobs import PipelineJob, ProtocolParts, read_job
+from reid_dist.jobs import PipelineJob, ProtocolParts, SweptParameters, read_job
 from reid_dist.protocols import PROTOCOLS, Protocol
 from reid_dist.runs import evaluate_sides, open_side
 from reid_dist.task_graph import Progress
@@ -59,9 +60,51 @@ def test_what_a_job_says_is_what_evaluate_is_asked():
 
 
 def test_the_command_has_an_option_for_every_field():
-    """Beside the description, which is for files."""
+    """Beside the description, which is for files, and the sweep, which is a command of its own."""
     there = {parameter.name for parameter in command.params}
-    assert set(PipelineJob.model_fields) - there == {"description"}
+    assert set(PipelineJob.model_fields) - there == {"description", "sweep"}
+
+
+def test_a_sweep_has_the_options_of_the_command(read):
+    job = read("""
+expand: dba(k=5)+aqe
+sweep: {k: 1:10, alpha: [0, 2.5]}
+metrics: [mAP]
+seed: 3
+""")
+    # Not 70, as YAML reads a number with a colon.
+    assert job.sweep_options() == {
+        "protocol": "market1501",
+        "distance": "cosine",
+        "metrics": ("mAP",),
+        "max_rank": 50,
+        "ground_truth": None,
+        "expand": "dba(k=5)+aqe",
+        "rerank": None,
+        "chunk_rows": None,
+        "k": "1:10",
+        "alpha": (0, 2.5),
+    }
+    swept = {parameter.name for parameter in sweep_command.params}
+    assert set(SweptParameters.model_fields) <= swept
+
+
+def test_a_sweep_takes_nothing_that_it_does_not_compute(read):
+    job = read("sweep: {k: 3}\nexpand: aqe\ntopk: 5\nties: true\nconfidence: 0.9")
+    with pytest.raises(InputError, match="leave out topk, ties, or run"):
+        job.sweep_options()
+
+
+def test_numbers_are_decimal(read):
+    assert read("max_rank: 10\ngallery_sizes: [5, 1e3, .5]").gallery_sizes == (5, 1000.0, 0.5)
+    with pytest.raises(InputError, match="max_rank"):
+        read("max_rank: 1:10")
+
+
+@pytest.mark.parametrize("wrong", ["sweep: {k3: 1}", "sweep: [1]", "sweep: {k: {a: 1}}", "sweep: 5"])
+def test_sweeps_of_other_shapes_are_refused(read, wrong):
+    with pytest.raises(InputError, match="sweep"):
+        read(wrong)
 
 
 def test_parts_are_those_of_a_protocol():

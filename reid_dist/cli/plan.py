@@ -60,12 +60,13 @@ def command(
     from reid_dist.evaluation import plan_job
     from reid_dist.expansion import parse_expand
     from reid_dist.expansion.projection import plan_expand
-    from reid_dist.jobs import read_job
+    from reid_dist.jobs import SweptParameters, read_job
     from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
     from reid_dist.projection import planned_memory
     from reid_dist.reranking import parse_rerank
     from reid_dist.reranking.projection import plan_rerank
     from reid_dist.stores import FeatureSet
+    from reid_dist.tuning import make_grid
 
     job = read_job(pipeline, overrides)
     if job.distances is not None or job.lists is not None:
@@ -80,20 +81,27 @@ def command(
     else:
         n_threads = threads or usable_cores()
         memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
+    options, swept = job.options(), None
+    if job.sweep is not None:
+        asked = job.sweep_options()
+        grid = make_grid(job.expand, job.rerank, {name: asked.get(name) for name in SweptParameters.model_fields})
+        first = grid.points[grid.order[0]]
+        options |= {"expand": first.expand, "rerank": first.rerank}
+        swept = f"{len(grid.points)} points, each as below; planned with the longest lists, those of {first.name}"
     plan = plan_job(
         query,
         gallery,
         n_threads=n_threads,
         memory_per_thread=memory,
         distance=job.distance,
-        **job.options(),
+        **options,
     )
     rerank = None
-    if job.rerank is not None:
+    if options["rerank"] is not None:
         rerank = plan_rerank(
             plan.query,
             plan.gallery,
-            parse_rerank(job.rerank),
+            parse_rerank(options["rerank"]),
             n_threads=n_threads,
             memory_per_thread=memory,
             chunk_rows=job.chunk_rows,
@@ -101,7 +109,7 @@ def command(
     expand = plan_expand(
         plan.query,
         plan.gallery,
-        () if job.expand is None else parse_expand(job.expand),
+        () if options["expand"] is None else parse_expand(options["expand"]),
         n_threads=n_threads,
         memory_per_thread=memory,
         chunk_rows=job.chunk_rows,
@@ -110,6 +118,7 @@ def command(
     longest = max([10 if rerank is None else rerank.k, *(step.k for step in expand)])
     rates = calibrate(plan.gallery.dim, distance, longest)
     rows = {
+        **({} if swept is None else {"sweep": swept}),
         **({} if size is None else {"cluster": _cluster_line(size)}),
         "query": f"{plan.query.n_rows} x {plan.query.dim}",
         "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",

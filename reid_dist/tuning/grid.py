@@ -132,9 +132,10 @@ def parse_values(name: str, given: Values, kind: str = _NUMBER) -> tuple[Value, 
     if isinstance(given, str):
         for piece in given.split(","):
             found += _piece(name, piece.strip(), given, kind)
+    elif isinstance(given, int | float | np.number):
+        found = [_value(name, given, kind)]
     else:
-        single = isinstance(given, int | float | np.number)
-        found = [_value(name, value, kind) for value in ([given] if single else given)]  # type: ignore[union-attr]
+        found = [_value(name, value, kind) for value in given]
     if not found:
         raise InputError(f"{name} has no values; give at least one")
     _refuse_many(name, len(found))

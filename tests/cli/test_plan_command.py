@@ -93,6 +93,17 @@ def test_a_plan_of_expansions_names_each_step(reid_dist, pipeline: Path) -> None
     assert "k of aqe" in refused.err
 
 
+def test_a_plan_of_a_sweep_is_for_its_longest_lists(reid_dist, pipeline: Path) -> None:
+    words = ("--set", "expand=dba(k=2)+aqe", "--set", "sweep.k=0:7", "--threads", 2)
+    done = reid_dist("plan", pipeline, *words)
+    assert done.code == 0, done.err
+    assert printed(done.out)["sweep"].startswith("8 points")
+    assert "expansion, step 2 of 2: aqe(k=7,include_self=false)" in done.out
+    refused = reid_dist("plan", pipeline, "--set", "sweep.k=3")
+    assert refused.code == 2
+    assert "give either an expansion" in refused.err
+
+
 def test_a_reranking_that_cannot_fit_is_refused() -> None:
     with pytest.raises(PlanError, match="more memory per thread"):
         plan_rerank(shape(10, 2048), shape(10**6, 2048), KReciprocal(), n_threads=2, memory_per_thread=MIB)
