@@ -51,7 +51,8 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
     graph = TaskGraph()
     gallery_blocks = list(enumerate(cut_rows(job.plan.gallery.n_rows, job.plan.gallery_block)))
     # Pairs are few: their tasks take several blocks each, and still keep all threads busy.
-    blocks_per_task = max(1, len(gallery_blocks) // (2 * job.plan.n_threads))
+    tasks_per_block = -(-2 * job.plan.n_threads // job.plan.n_query_blocks)
+    blocks_per_task = -(-len(gallery_blocks) // tasks_per_block)
     pair_rows_per_task = blocks_per_task * job.plan.gallery_block
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
@@ -179,7 +180,12 @@ def kept_sweep_task(
     judgement: Judgement | None,
     targets: Targets | None,
 ) -> Partials:
-    """Run over the tiles of a block pair, and write down what came out."""
+    """Run over the tiles of a block pair, and write down what came out, unless that is there.
+
+    It is where a worker finished it and died with it: Dask runs the task again.
+    """
+    if stage.has(part):
+        return read_partials_task(stage, part)
     partials = sweep_task(job, rows, gallery_rows, judgement, targets)
     stage.write(part, encode(partials))
     return partials

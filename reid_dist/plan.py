@@ -36,6 +36,8 @@ MERGED_AT_ONCE = 8
 
 # A task should take this much arithmetic: some tenths of a second, against about a millisecond of scheduling.
 _TASK_FLOP = 3.0e10
+# A scheduler takes up to a millisecond for a task, whatever it does, and large clusters would wait for it.
+_MOST_TASKS = 10_000
 _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
 _TASKS_PER_THREAD = 8
@@ -200,7 +202,7 @@ def _evened_out(n_query: int, query_block: int, n_gallery_blocks: int, n_threads
     for n_blocks in range(fewest, fewest + n_threads):
         rows = -(-n_query // n_blocks)
         n_tasks = n_blocks * n_gallery_blocks
-        if n_blocks > fewest and rows < tile_rows:
+        if n_blocks > fewest and (rows < tile_rows or n_tasks > _MOST_TASKS):
             break
         if rounded_up(n_tasks, n_threads) <= _MOST_UNEVEN * n_tasks:
             return query_block if n_blocks == fewest else rows
@@ -280,7 +282,8 @@ def make_plan(
     if fitting < query_block:
         query_block = max(1, fitting // tile.query * tile.query or fitting)
     # Enough tasks to keep all threads busy to the end, but none too small to be worth scheduling.
-    wanted = _TASK_FLOP / (2.0 * query_block * query.dim)
+    flop = max(_TASK_FLOP, 2.0 * query.n_rows * gallery.n_rows * query.dim / _MOST_TASKS)
+    wanted = flop / (2.0 * query_block * query.dim)
     balanced = gallery.n_rows * -(-query.n_rows // query_block) / (_TASKS_PER_THREAD * n_threads)
     rows = max(1, min(int(wanted), int(balanced), _MOST_GALLERY_ROWS))
     if besides.bytes_per_pair:

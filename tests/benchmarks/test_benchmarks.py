@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
         ("rerank", 2),
         ("rerank-scaling", 4),
         ("million", 5),
+        ("scheduler", 3),
     ],
 )
 def test_every_benchmark_runs(what: str, lines: int) -> None:
