@@ -87,22 +87,49 @@ def _words(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "reid_dist.cli", "evaluate", *stores, "--rerank", "k_reciprocal", *more]
 
 
+_FROM_ARRAYS = """
+import sys
+import numpy as np
+from reid_dist import FeatureSet, evaluate
+folder = sys.argv[1]
+labels = np.load(f"{folder}/labels.npz")
+sides = [
+    FeatureSet.from_arrays(np.load(f"{folder}/{side}.npy"), labels[f"{side[0]}_pids"], labels[f"{side[0]}_camids"])
+    for side in ("query", "gallery")
+]
+print(evaluate(*sides, rerank="k_reciprocal").metrics)
+"""
+
+
 def rerank(scale: float, repeats: int, peer: str | None) -> None:
-    """`reid-dist evaluate --rerank` as a whole process, Market-1501-sized, against the product and a peer's process."""
+    """Evaluating Market-1501-sized sets re-ranked, as whole processes, against the product and a peer's process.
+
+    From arrays that are loaded, as the peer takes them, and `reid-dist evaluate --rerank` from Zarr with its cluster.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         words, query, gallery = _market_sized(folder, scale)
         items = np.concatenate([query, gallery])
-        actions = [lambda: run_process(words, watched=False).seconds, lambda: bare_product(items, items)]
+        for side, features in (("query", query), ("gallery", gallery)):
+            np.save(folder / f"{side}.npy", features)
+        stores = {side: FeatureSet.open(folder / f"{side}.zarr") for side in ("query", "gallery")}
+        labels = {f"{side[0]}_pids": store.pids for side, store in stores.items()}
+        np.savez(folder / "labels.npz", **labels, **{f"{side[0]}_camids": s.camids for side, s in stores.items()})
+        from_arrays = [sys.executable, "-c", _FROM_ARRAYS, name]
+        actions = [
+            lambda: run_process(words, watched=False).seconds,
+            lambda: run_process(from_arrays, watched=False).seconds,
+            lambda: bare_product(items, items),
+        ]
         if peer is not None:
-            np.save(folder / "query.npy", query)
-            np.save(folder / "gallery.npy", gallery)
             actions.append(lambda: run_process([*shlex.split(peer), name], watched=False).seconds)
         taken = interleave(repeats, *actions)
-        what = f"re-ranking of {len(query)} x {len(gallery)} x 512 from Zarr, whole process"
-        print(ratio_line(f"{what} against the product of all pairs", taken[0], taken[1]))
-        if peer is not None:
-            print(ratio_line(f"{what} against the peer", taken[0], taken[2]))
+        size = f"re-ranking of {len(query)} x {len(gallery)} x 512"
+        ways = (f"{size} from Zarr, whole process and its cluster", f"{size} from arrays, whole process")
+        for what, ours in zip(ways, taken, strict=False):
+            print(ratio_line(f"{what} against the product of all pairs", ours, taken[2]))
+            if peer is not None:
+                print(ratio_line(f"{what} against the peer", ours, taken[3]))
         used = run_process(words, watched=True)
         shared, resident = used.peak_bytes / 1e9, used.peak_rss_bytes / 1e9
         print(f"  peak memory, all processes: {shared:.2f} GB ({resident:.2f} GB as a sum of RSS)")

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
         ("extras", 20),
         ("expansion-sweep", 2),
         ("neighbours", 2),
-        ("rerank", 2),
+        ("rerank", 3),
         ("rerank-scaling", 4),
         ("million", 5),
         ("scheduler", 3),
