@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.answer import make_report
@@ -109,9 +108,9 @@ def evaluate(
     client
         Cluster to run on; None for threads of this process.  The answer does not depend on it either.
     workspace
-        Directory that every worker sees.  Sets in memory are put there for the workers, stages of expansion and
-        re-ranking are kept and found there, and what is finished of the sweep until all of it is: a run that was cut
-        short goes on from there.  None for a temporary one.
+        Directory that every worker sees, or an ``s3://`` URI.  Sets in memory are put there for the workers, stages of
+        expansion and re-ranking are kept and found there, and what is finished of the sweep until all of it is: a run
+        that was cut short goes on from there.  None for a temporary one.
     progress
         Told of finished tasks.
 
@@ -221,7 +220,7 @@ def evaluate_distances(
         block = distances
         if client is not None and not distances.is_stored:
             block = distances.save(
-                workspace_folder(stack, workspace) / f"distances-{distances.content_digest[:16]}.npy"
+                Workspace.at(workspace_folder(stack, workspace)).place(f"distances-{distances.content_digest[:16]}.npy")
             )
         sides, watch = (query, gallery), Stopwatch(progress)
         report = _answer(question, sides, sides, BlockScorer(block), client, watch, started, workspace)
@@ -314,7 +313,7 @@ def _answer(
     )
     refuse_early(job, asked.metrics)
     planned = time.perf_counter()
-    keep = None if workspace is None else Workspace(str(Path(workspace).absolute()))
+    keep = None if workspace is None else Workspace.at(workspace)
     result = run(job, client, watch, question.truth, keep)
     verification = verify(job, result, asked.metrics, options.roc, client, watch, question.truth, keep)
     ranked_at = time.perf_counter()

@@ -54,6 +54,8 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
     tasks_per_block = -(-2 * job.plan.n_threads // job.plan.n_query_blocks)
     blocks_per_task = -(-len(gallery_blocks) // tasks_per_block)
     pair_rows_per_task = blocks_per_task * job.plan.gallery_block
+    # One question for all parts: each would be a request of its own where the workspace is on S3.
+    done = frozenset[str]() if stage is None else stage.done()
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
         judgement = targets = None
@@ -75,7 +77,7 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
             work = (job, rows, cut, seen, targets)
             if stage is None:
                 graph.add(key, sweep_task, *work, stage=job.sweep_stage)
-            elif stage.has(part):
+            elif part in done:
                 graph.add(key, read_partials_task, stage, part)
             else:
                 graph.add(key, kept_sweep_task, stage, part, *work, stage=job.sweep_stage)

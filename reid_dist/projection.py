@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,7 +154,9 @@ def planned_memory(limit: int | None) -> int:
     return DEFAULT_MEMORY if limit is None else int(limit * _PLANNED_SHARE)
 
 
-def make_resources(client: Client | None, workspace: Path, chunk_rows: int | None, progress: Progress) -> Resources:
+def make_resources(
+    client: Client | None, workspace: str | PathLike[str], chunk_rows: int | None, progress: Progress
+) -> Resources:
     """Where the stages of a job run: this process or a cluster, and the workspace.
 
     Raises
@@ -163,4 +165,4 @@ def make_resources(client: Client | None, workspace: Path, chunk_rows: int | Non
         If the cluster has no workers.
     """
     n_threads, memory = _threads_and_memory(client)
-    return Resources(Workspace(str(workspace.absolute())), client, n_threads, progress, memory, chunk_rows)
+    return Resources(Workspace.at(workspace), client, n_threads, progress, memory, chunk_rows)

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -165,7 +164,7 @@ def k_reciprocal_graph(
     check_client(client)
     temporary = tempfile.mkdtemp(prefix="reid-dist-") if workspace is None else None
     try:
-        rows = _graph_rows(features, measure, spec, chunk_rows, client, Path(workspace or temporary or ""), progress)
+        rows = _graph_rows(features, measure, spec, chunk_rows, client, workspace or temporary or "", progress)
         # What is mixed afterwards says nothing about the graph.
         told = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
         inputs = {"features": features.describe()}
@@ -183,7 +182,7 @@ def _graph_rows(
     spec: KReciprocal,
     chunk_rows: int | None,
     client: Client | None,
-    folder: Path,
+    folder: str | PathLike[str],
     progress: Progress | None,
 ) -> KeptRows:
     """Run the stages of a graph."""

@@ -6,10 +6,9 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reid_dist.stores import FeatureSet
+from reid_dist.stores import FeatureSet, Workspace
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["visible_to", "workspace_folder"]
 
 
-def workspace_folder(stack: contextlib.ExitStack, workspace: str | PathLike[str] | None) -> Path:
-    """The workspace, or a temporary directory that lasts as long as the stack."""
+def workspace_folder(stack: contextlib.ExitStack, workspace: str | PathLike[str] | None) -> str:
+    """Path or URI of the workspace, or a temporary directory that lasts as long as the stack."""
     if workspace is not None:
-        return Path(workspace)
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reid-dist-")))
+        return Workspace.at(workspace).path
+    return stack.enter_context(tempfile.TemporaryDirectory(prefix="reid-dist-"))
 
 
 @contextlib.contextmanager
@@ -33,12 +32,12 @@ def visible_to(
         yield query, gallery
         return
     with contextlib.ExitStack() as stack:
-        folder = workspace_folder(stack, workspace)
+        place = Workspace.at(workspace_folder(stack, workspace))
         stored: dict[str, FeatureSet] = {}
         for features in (query, gallery):
             if features.content_digest not in stored:
-                target = folder / f"features-{features.content_digest[:16]}.zarr"
+                target = place.place(f"features-{features.content_digest[:16]}.zarr")
                 stored[features.content_digest] = (
-                    features if features.is_stored else features.save(str(target), overwrite=True)
+                    features if features.is_stored else features.save(target, overwrite=True)
                 )
         yield stored[query.content_digest], stored[gallery.content_digest]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -277,7 +276,7 @@ def _target(
     """
     inputs_digests = [each.content_digest for each in inputs]
     recipe = fingerprint(features.content_digest, inputs_digests, str(step.method.name), step, side)
-    return str(Path(where.workspace.path) / f"expanded-{recipe[:20]}.zarr")
+    return where.workspace.place(f"expanded-{recipe[:20]}.zarr")
 
 
 def _ready(

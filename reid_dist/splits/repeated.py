@@ -23,6 +23,7 @@ from reid_dist.reports import Report
 from reid_dist.splits.draw import Draw, draw_rows
 from reid_dist.splits.report import SplitReport
 from reid_dist.stores import FeatureSet, FeatureWriter
+from reid_dist.stores.locations import canonical_uri, local_path
 from reid_dist.stores.scattered import read_scattered
 from reid_dist.task_graph import Progress
 
@@ -198,10 +199,11 @@ class _Population:
 
 
 def _temporary(workspace: str | os.PathLike[str] | None) -> tempfile.TemporaryDirectory[str]:
+    place = None if workspace is None else local_path(canonical_uri(workspace))
     try:
-        if workspace is not None:
-            Path(workspace).mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix="reid-dist-", dir=workspace)
+        if place is not None:
+            place.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix="reid-dist-", dir=place)
     except OSError as error:
         raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
 

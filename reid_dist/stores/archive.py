@@ -37,8 +37,8 @@ def write_arrays(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
     np.savez(file, allow_pickle=False, **arrays)
 
 
-def read_arrays(path: Path, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Read some arrays, or all of them; checksums are compared.
+def read_arrays(path: Path | IO[bytes], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """Read some arrays, or all of them, from a path or an open file; checksums are compared.
 
     Raises
     ------

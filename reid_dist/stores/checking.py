@@ -19,6 +19,7 @@ from reid_dist.errors import DamagedStoreError, IncompleteStoreError
 from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.locations import canonical_uri, local_path
+from reid_dist.stores.objects import ObjectFolder, is_object_uri
 from reid_dist.stores.rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
 from reid_dist.stores.stored import Damage, StoredRows, open_stored
 
@@ -166,6 +167,9 @@ def check_store(
 
 
 def _files_of(uri: str, below: str) -> Iterator[str]:
+    if is_object_uri(uri):
+        yield from ObjectFolder(uri).walk(below)
+        return
     for _, _, files in os.walk(local_path(uri) / below):
         yield from (name for name in files if not name.endswith(".partial"))
 
@@ -176,9 +180,8 @@ def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | No
     faults, content = RowFaults(), ContentHasher()
     hashes = np.zeros((manifest.n_rows, 2), dtype=np.uint64)
     readable = np.zeros(manifest.n_rows, dtype=np.bool_)
-    for chunk in range(manifest.n_chunks):
+    for chunk, found in enumerate(rows.examine_chunks()):
         held = manifest.rows_of_chunk(chunk)
-        found = rows.examine_chunk(chunk)
         if isinstance(found, Damage):
             damage.append(found)
         else:

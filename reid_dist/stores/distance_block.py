@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.stores.labels import to_numpy
+from reid_dist.stores.locations import canonical_uri, local_path
 
 __all__ = ["DistanceBlock"]
 
@@ -70,7 +71,8 @@ class DistanceBlock:
         InputError
             If it is not `.npy`, not a 2-D array of float16, float32 or float64, or holds NaN or infinity.
         """
-        return cls(_map(path), str(Path(path).absolute()))
+        place = local_path(canonical_uri(path))
+        return cls(_map(path), str(place))
 
     @classmethod
     def from_array(cls, values: ArrayLike) -> DistanceBlock:
@@ -104,7 +106,7 @@ class DistanceBlock:
         StoreError
             If it cannot be written.
         """
-        target = Path(path).absolute()
+        target = local_path(canonical_uri(path))
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:

@@ -100,7 +100,7 @@ class FeatureSet(LabelledSet):
         Parameters
         ----------
         uri
-            Path or ``file://`` URI.
+            Path, ``file://`` URI, or ``s3://BUCKET/KEY`` with the credentials of the environment.
 
         Raises
         ------

@@ -7,6 +7,7 @@ metadata; a store without it is not a store.  It carries a digest of itself, so 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,9 @@ from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.stores.rows import KEPT_DTYPES, Offenders
 
 __all__ = ["FORMAT_VERSION", "LabelEntry", "Manifest"]
+
+# Names become keys inside the store, and must not lead out of it.
+_NAME = re.compile(r"\w+(/\w+)*")
 
 FORMAT_VERSION = 1
 """Stores of a higher version are refused."""
@@ -94,6 +98,16 @@ class Manifest:
         """The dtype in which features are stored, little-endian."""
         return KEPT_DTYPES[self.dtype]
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.dim * self.numpy_dtype.itemsize
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of the rows of a chunk; the last one is padded to this."""
+        return self.chunk_rows * self.row_bytes
+
     def rows_of_chunk(self, index: int) -> range:
         """Return the rows that a chunk holds."""
         return range(index * self.chunk_rows, min((index + 1) * self.chunk_rows, self.n_rows))
@@ -146,6 +160,11 @@ class Manifest:
             raise DamagedStoreError(
                 f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; "
                 "ingest the source again"
+            )
+        leaving = [name for name in entry["labels"] if not _NAME.fullmatch(name)]
+        if leaving:
+            raise DamagedStoreError(
+                f"{uri}: the manifest names {leaving[0]!r}, which is no label; ingest the source again"
             )
         n_rows, dim = entry["shape"]
         zero_rows = entry["zero_rows"]

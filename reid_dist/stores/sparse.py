@@ -33,7 +33,7 @@ from reid_dist.stores.locations import (
     WRITING_MARK,
     State,
     canonical_uri,
-    local_path,
+    incoming_place,
     put_in_place,
     read_mark,
     refuse_unless_free,
@@ -41,6 +41,7 @@ from reid_dist.stores.locations import (
     state_of,
     zarr_store,
 )
+from reid_dist.stores.objects import storage_errors
 
 __all__ = ["GraphPiece", "StoredGraph", "write_graph"]
 
@@ -114,14 +115,14 @@ def write_graph(
     """
     place = canonical_uri(uri)
     state = refuse_unless_free(place, overwrite=overwrite)
-    path = local_path(place)
-    target = str(path.with_name(f".{path.name}.incoming")) if state is State.COMPLETE else place
-    if local_path(target).exists() and state is not State.NOTHING:
+    target = incoming_place(place) if state is State.COMPLETE else place
+    if state is not State.NOTHING and state_of(target) is not State.NOTHING:
         remove(target)
     try:
-        _write(target, shape, read, told)
+        with storage_errors(place, writing=True):
+            _write(target, shape, read, told)
     except BaseException as error:
-        if local_path(target).exists():
+        if state_of(target) is not State.NOTHING:
             remove(target)
         if isinstance(error, OSError) and not isinstance(error, StoreError):
             raise StoreError(f"cannot write {place}: {error.strerror or error}") from None
@@ -257,9 +258,10 @@ class StoredGraph:
         n_items = self.manifest["shape"][0]
         rows = RowRange(number * PIECE_ROWS, min((number + 1) * PIECE_ROWS, n_items))
         try:
-            piece = self._read(rows)
+            with storage_errors(self.uri):
+                piece = self._read(rows)
             found = piece.digest()
-        except MemoryError:
+        except (MemoryError, StoreError):
             raise
         except Exception as error:  # Damaged bytes make Zarr fail in many ways.
             raise self._damaged(rows, f"unreadable: {type(error).__name__}: {error}") from error

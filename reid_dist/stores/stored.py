@@ -8,8 +8,8 @@ somebody writes another store to the same place between two reads.  The one exce
 from __future__ import annotations
 
 import contextlib
-import mmap
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,18 +24,15 @@ from reid_dist.errors import (
     StoreError,
     StoreNotFoundError,
 )
+from reid_dist.stores.chunks import chunks_at
 from reid_dist.stores.digests import digest_label, digest_rows
 from reid_dist.stores.layout import read_label
-from reid_dist.stores.locations import State, local_path, read_mark, state_of, zarr_store
+from reid_dist.stores.locations import State, holds, local_path, read_mark, state_of, zarr_store
 from reid_dist.stores.manifest import Manifest
+from reid_dist.stores.objects import ahead, is_object_uri, storage_errors
 from reid_dist.stores.rows import FeatureArray
 
 __all__ = ["Damage", "StoredRows", "open_stored"]
-
-# What the crc32c codec appends to a chunk.
-_CHECKSUM_BYTES = 4
-# When one row in this many is wanted, the whole chunk is read ahead.
-_ROWS_PER_FAULT = 32
 
 
 @dataclass(frozen=True)
@@ -87,14 +84,20 @@ class StoredRows:
         self.allow_zero = manifest.allow_zero
         self.zero_rows = manifest.zero_rows
         self.notes = manifest.notes
-        self._group = zarr.open_group(zarr_store(uri, read_only=True), mode="r", zarr_format=3, use_consolidated=False)
+        with storage_errors(uri):
+            store = zarr_store(uri, read_only=True)
+            self._group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
+        self._chunks = chunks_at(uri, manifest)
         self._features = self._open_features()
         self._labels: dict[str, NDArray[Any]] = {}
         self._lock = threading.Lock()
 
     def _open_features(self) -> zarr.Array[Any]:
         try:
-            node = self._group["features"]
+            with storage_errors(self.uri):
+                node = self._group["features"]
+        except StoreError:
+            raise
         except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
             raise self._damaged(
                 Damage("features", None, "features/zarr.json", f"metadata unreadable: {error}")
@@ -150,45 +153,22 @@ class StoredRows:
         """
         first, last = start // self.chunk_rows, (stop - 1) // self.chunk_rows
         begin, end = first * self.chunk_rows, self.manifest.rows_of_chunk(last).stop
-        rows = self._read_files(first, last)
+        rows = self._chunks.read(first, last)
         if rows is None:
             rows = self._read_by_zarr(first, last)
         if (begin, end) == (start, stop):
             return rows
         return rows[start - begin : stop - begin].copy()
 
-    def _read_files(self, first: int, last: int) -> FeatureArray | None:
-        """Read whole chunks straight from local files, or None if anything is not as it should be.
-
-        A chunk is raw bytes, so reading it by Zarr comes to the same, by way of an event loop, a copy and a checksum
-        that is weaker than the digest which is compared here.
-        """
-        if self.manifest.shard_rows is not None:
-            return None
-        begin, end = first * self.chunk_rows, self.manifest.rows_of_chunk(last).stop
-        rows = np.empty((end - begin, self.shape[1]), self.manifest.numpy_dtype)
-        for chunk in range(first, last + 1):
-            held = self.manifest.rows_of_chunk(chunk)
-            part = rows[held.start - begin : held.stop - begin]
-            try:
-                with (local_path(self.uri) / self.manifest.file_of_chunk(chunk)).open("rb", buffering=0) as file:
-                    view = part.data.cast("B")
-                    while len(view) and (count := file.readinto(view)):
-                        view = view[count:]
-            except OSError:
-                return None
-            if len(view) or digest_rows(part) != self.manifest.chunk_digests[chunk]:
-                return None
-        return rows
-
     def _read_by_zarr(self, first: int, last: int) -> FeatureArray:
         """Read whole chunks by Zarr: any storage and layout, and a name for what is damaged."""
         begin, end = first * self.chunk_rows, self.manifest.rows_of_chunk(last).stop
         try:
             # All chunks in one call: Zarr fetches them concurrently, which hides the latency of object storage.
-            rows = np.asarray(self._features[begin:end])
+            with storage_errors(self.uri):
+                rows = np.asarray(self._features[begin:end])
             intact = all(self._matches(rows, begin, chunk) for chunk in range(first, last + 1))
-        except MemoryError:
+        except (MemoryError, StoreError):
             raise
         except Exception:  # Zarr's error does not say which chunk it was; examine_chunk does.
             intact = False
@@ -197,7 +177,7 @@ class StoredRows:
     def peek(self, rows: NDArray[np.int64]) -> FeatureArray:
         """Return scattered rows, not verified where that would mean to read whole chunks for a few rows.
 
-        Chunks are raw bytes, so a row of a local file is found by arithmetic.  Whoever uses what comes from here must
+        Chunks are raw bytes, so a row is found by arithmetic.  Whoever uses what comes from here must
         compare it later with rows that `read_raw` gave.
 
         Parameters
@@ -217,29 +197,15 @@ class StoredRows:
         """
         found = np.empty((len(rows), self.shape[1]), self.dtype)
         chunks, starts = np.unique(rows // self.chunk_rows, return_index=True)
-        for chunk, start, stop in zip(chunks.tolist(), starts, [*starts[1:], len(rows)], strict=True):
-            inside = rows[start:stop] - chunk * self.chunk_rows
-            mapped = self._map_chunk(chunk, len(inside)) if self.manifest.shard_rows is None else None
-            if mapped is None:
+        bounds = list(zip(chunks.tolist(), starts, [*starts[1:], len(rows)], strict=True))
+        wanted = [(chunk, rows[start:stop] - chunk * self.chunk_rows) for chunk, start, stop in bounds]
+        for (chunk, start, stop), (_, inside), part in zip(bounds, wanted, self._chunks.peek(wanted), strict=True):
+            if part is None:
+                # Reading it as a whole will say why.
                 held = self.manifest.rows_of_chunk(chunk)
-                mapped = self.read_raw(held.start, held.stop)
-            found[start:stop] = mapped[inside]
+                part = self.read_raw(held.start, held.stop)[inside]
+            found[start:stop] = part
         return found
-
-    def _map_chunk(self, chunk: int, n_wanted: int) -> FeatureArray | None:
-        """Map the file of a chunk, or None if it is not there as it should be: reading it will say why."""
-        size = self.chunk_rows * self.shape[1] * self.dtype.itemsize
-        try:
-            with (local_path(self.uri) / self.manifest.file_of_chunk(chunk)).open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
-            return None
-        if len(mapped) != size + _CHECKSUM_BYTES:
-            return None
-        if n_wanted * _ROWS_PER_FAULT > self.chunk_rows:
-            # Most pages are wanted: one read-ahead beats a fault for each, above all on network file systems.
-            mapped.madvise(mmap.MADV_WILLNEED)
-        return np.frombuffer(mapped, self.manifest.numpy_dtype, size // self.dtype.itemsize).reshape(-1, self.shape[1])
 
     def _matches(self, rows: FeatureArray, begin: int, chunk: int) -> bool:
         held = self.manifest.rows_of_chunk(chunk)
@@ -269,28 +235,36 @@ class StoredRows:
         """
         file = self.manifest.file_of_chunk(index)
         held = self.manifest.rows_of_chunk(index)
-        path = local_path(self.uri) / file
         try:
-            rows = np.asarray(self._features[held.start : held.stop])
-        except MemoryError:
+            with storage_errors(self.uri):
+                rows = np.asarray(self._features[held.start : held.stop])
+        except (MemoryError, StoreError):
             raise
         except Exception as error:
-            size = path.stat().st_size if path.exists() else 0
+            size = self._chunks.size(file) or 0
             return Damage("features", index, file, f"unreadable, {size} bytes in the file: {error}")
         if digest_rows(rows) == self.manifest.chunk_digests[index]:
             return rows
-        if not path.exists():
+        if self._chunks.size(file) is None:
             return Damage("features", index, file, "missing")
         if np.isnan(rows).all():
             return Damage("features", index, file, "missing in its shard")
         return Damage("features", index, file, "its rows are not those of the manifest")
 
+    def examine_chunks(self) -> Iterator[FeatureArray | Damage]:
+        """Read and verify all chunks in their order, several at a time where each takes a while to begin."""
+        chunks = range(self.manifest.n_chunks)
+        if is_object_uri(self.uri):
+            return ahead(self.examine_chunk, chunks, self.manifest.chunk_bytes)
+        return map(self.examine_chunk, chunks)
+
     def examine_label(self, name: str) -> NDArray[Any] | Damage:
         """Read and verify one label array."""
         entry = self.manifest.labels[name]
         try:
-            values = read_label(self._group, name, entry.kind)
-        except MemoryError:
+            with storage_errors(self.uri):
+                values = read_label(self._group, name, entry.kind)
+        except (MemoryError, StoreError):
             raise
         except Exception as error:
             return Damage(name, None, name, f"unreadable: {type(error).__name__}: {error}")
@@ -349,9 +323,9 @@ def open_stored(uri: str) -> StoredRows:
 
 
 def _not_a_store(uri: str) -> str:
-    parts = [name for name in ("query.zarr", "gallery.zarr") if (local_path(uri) / name).exists()]
+    parts = [name for name in ("query.zarr", "gallery.zarr") if holds(uri, name)]
     if parts:
         return f"{uri} is a folder that holds {' and '.join(parts)}; open one of these"
-    if local_path(uri).is_file():
+    if not is_object_uri(uri) and local_path(uri).is_file():
         return f"{uri} is a file and no feature store; `reid-dist ingest` makes a store of it"
     return f"{uri} is not a feature store of reid-dist; `reid-dist ingest` makes one of a Zarr group with features"

@@ -2,24 +2,21 @@
 
 A *stage* is one step of a job.  Its directory is named after a fingerprint of everything that its content depends on,
 so that whoever needs the same finds it there, and nobody takes one thing for another.  It holds a description in JSON
-and *parts*: files of named arrays that are written under another name first and appear at once and whole.  A part that
-is there is done; a part that is not is computed again.  Arrays are `.npy` in an uncompressed `.npz`, whose checksums
-are compared when it is read, and are never unpickled.
+and *parts*: files of named arrays that appear at once and whole.  A part that is there is done; a part that is not is
+computed again.  Arrays are `.npy` in an uncompressed `.npz`, whose checksums are compared when it is read, and are
+never unpickled.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import shutil
+import os
 import struct
-import uuid
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -27,6 +24,8 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.fingerprint import fingerprint
 from reid_dist.stores.archive import read_arrays, write_arrays
+from reid_dist.stores.folders import Folder, folder_at
+from reid_dist.stores.locations import at_location, canonical_uri
 
 __all__ = ["Stage", "Workspace"]
 
@@ -34,6 +33,7 @@ __all__ = ["Stage", "Workspace"]
 _FORMAT = 1
 _DESCRIPTION = "stage.json"
 _SEAL = "seal"
+_SUFFIX = ".npz"
 _FINGERPRINT_LENGTH = 20
 
 
@@ -44,14 +44,18 @@ class Stage:
     Attributes
     ----------
     path
-        Where it is.
+        Where it is, a canonical URI.
     """
 
     path: str
 
     def has(self, part: str) -> bool:
         """Whether a part is done."""
-        return self._file(part).exists()
+        return self._folder.has(_file_of(part))
+
+    def done(self) -> frozenset[str]:
+        """Return all parts that are done: one question, where `has` is one for each part."""
+        return frozenset(name.removesuffix(_SUFFIX) for name in self._folder.names() if name.endswith(_SUFFIX))
 
     def write(self, part: str, arrays: Mapping[str, NDArray[Any]]) -> int:
         """Write a part, at once and whole; return its size in bytes.
@@ -63,7 +67,7 @@ class Stage:
         """
         buffer = io.BytesIO()
         write_arrays(buffer, arrays)
-        return _write_at_once(self._file(part), buffer.getbuffer())
+        return self._folder.write(_file_of(part), buffer.getbuffer())
 
     def read(self, part: str, *names: str) -> dict[str, NDArray[Any]]:
         """Read arrays of a part, or all of them.
@@ -72,10 +76,14 @@ class Stage:
         ------
         DamagedStoreError
             If it is not there, or not what was written.
+        StoreError
+            If storage does not answer.
         """
-        file = self._file(part)
         try:
-            return read_arrays(file, names)
+            with self._folder.open(_file_of(part)) as file:
+                return read_arrays(file, names)
+        except StoreError:
+            raise
         except FileNotFoundError:
             raise DamagedStoreError(
                 f"part {part} is missing in workspace stage {self.path}; delete the stage and run again"
@@ -88,11 +96,11 @@ class Stage:
     @property
     def is_empty(self) -> bool:
         """Whether no part is done."""
-        return not any(Path(self.path).glob("*.npz"))
+        return not self.done()
 
     def remove(self, part: str) -> None:
         """Remove a part that is not needed any more."""
-        self._file(part).unlink(missing_ok=True)
+        self._folder.remove(_file_of(part))
 
     @property
     def description(self) -> dict[str, Any]:
@@ -104,7 +112,10 @@ class Stage:
             If it is not there, or not what was written.
         """
         try:
-            content = json.loads((Path(self.path) / _DESCRIPTION).read_text(encoding="utf-8"))
+            with self._folder.open(_DESCRIPTION) as file:
+                content = json.loads(file.read())
+        except StoreError:
+            raise
         except (OSError, ValueError) as error:
             raise self._undescribed(str(error)) from None
         # The seal is over all that the stage was begun with: parts are read by these numbers.
@@ -117,8 +128,13 @@ class Stage:
             f"workspace stage {self.path} has no description that can be read ({reason}); delete it and run again"
         )
 
-    def _file(self, part: str) -> Path:
-        return Path(self.path) / f"{part}.npz"
+    @property
+    def _folder(self) -> Folder:
+        return folder_at(self.path)
+
+
+def _file_of(part: str) -> str:
+    return f"{part}{_SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -128,10 +144,21 @@ class Workspace:
     Attributes
     ----------
     path
-        Where it is; made when the first stage is.
+        Where it is, a canonical URI; made when the first stage is.
     """
 
     path: str
+
+    @classmethod
+    def at(cls, location: str | os.PathLike[str]) -> Workspace:
+        """Return the workspace at a path or an ``s3://`` URI.
+
+        Raises
+        ------
+        InputError
+            If it is no place for one.
+        """
+        return cls(canonical_uri(location))
 
     def stage(self, kind: str, identity: Any, description: Mapping[str, Any]) -> Stage:
         """Open a stage, or begin it.
@@ -154,40 +181,31 @@ class Workspace:
             If it has parts and no description, so that nobody knows how they were made.
         """
         name = f"{kind}-{fingerprint(_FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
-        stage = Stage(str(Path(self.path) / name))
-        file = Path(stage.path) / _DESCRIPTION
+        stage = Stage(at_location(self.path, name))
+        folder = stage._folder
         # In this order: who writes at the same time writes the description first.
-        has_parts = any(Path(stage.path).glob("*.npz"))
-        if not file.exists():
+        has_parts = not stage.is_empty
+        if not folder.has(_DESCRIPTION):
             if has_parts:
                 raise stage._undescribed("there is none, and there are parts")
             content = {"kind": kind, "format": _FORMAT, **description}
-            _write_at_once(file, json.dumps({**content, _SEAL: fingerprint(content)}, indent=1).encode())
+            folder.write(_DESCRIPTION, json.dumps({**content, _SEAL: fingerprint(content)}, indent=1).encode())
         return stage
 
     def stages(self, kind: str) -> list[Stage]:
         """All stages of a kind that have been begun, by name."""
-        found = sorted(Path(self.path).glob(f"{kind}-*/{_DESCRIPTION}"))
-        return [Stage(str(file.parent)) for file in found]
+        names = [name for name in folder_at(self.path).folders() if name.startswith(f"{kind}-")]
+        begun = [Stage(at_location(self.path, name)) for name in names]
+        return [stage for stage in begun if stage._folder.has(_DESCRIPTION)]
+
+    def holds_parts(self) -> bool:
+        """Whether any stage has a part that is done."""
+        return any(not Stage(at_location(self.path, name)).is_empty for name in folder_at(self.path).folders())
 
     def remove(self, stage: Stage) -> None:
         """Remove a stage with all its parts."""
-        shutil.rmtree(stage.path, ignore_errors=True)
+        stage._folder.clear()
 
-
-def _write_at_once(file: Path, content: bytes | memoryview) -> int:
-    """Write a file under another name and rename it; two that write the same do no harm to each other."""
-    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as out:
-            out.write(content)
-        # As one step, over what may be there.
-        draft.replace(file)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise StoreError(
-            f"cannot write {file} in the workspace: {error.strerror or error}; make room or choose another --workspace"
-        ) from None
-    return len(content)
+    def place(self, name: str) -> str:
+        """Return the URI of something else in the workspace, such as a feature store."""
+        return at_location(self.path, name)

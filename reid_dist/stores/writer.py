@@ -11,7 +11,9 @@ store as it was.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +36,16 @@ from reid_dist.stores.locations import (
     WRITING_MARK,
     State,
     canonical_uri,
-    local_path,
+    incoming_place,
     put_in_place,
     refuse_unless_free,
     remove,
+    state_of,
     zarr_store,
 )
 from reid_dist.stores.manifest import LabelEntry, Manifest
 from reid_dist.stores.memory import as_feature_array
+from reid_dist.stores.objects import begin, in_flight, is_object_uri, storage_errors
 from reid_dist.stores.rows import FeatureArray, RowFaults, conversion_note, convert_rows, find_faults, kept_dtype
 
 if TYPE_CHECKING:
@@ -128,24 +132,26 @@ class FeatureWriter:
         self._features: zarr.Array[Any] | None = None
         self._unit = np.empty((0, dim), dtype=self.dtype)
         self._filled = self._written = 0
+        self._behind: deque[Future[None]] = deque()
         self.faults = RowFaults()
         self._replaced = refuse_unless_free(self.uri, overwrite=overwrite)
         self._target = self._begin()
 
     def _begin(self) -> str:
-        path = local_path(self.uri)
         if self._replaced is State.COMPLETE:
-            target = str(path.with_name(f".{path.name}.incoming"))
-            if path.with_name(f".{path.name}.incoming").exists():
+            target = incoming_place(self.uri)
+            if state_of(target) is not State.NOTHING:
                 remove(target)
         else:
             target = self.uri
             if self._replaced is State.WRITING:
                 remove(target)
         try:
-            self._group = zarr.create_group(
-                zarr_store(target, read_only=False), zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARK}
-            )
+            with storage_errors(self.uri, writing=True):
+                store = zarr_store(target, read_only=False)
+                self._group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARK})
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(f"cannot write a store at {self.uri}: {error}") from error
         return target
@@ -223,24 +229,42 @@ class FeatureWriter:
         self._unit = grown
 
     def _flush(self) -> None:
-        if self._features is None:
-            unit = self._shard_rows or self._chunk_rows
-            rows = self._expected_rows or unit
-            self._features = create_features(
-                self._group, (rows, self._dim), self.dtype, self._chunk_rows, self._shard_rows
-            )
         stop = self._written + self._filled
-        if stop > self._features.shape[0]:
-            self._features.resize((stop, self._dim))
+        with storage_errors(self.uri, writing=True):
+            if self._features is None:
+                unit = self._shard_rows or self._chunk_rows
+                rows = self._expected_rows or unit
+                self._features = create_features(
+                    self._group, (rows, self._dim), self.dtype, self._chunk_rows, self._shard_rows
+                )
+            if stop > self._features.shape[0]:
+                self._features.resize((stop, self._dim))
         block = self._unit[: self._filled]
         for first in range(0, self._filled, self._chunk_rows):
             self._chunk_digests.append(digest_rows(block[first : first + self._chunk_rows]))
-        self._store_rows(self._features, block)
+        self._write_behind(self._features, block)
         self._written, self._filled = stop, 0
 
-    def _store_rows(self, array: zarr.Array[Any], block: FeatureArray) -> None:
+    def _write_behind(self, array: zarr.Array[Any], block: FeatureArray) -> None:
+        """Write to disk at once; to S3 while the next rows are gathered, several units at a time."""
+        if not is_object_uri(self.uri):
+            self._store_rows(array, block, self._written)
+            return
+        # Who writes keeps the block, and the next one is another.
+        self._behind.append(begin(self._store_rows, array, block, self._written))
+        self._unit = np.empty_like(self._unit)
+        self._wait(in_flight(block.nbytes) - 1)
+
+    def _wait(self, at_most: int) -> None:
+        while len(self._behind) > at_most:
+            self._behind.popleft().result()
+
+    def _store_rows(self, array: zarr.Array[Any], block: FeatureArray, first: int) -> None:
         try:
-            array[self._written : self._written + len(block)] = block
+            with storage_errors(self.uri, writing=True):
+                array[first : first + len(block)] = block
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(f"cannot write {self.uri}: {error}") from error
 
@@ -268,14 +292,16 @@ class FeatureWriter:
             self._shard_rows = None if self._shard_rows is None else self._filled
         if self._filled:
             self._flush()
+        self._wait(0)
         self._unit = np.empty((0, self._dim), dtype=self.dtype)
         labels = self._labels if self._labels is not None else self._gathered_labels(n_rows)
         if "pids" not in labels:
             raise InputError(f"{self.uri} was given no pids; every row needs an identity")
-        entries = {
-            name: LabelEntry(write_label(self._group, name, values), len(values), digest_label(values))
-            for name, values in labels.items()
-        }
+        with storage_errors(self.uri, writing=True):
+            entries = {
+                name: LabelEntry(write_label(self._group, name, values), len(values), digest_label(values))
+                for name, values in labels.items()
+            }
         digests = {name: entry.digest for name, entry in entries.items()}
         self._manifest = Manifest(
             n_rows=n_rows,
@@ -310,13 +336,17 @@ class FeatureWriter:
         """Make the store a store: write the manifest in one atomic update."""
         if not hasattr(self, "_manifest"):
             self.finish()
-        self._group.attrs[MANIFEST_KEY] = self._manifest.to_json()
+        with storage_errors(self.uri, writing=True):
+            self._group.attrs[MANIFEST_KEY] = self._manifest.to_json()
         if self._target != self.uri:
             put_in_place(self._target, self.uri)
 
     def abort(self) -> None:
         """Remove everything that was written."""
-        if local_path(self._target).exists():
+        # Nothing may be written after all is removed.
+        wait(self._behind)
+        self._behind.clear()
+        if state_of(self._target) is not State.NOTHING:
             remove(self._target)
 
     def __enter__(self) -> Self:

@@ -19,6 +19,7 @@ from reid_dist.evaluation import evaluate
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report
 from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores.locations import canonical_uri, local_path
 from reid_dist.task_graph import Progress
 from reid_dist.tuning.grid import Grid, Point, Values, make_grid
 from reid_dist.tuning.report import SweepReport
@@ -175,14 +176,15 @@ def _row(point: Point, report: Report, names: Sequence[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _folder(workspace: str | os.PathLike[str] | None, keep: bool) -> Iterator[Path]:
-    """Where all points find what others have computed."""
+    """Where all points find what others have computed: a directory, for its files are removed one by one."""
+    place = None if workspace is None else local_path(canonical_uri(workspace))
     try:
-        if workspace is not None:
-            Path(workspace).mkdir(parents=True, exist_ok=True)
+        if place is not None:
+            place.mkdir(parents=True, exist_ok=True)
             if keep:
-                yield Path(workspace)
+                yield place
                 return
-        temporary = tempfile.TemporaryDirectory(prefix="sweep-", dir=workspace)
+        temporary = tempfile.TemporaryDirectory(prefix="sweep-", dir=place)
     except OSError as error:
         raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
     with temporary as name:

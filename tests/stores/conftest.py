@@ -1,9 +1,34 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from itertools import count
+
 import pytest
 from feature_arrays import Arrays, make_arrays
+from s3_server import Bucket, Server
+
+_NUMBERS = count()
 
 
 @pytest.fixture
 def arrays() -> Arrays:
     return make_arrays()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket on a real S3 API, and the environment that leads there."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield Bucket(f"tests-{next(_NUMBERS)}", s3_server)
+    s3_server.reset()

@@ -189,8 +189,8 @@ class TestOpenRefuses:
             FeatureSet.open(tmp_path / "a.zarr")
 
     def test_unknown_scheme(self) -> None:
-        with pytest.raises(InputError, match="known are paths and file://"):
-            FeatureSet.open("s3://bucket/a.zarr")
+        with pytest.raises(InputError, match=r"known are paths, file:// URIs of this machine, and s3://"):
+            FeatureSet.open("gs://bucket/a.zarr")
 
     def test_half_written(self, tmp_path: Path) -> None:
         writer = FeatureWriter(tmp_path / "a.zarr", dim=2, chunk_rows=2)

@@ -19,8 +19,17 @@ from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels, number_jointly
-from reid_dist.stores.locations import State, canonical_uri, local_path, refuse_unless_free, state_of
+from reid_dist.stores.locations import (
+    State,
+    at_location,
+    canonical_uri,
+    holds,
+    local_path,
+    refuse_unless_free,
+    state_of,
+)
 from reid_dist.stores.memory import hold
+from reid_dist.stores.objects import is_object_uri
 from reid_dist.stores.rows import kept_dtype, natural_dtype
 from reid_dist.stores.writer import FeatureWriter
 
@@ -120,12 +129,12 @@ def ingest(
     root = canonical_uri(output)
     with open_source(os.fspath(source), format_name) as opened, ExitStack() as on_error:
         parts = _label_parts(opened, ArrayNames.of(names), pids_file, camids_file, drop_pids)
-        targets = [str(local_path(root) / f"{part.role}.zarr") if part.role else root for part in parts]
+        targets = [at_location(root, f"{part.role}.zarr") if part.role else root for part in parts]
         if len(parts) > 1 and state_of(root) in (State.COMPLETE, State.WRITING):
             raise InputError(f"{root} is a feature store and cannot hold query.zarr and gallery.zarr; write elsewhere")
         for target in targets:
             refuse_unless_free(target, overwrite=overwrite)
-        if not local_path(root).exists():
+        if not is_object_uri(root) and not local_path(root).exists():
             on_error.callback(_remove_if_empty, local_path(root))
         report = _Reporter(progress, sum(len(part.kept) for part in parts))
         writers: list[FeatureWriter] = []
@@ -227,8 +236,8 @@ def open_features(
         raise StoreNotFoundError(f"no features at {uri}: nothing is there")
     if state in (State.COMPLETE, State.WRITING):
         return FeatureSet.open(uri)
-    if role is not None and (local_path(uri) / f"{role}.zarr").is_dir():
-        return FeatureSet.open(local_path(uri) / f"{role}.zarr")
+    if role is not None and holds(uri, f"{role}.zarr"):
+        return FeatureSet.open(at_location(uri, f"{role}.zarr"))
     with open_source(uri, format_name) as opened:
         parts = _label_parts(opened, ArrayNames.of(names), pids_file, camids_file, drop_pids)
         if len(parts) > 1 and role is None:
@@ -320,7 +329,7 @@ def _read_labels(source: Source, part: Part) -> dict[str, NDArray[Any]]:
 
 
 def _labels_of_file(location: str | os.PathLike[str]) -> NDArray[Any]:
-    path = Path(canonical_uri(location))
+    path = local_path(canonical_uri(location))
     if not path.is_file():
         raise StoreNotFoundError(f"no file with labels at {path}")
     if path.suffix.lower() == ".npy":

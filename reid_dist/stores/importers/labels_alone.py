@@ -10,7 +10,7 @@ from reid_dist.stores.importers.names import Role, find_labels
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.labelled import LabelledRows, LabelledSet
 from reid_dist.stores.labels import COLUMN_PREFIX
-from reid_dist.stores.locations import State, canonical_uri, local_path, state_of
+from reid_dist.stores.locations import State, at_location, canonical_uri, holds, state_of
 
 __all__ = ["open_labels"]
 
@@ -38,8 +38,8 @@ def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
         raise StoreNotFoundError(f"no labels at {uri}: nothing is there")
     if state in (State.COMPLETE, State.WRITING):
         return FeatureSet.open(uri)
-    if (local_path(uri) / f"{role}.zarr").is_dir():
-        return FeatureSet.open(local_path(uri) / f"{role}.zarr")
+    if holds(uri, f"{role}.zarr"):
+        return FeatureSet.open(at_location(uri, f"{role}.zarr"))
     with open_source(uri, None) as source:
         arrays = {what: source.arrays[name].whole() for what, name in find_labels(source, role).items()}
     columns = {name.removeprefix(COLUMN_PREFIX): arrays[name] for name in arrays if name.startswith(COLUMN_PREFIX)}

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.registry import Registry
 from reid_dist.stores.locations import canonical_uri, local_path
+from reid_dist.stores.objects import is_object_uri
 
 if TYPE_CHECKING:
     from typing import Self
@@ -145,6 +146,8 @@ class Format:
         Lower-case file suffixes with their dot.
     open
         Opens a path; raises anything if the file is not of the format.
+    open_remote
+        Opens an ``s3://`` URI; None where a file must be on this machine.
     """
 
     name: str
@@ -152,6 +155,7 @@ class Format:
     source: str
     suffixes: tuple[str, ...]
     open: Callable[[Path], Source]
+    open_remote: Callable[[str], Source] | None = None
 
 
 FORMATS: Registry[Format] = Registry("format")
@@ -201,6 +205,8 @@ def open_source(location: str, format_name: str | None = None) -> Source:
         If the file is not of its format.
     """
     uri = canonical_uri(location)
+    if is_object_uri(uri):
+        return _open_remote(uri, format_name)
     path = local_path(uri)
     if not path.exists():
         raise StoreNotFoundError(f"no file at {uri}: nothing is there")
@@ -221,3 +227,12 @@ def open_source(location: str, format_name: str | None = None) -> Source:
         raise StoreError(f"cannot read {uri}: {error}") from error
     except Exception as error:  # Every library has errors of its own for bytes that it cannot read.
         raise StoreError(f"{uri} cannot be read as {chosen.name}: {type(error).__name__}: {error}") from error
+
+
+def _open_remote(uri: str, format_name: str | None) -> Source:
+    """Open what is on S3: only stores are read from there."""
+    remote = {entry.name: entry for entry in FORMATS if entry.open_remote is not None}
+    chosen = next(iter(remote.values())) if format_name is None else FORMATS.get(format_name)
+    if chosen.open_remote is None:
+        raise InputError(f"{chosen.name} is read from files of this machine, not from {uri}; copy the file here")
+    return chosen.open_remote(uri)

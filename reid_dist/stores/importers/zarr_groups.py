@@ -9,9 +9,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from reid_dist.errors import StoreError
+from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
-from reid_dist.stores.locations import State, state_of
+from reid_dist.stores.locations import State, at_location, state_of
 from reid_dist.stores.stored import StoredRows, open_stored
 
 __all__ = ["ZARR"]
@@ -40,15 +40,29 @@ class ZarrRows(RowArray):
 
 
 def _open_zarr(path: Path) -> Source:
-    if state_of(str(path)) in (State.COMPLETE, State.WRITING):
-        return _source_of_stores(path, {"": open_stored(str(path))})
-    sides = {f"{role}_": path / f"{role}.zarr" for role in ("query", "gallery")}
-    if all(state_of(str(side)) in (State.COMPLETE, State.WRITING) for side in sides.values()):
-        return _source_of_stores(path, {prefix: open_stored(str(side)) for prefix, side in sides.items()})
-    return _source_of_others(path)
+    return _open_stores(str(path)) or _source_of_others(path)
 
 
-def _source_of_stores(path: Path, stores: dict[str, StoredRows]) -> Source:
+def _open_remote(uri: str) -> Source:
+    found = _open_stores(uri)
+    if found is None:
+        raise InputError(
+            f"{uri} is no feature store, and other formats are read from files of this machine; copy it here"
+        )
+    return found
+
+
+def _open_stores(uri: str) -> Source | None:
+    """Open a store, or a folder of two; None if it is neither."""
+    if state_of(uri) in (State.COMPLETE, State.WRITING):
+        return _source_of_stores(uri, {"": open_stored(uri)})
+    sides = {f"{role}_": at_location(uri, f"{role}.zarr") for role in ("query", "gallery")}
+    if all(state_of(side) in (State.COMPLETE, State.WRITING) for side in sides.values()):
+        return _source_of_stores(uri, {prefix: open_stored(side) for prefix, side in sides.items()})
+    return None
+
+
+def _source_of_stores(uri: str, stores: dict[str, StoredRows]) -> Source:
     arrays: dict[str, RowArray] = {}
     vocabularies: dict[str, NDArray[Any]] = {}
     notes: dict[str, None] = {}
@@ -62,8 +76,8 @@ def _source_of_stores(path: Path, stores: dict[str, StoredRows]) -> Source:
             if not name.endswith("_names"):
                 arrays[prefix + name] = HeldRows(values)
             elif not np.array_equal(vocabularies.setdefault(name, values), values):
-                raise StoreError(f"{path}: query and gallery number different {name}; ingest their source again")
-    return Source(str(path), arrays, vocabularies=vocabularies, notes=tuple(notes))
+                raise StoreError(f"{uri}: query and gallery number different {name}; ingest their source again")
+    return Source(uri, arrays, vocabularies=vocabularies, notes=tuple(notes))
 
 
 def _source_of_others(path: Path) -> Source:
@@ -80,5 +94,12 @@ def _source_of_others(path: Path) -> Source:
 
 
 ZARR = FORMATS.register(
-    Format("zarr", "a store, a folder of stores, or any group with features", "Zarr v2 and v3", (".zarr",), _open_zarr)
+    Format(
+        "zarr",
+        "a store, a folder of stores, or any group with features",
+        "Zarr v2 and v3",
+        (".zarr",),
+        _open_zarr,
+        _open_remote,
+    )
 )

@@ -1,0 +1,111 @@
+"""What goes wrong with S3, in one line each.
+
+No text of the client library is passed on: it holds the endpoint as it was given, which may have a password in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from reid_dist.errors import ReidDistError, StoreError, StoreNotFoundError
+
+__all__ = ["NO_BUCKET", "SCHEME", "is_object_uri", "storage_errors"]
+
+SCHEME = "s3://"
+
+NO_BUCKET = "NoSuchBucket"
+"""What an S3 server calls a bucket that there is not, also where one object is asked for."""
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d{3})")
+# Where roles of machines and containers are asked for, which happens where no keys are given.
+_METADATA = ("/latest/api/token", "/latest/meta-data", "169.254.170.2")
+
+
+def is_object_uri(uri: str) -> bool:
+    """Whether a canonical URI is on S3."""
+    return uri.startswith(SCHEME)
+
+
+@contextlib.contextmanager
+def storage_errors(uri: str, *, writing: bool = False) -> Iterator[None]:
+    """Turn what the client library raises into one line; nothing changes for what is not on S3.
+
+    Raises
+    ------
+    StoreError
+        Never with a word of the library's own.
+    """
+    if not is_object_uri(uri):
+        yield
+        return
+    try:
+        yield
+    except (ReidDistError, MemoryError):
+        raise
+    except FileNotFoundError as error:
+        if NO_BUCKET in str(error):
+            raise _no_bucket(uri) from None
+        raise
+    except Exception as error:
+        if not _is_of_library(error):
+            raise
+        raise _explained(uri, error, writing=writing) from None
+
+
+def _is_of_library(error: Exception) -> bool:
+    return type(error).__module__.startswith("obstore")
+
+
+def _explained(uri: str, error: Exception, *, writing: bool) -> StoreError:
+    """Say what went wrong, in none of the library's words: they hold the endpoint as it was given."""
+    text, what = str(error), "write" if writing else "read"
+    code, status = _CODE.search(text), _STATUS.search(text)
+    named = code[1] if code else f"HTTP status {status[1]}" if status else type(error).__name__
+    if any(sign in text for sign in _METADATA):
+        return StoreError(
+            f"no credentials for {uri}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (profiles are not read), or "
+            "AWS_SKIP_SIGNATURE=true where the bucket is public"
+        )
+    if NO_BUCKET in text:
+        return _no_bucket(uri)
+    if "BadScheme" in text:
+        return StoreError(
+            f"cannot reach {uri} at {_endpoint()}: it is not https; set AWS_ALLOW_HTTP=true if that is meant"
+        )
+    if (status and status[1] in ("401", "403")) or "PermissionDenied" in named or "Unauthenticated" in named:
+        return StoreError(
+            f"cannot {what} {uri}: the credentials in the environment are refused ({named}); check AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY, AWS_REGION and the rights on the bucket"
+        )
+    for sign, reason in (
+        ("ConnectionRefused", "connection refused"),
+        ("dns error", "its name is not known"),
+        ("TimedOut", "no answer in time"),
+        ("Timeout", "no answer in time"),
+        ("error sending request", "no connection"),
+    ):
+        if sign in text and not status:
+            return StoreError(
+                f"cannot reach {uri} at {_endpoint()}: {reason}; check AWS_ENDPOINT_URL, AWS_REGION and the network"
+            )
+    return StoreError(f"cannot {what} {uri}: the storage answers {named}; try again, or check it with its own tools")
+
+
+def _no_bucket(uri: str) -> StoreNotFoundError:
+    bucket = uri.removeprefix(SCHEME).partition("/")[0]
+    return StoreNotFoundError(
+        f"{uri}: there is no bucket {bucket!r} at {_endpoint()}; make it, or check AWS_ENDPOINT_URL"
+    )
+
+
+def _endpoint() -> str:
+    """Host and port of the endpoint, without what else may be in its URL."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    given = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    parts = urlsplit(given)
+    return (parts.netloc.rpartition("@")[2] or "an endpoint without a host") if given else "Amazon S3"

@@ -1,0 +1,124 @@
+"""A real S3 API on loopback, in the process of the tests, that can be told to be slow or to fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+KEY, SECRET = "AKIAEXAMPLE000000KEY", "very-secret-words-that-show-nowhere"
+
+
+class Quiet(WSGIRequestHandler):
+    """Says nothing of requests."""
+
+    def log(self, *_: Any) -> None:
+        pass
+
+
+class Server:
+    """Moto's S3, served by threads.
+
+    Attributes
+    ----------
+    delay
+        Seconds before every answer.
+    refuse
+        Given method and path of a request: whether it is answered by an error.
+    status
+        That error.
+    requests
+        Method and path of all requests so far.
+    """
+
+    def __init__(self) -> None:
+        self._application = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=Quiet)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self.reset()
+
+    def reset(self) -> None:
+        self.delay = 0.0
+        self.refuse: Callable[[str, str], bool] = lambda method, path: False
+        self.status = "500 Internal Server Error"
+        self.requests: list[tuple[str, str]] = []
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        asked = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.requests.append(asked)
+        time.sleep(self.delay)
+        if self.refuse(*asked):
+            start_response(self.status, [("Content-Length", "0")])
+            return [b""]
+        answer: Iterable[bytes] = self._application(environ, start_response)
+        return answer
+
+    def environment(self) -> dict[str, str]:
+        """What a user would export."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def client(self) -> Any:
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name="us-east-1",
+        )
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@dataclass
+class Bucket:
+    """A bucket of one test.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    server
+        Where it is.
+    """
+
+    name: str
+    server: Server
+    client: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = self.server.client()
+        self.client.create_bucket(Bucket=self.name)
+
+    def uri(self, key: str) -> str:
+        return f"s3://{self.name}/{key}"
+
+    def listed(self, prefix: str = "") -> list[str]:
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+    def read(self, key: str) -> bytes:
+        content: bytes = self.client.get_object(Bucket=self.name, Key=key)["Body"].read()
+        return content
+
+    def write(self, key: str, content: bytes) -> None:
+        self.client.put_object(Bucket=self.name, Key=key, Body=content)
+
+    def delete(self, key: str) -> None:
+        self.client.delete_object(Bucket=self.name, Key=key)

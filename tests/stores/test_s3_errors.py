@@ -1,0 +1,174 @@
+"""What is wrong with S3 is said in one line, soon, and without a secret."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from feature_arrays import Arrays, make_arrays
+from s3_server import KEY, SECRET, Bucket
+
+from reid_dist.cli import main
+from reid_dist.errors import InputError, StoreError
+from reid_dist.stores import FeatureSet, Workspace, check_store, ingest, objects
+from reid_dist.stores.locations import canonical_uri
+
+
+def a_set(arrays: Arrays) -> FeatureSet:
+    return FeatureSet.from_arrays(arrays.features, **arrays.labels())
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that refuses: it is taken, and nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+WAYS: dict[str, Callable[[Bucket, Path], Any]] = {
+    "open": lambda bucket, _: FeatureSet.open(bucket.uri("set.zarr")),
+    "check": lambda bucket, _: check_store(bucket.uri("set.zarr")),
+    "save": lambda bucket, _: a_set(make_arrays()).save(bucket.uri("new.zarr")),
+    "stage": lambda bucket, _: Workspace.at(bucket.uri("work")).stage("lists", [1], {}),
+    "stages": lambda bucket, _: Workspace.at(bucket.uri("work")).stages("lists"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestOneLineEach:
+    def says(self, way: str, bucket: Bucket, tmp_path: Path, within: float = 12) -> str:
+        begun = time.monotonic()
+        with pytest.raises(StoreError) as caught:
+            WAYS[way](bucket, tmp_path)
+        assert time.monotonic() - begun < within
+        told = str(caught.value)
+        assert "\n" not in told
+        assert SECRET not in told
+        assert KEY not in told
+        assert caught.value.exit_code == 2
+        return told
+
+    def test_no_bucket(self, way: str, bucket: Bucket, tmp_path: Path) -> None:
+        bucket.name = "another-one"
+        told = self.says(way, bucket, tmp_path)
+        assert "there is no bucket 'another-one' at 127.0.0.1:" in told
+
+    def test_nobody_listens(
+        self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int
+    ) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://user:{SECRET}@127.0.0.1:{closed_port}")
+        told = self.says(way, bucket, tmp_path)
+        assert f"at 127.0.0.1:{closed_port}: connection refused; check AWS_ENDPOINT_URL" in told
+
+    def test_no_such_host(self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://storage.invalid")
+        assert "at storage.invalid: its name is not known" in self.says(way, bucket, tmp_path)
+
+    def test_no_credentials(
+        self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int
+    ) -> None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        # Where a machine in a cloud would be asked for its role.
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed_port}")
+        told = self.says(way, bucket, tmp_path)
+        assert "no credentials for s3://" in told
+        assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in told
+
+    def test_plain_http_is_not_assumed(
+        self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("AWS_ALLOW_HTTP")
+        assert "it is not https; set AWS_ALLOW_HTTP=true if that is meant" in self.says(way, bucket, tmp_path)
+
+
+def test_a_storage_that_takes_calls_and_says_nothing(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, silent_port: int
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
+    monkeypatch.setattr(objects, "_READ_TIMEOUT", timedelta(seconds=1))
+    begun = time.monotonic()
+    with pytest.raises(StoreError, match="no answer in time"):
+        FeatureSet.open(bucket.uri("set.zarr"))
+    assert time.monotonic() - begun < 12
+
+
+def test_credentials_that_are_refused(bucket: Bucket) -> None:
+    bucket.server.status = "403 Forbidden"
+    bucket.server.refuse = lambda method, path: True
+    with pytest.raises(StoreError, match="credentials in the environment are refused"):
+        FeatureSet.open(bucket.uri("set.zarr"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("s3://", "names no bucket"),
+        ("s3:///key", "names no bucket"),
+        ("s3://bucket/../other/set.zarr", "no part of it may be empty"),
+        ("s3://bucket/a/./set.zarr", "no part of it may be empty"),
+        ("s3://bucket/a//set.zarr", "no part of it may be empty"),
+        (f"s3://{KEY}:{SECRET}@bucket/set.zarr", "holds no credentials"),
+        (f"s3://bucket/set.zarr?X-Amz-Signature={SECRET}", "without query"),
+        (f"https://user:{SECRET}@bucket.invalid/set.zarr?key={SECRET}", "known are paths"),
+    ],
+)
+def test_uris_that_are_refused(uri: str, told: str) -> None:
+    with pytest.raises(InputError, match=told) as caught:
+        canonical_uri(uri)
+    assert SECRET not in str(caught.value)
+
+
+def test_one_form_of_a_uri() -> None:
+    assert canonical_uri("s3://bucket/a/set.zarr/") == "s3://bucket/a/set.zarr"
+
+
+def test_other_formats_stay_on_this_machine(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.write("both.npz", b"PK")
+    with pytest.raises(InputError, match="copy it here"):
+        ingest(bucket.uri("both.npz"), tmp_path / "out")
+
+
+def test_without_the_library(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(InputError, match=r"pip install 'reid-dist\[s3\]'"):
+        FeatureSet.open(bucket.uri("set.zarr"))
+
+
+def test_the_command_says_it_in_one_line(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket.name = "another-one"
+    with pytest.raises(SystemExit) as ended:
+        main(["check", bucket.uri("set.zarr")])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err.strip()
+    assert told.startswith("Error: ")
+    assert "there is no bucket" in told
+    assert "\n" not in told
+
+
+def test_secrets_are_nowhere(bucket: Bucket, arrays: Arrays) -> None:
+    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
+    stage = Workspace.at(bucket.uri("work")).stage("lists", [1], {"k": 3})
+    stage.write("a", {"x": np.arange(3)})
+    seen = [repr(stored).encode(), pickle.dumps(stored), repr(stage).encode(), pickle.dumps(stage)]
+    seen += [str(stored.describe()).encode(), *(bucket.read(key) for key in bucket.listed())]
+    for content in seen:
+        assert SECRET.encode() not in content
+        assert KEY.encode() not in content
+        assert bucket.server.endpoint.encode() not in content

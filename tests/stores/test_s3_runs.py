@@ -1,0 +1,106 @@
+"""Runs with a workspace on S3: stages, parts and resumption."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from local_workers import started
+from s3_server import SECRET, Bucket
+from s3_sets import Sides, make_sides, store_sides
+
+from reid_dist import evaluate, nearest
+from reid_dist.errors import StoreError
+from reid_dist.stores import DistanceBlock, Workspace
+from reid_dist.tuning import sweep_parameters
+
+EXPANDED = {"expand": "dba(k=3)+aqe(k=2)", "rerank": "k_reciprocal(k1=6,k2=3)"}
+
+
+@pytest.fixture
+def sides() -> Sides:
+    return make_sides()
+
+
+def test_stages_are_kept_there_and_found_again(sides: Sides, bucket: Bucket) -> None:
+    stored = store_sides(sides, bucket)
+    digest = evaluate(*sides, **EXPANDED).result_digest
+    assert evaluate(*stored, workspace=bucket.uri("work"), **EXPANDED).result_digest == digest
+    written = set(bucket.listed("work/"))
+    assert any("/expanded-" in key for key in written)
+    assert evaluate(*stored, workspace=bucket.uri("work"), **EXPANDED).result_digest == digest
+    assert set(bucket.listed("work/")) == written
+    assert len(nearest(stored[1], stored[1], k=3, workspace=bucket.uri("work")).index) == 400
+
+
+def test_workers_share_it(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
+    stored = store_sides(sides, bucket)
+    with started(2, tmp_path) as client:
+        there = {"client": client, "workspace": bucket.uri("work")}
+        assert evaluate(*stored, **there, **EXPANDED).result_digest == evaluate(*sides, **EXPANDED).result_digest
+        # Sets in memory reach the workers by way of the workspace.
+        assert evaluate(*sides, **there).result_digest == evaluate(*sides).result_digest
+    assert bucket.listed("work/features-")
+
+
+def test_a_run_that_was_cut_short_goes_on(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
+    workspace, output = bucket.uri("work"), tmp_path / "out"
+    command = [sys.executable, "-m", "reid_dist.cli", "evaluate", *(side.uri for side in store_sides(sides, bucket))]
+    command += ["--chunk-rows", "20", "--workspace", workspace, "--output", str(output)]
+    parts: list[str] = []
+
+    def refuse(method: str, path: str) -> bool:
+        """Take three parts of the sweep, and no more."""
+        if method == "PUT" and "/partials-" in path and path.endswith(".npz"):
+            parts.append(path)
+            return len(parts) > 3
+        return False
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        root = Path(__file__).parents[2]
+        return subprocess.run([*command, *more], capture_output=True, text=True, cwd=root, check=False)
+
+    bucket.server.refuse, bucket.server.status = refuse, "403 Forbidden"
+    told = run()
+    assert told.returncode in (2, 3)
+    assert "credentials in the environment are refused" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert SECRET not in told.stderr
+    (stage,) = Workspace.at(workspace).stages("partials")
+    kept = stage.done()
+    assert len(kept) == 3
+    assert Workspace.at(workspace).holds_parts()
+    bucket.server.reset()
+    told = run("--resume")
+    assert told.returncode == 0, told.stderr
+    report = json.loads((output / "report.json").read_text())
+    assert report["result_digest"] == evaluate(*sides).result_digest
+    written = {
+        path.rpartition("/")[2].removesuffix(".npz") for method, path in bucket.server.requests if method == "PUT"
+    }
+    assert not written & kept
+    assert Workspace.at(workspace).stages("partials") == []
+
+
+def test_a_report_stays_on_this_machine(bucket: Bucket) -> None:
+    command = [sys.executable, "-m", "reid_dist.cli", "evaluate", bucket.uri("q"), bucket.uri("g")]
+    told = subprocess.run(
+        [*command, "--output", "s3://bucket/out"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert told.returncode == 2
+    assert told.stderr.strip().endswith("a report is kept in a local directory, found the URI s3://bucket/out")
+
+
+def test_what_needs_a_directory_says_so(sides: Sides, bucket: Bucket) -> None:
+    with pytest.raises(StoreError, match="use a path of this machine"):
+        sweep_parameters(*sides, expand="aqe", k=range(1, 3), workspace=bucket.uri("work"))
+    with pytest.raises(StoreError, match="use a path of this machine"):
+        DistanceBlock.from_array([[0.5]]).save(bucket.uri("block.npy"))
+    assert bucket.listed() == []

@@ -1,0 +1,236 @@
+"""Feature stores on S3: written, read, checked and replaced as on disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from feature_arrays import Arrays, make_arrays
+from s3_server import Bucket
+
+from reid_dist.errors import (
+    DamagedStoreError,
+    IncompleteStoreError,
+    InputError,
+    StoreError,
+    StoreExistsError,
+    StoreNotFoundError,
+)
+from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest, objects, open_features
+
+Harm = Callable[[bytes], bytes]
+Made = TypeVar("Made")
+
+
+def a_set(arrays: Arrays) -> FeatureSet:
+    return FeatureSet.from_arrays(arrays.features, **arrays.labels())
+
+
+def fast_to_give_up(work: Callable[[], Made]) -> Made:
+    """Do some work with a client that does not wait a minute for storage to come back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objects, "_LATER_PATIENCE", timedelta(seconds=1))
+        objects._make_store.cache_clear()
+        try:
+            return work()
+        finally:
+            objects._make_store.cache_clear()
+
+
+@pytest.mark.parametrize("shard_rows", [None, 60])
+def test_what_is_written_is_read(bucket: Bucket, arrays: Arrays, shard_rows: int | None) -> None:
+    held = a_set(arrays)
+    stored = held.save(bucket.uri("deep/er/set.zarr"), chunk_rows=20, shard_rows=shard_rows)
+    assert stored.uri == bucket.uri("deep/er/set.zarr")
+    assert stored.content_digest == held.content_digest
+    np.testing.assert_array_equal(stored.read(0, 300), arrays.features)
+    np.testing.assert_array_equal(stored.read(33, 171), arrays.features[33:171])
+    for name, values in arrays.labels().items():
+        np.testing.assert_array_equal(stored.labels[name], values)
+    assert not check_store(stored.uri).damaged
+
+
+@pytest.mark.parametrize("rows", [[0], [3, 4, 5, 299], list(range(0, 300, 7)), list(range(300))])
+def test_scattered_rows(bucket: Bucket, rows: list[int]) -> None:
+    arrays = make_arrays(300, 5)
+    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
+    np.testing.assert_array_equal(stored.peek(np.array(rows)), arrays.features[rows])
+
+
+def test_ingest_of_both_sides(bucket: Bucket, tmp_path: Path) -> None:
+    query, gallery = make_arrays(30, seed=1), make_arrays(200, seed=2)
+    np.savez(
+        tmp_path / "both.npz", query_f=query.features, query_label=query.pids, gallery_f=gallery.features,
+        gallery_label=gallery.pids,
+    )  # fmt: skip
+    local = ingest(tmp_path / "both.npz", tmp_path / "out")
+    remote = ingest(tmp_path / "both.npz", bucket.uri("out"), chunk_rows=50)
+    assert [store.uri for store in remote] == [bucket.uri("out/query.zarr"), bucket.uri("out/gallery.zarr")]
+    assert [store.content_digest for store in remote] == [store.content_digest for store in local]
+    assert open_features(bucket.uri("out"), "gallery").uri == bucket.uri("out/gallery.zarr")
+    back = ingest(bucket.uri("out"), tmp_path / "back")
+    assert [store.content_digest for store in back] == [store.content_digest for store in local]
+
+
+def test_many_chunks_are_under_way_at_a_time(bucket: Bucket) -> None:
+    arrays = make_arrays(400, 16)
+    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
+    bucket.server.delay = 0.1
+    bucket.server.requests.clear()
+    begun = time.perf_counter()
+    np.testing.assert_array_equal(stored.read(0, 400), arrays.features)
+    taken = time.perf_counter() - begun
+    assert len(bucket.server.requests) == 40
+    assert taken < 0.25 * 40 * 0.1
+
+
+def test_a_check_has_many_chunks_under_way(bucket: Bucket) -> None:
+    stored = a_set(make_arrays(400, 16)).save(bucket.uri("set.zarr"), chunk_rows=10)
+    bucket.server.delay = 0.1
+    begun = time.perf_counter()
+    assert not check_store(stored.uri).damaged
+    # Some 15 answers are waited for one after the other: the manifest, metadata and labels.
+    assert time.perf_counter() - begun < 0.75 * 55 * 0.1
+
+
+class TestOverwriting:
+    def test_a_complete_store_is_refused(self, bucket: Bucket, arrays: Arrays) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"))
+        with pytest.raises(StoreExistsError, match="is a complete store already"):
+            a_set(make_arrays(seed=3)).save(stored.uri)
+        assert FeatureSet.open(stored.uri).content_digest == stored.content_digest
+
+    def test_a_successor_takes_its_place_and_leaves_nothing(self, bucket: Bucket, arrays: Arrays) -> None:
+        a_set(arrays).save(bucket.uri("a/set.zarr"), chunk_rows=10)
+        successor = a_set(make_arrays(100, seed=3)).save(bucket.uri("a/set.zarr"), chunk_rows=50, overwrite=True)
+        np.testing.assert_array_equal(successor.read(0, 100), make_arrays(100, seed=3).features)
+        assert not check_store(successor.uri).damaged
+        assert all(key.startswith("a/set.zarr/") for key in bucket.listed())
+        assert sum("/features/c/" in key for key in bucket.listed()) == 2
+
+    def test_a_failed_successor_leaves_the_store(self, bucket: Bucket, arrays: Arrays) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"))
+        with pytest.raises(InputError, match="NaN"), FeatureWriter(stored.uri, dim=7, overwrite=True) as writer:
+            writer.append(np.full((3, 7), np.nan, np.float32), pids=[1, 2, 3])
+        assert not check_store(stored.uri).damaged
+        assert all(key.startswith("set.zarr/") for key in bucket.listed())
+
+    def test_what_is_killed_while_it_takes_the_place_is_incomplete(self, bucket: Bucket, arrays: Arrays) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
+        # The mark is copied last: without it, whatever is there is no store.
+        bucket.server.refuse = lambda method, path: method == "PUT" and path.endswith("/set.zarr/features/c/3/0")
+        with pytest.raises(StoreError, match="HTTP status 500"):
+            fast_to_give_up(lambda: a_set(make_arrays(seed=4)).save(stored.uri, chunk_rows=50, overwrite=True))
+        bucket.server.reset()
+        with pytest.raises(IncompleteStoreError, match="no commit mark"):
+            FeatureSet.open(stored.uri)
+        again = a_set(make_arrays(seed=4)).save(stored.uri, chunk_rows=50)
+        assert not check_store(again.uri).damaged
+
+    def test_something_else_is_never_overwritten(self, bucket: Bucket, arrays: Arrays) -> None:
+        bucket.write("a.zarr/notes.txt", b"mine")
+        bucket.write("b.zarr", b"mine")
+        for key in ("a.zarr", "b.zarr"):
+            with pytest.raises(StoreExistsError, match="is not a feature store; it is never overwritten"):
+                a_set(arrays).save(bucket.uri(key), overwrite=True)
+        assert bucket.listed() == ["a.zarr/notes.txt", "b.zarr"]
+
+    def test_a_bucket_is_no_store(self, bucket: Bucket, arrays: Arrays) -> None:
+        with pytest.raises(InputError, match="does not take a whole bucket"):
+            a_set(arrays).save(f"s3://{bucket.name}", overwrite=True)
+
+
+class TestDamage:
+    def test_nothing(self, bucket: Bucket) -> None:
+        with pytest.raises(StoreNotFoundError, match="nothing is there"):
+            FeatureSet.open(bucket.uri("set.zarr"))
+
+    def test_without_a_commit_mark(self, bucket: Bucket) -> None:
+        writer = FeatureWriter(bucket.uri("set.zarr"), dim=2, chunk_rows=2)
+        writer.append(np.ones((5, 2), np.float32), pids=np.arange(5))
+        writer.finish()
+        with pytest.raises(IncompleteStoreError, match="no commit mark"):
+            FeatureSet.open(bucket.uri("set.zarr"))
+        report = check_store(bucket.uri("set.zarr"))
+        assert "no commit mark" in report.lines()[1]
+        assert "3 files of features" in report.lines()[1]
+        writer.commit()
+        assert FeatureSet.open(bucket.uri("set.zarr")).n_rows == 5
+
+    @pytest.mark.parametrize("shard_rows", [None, 30])
+    def test_missing_objects_are_named(self, bucket: Bucket, arrays: Arrays, shard_rows: int | None) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
+        bucket.delete("set.zarr/features/c/4/0")
+        bucket.delete("set.zarr/camids/c/0")
+        told = "\n".join(check_store(stored.uri).lines())
+        assert "features chunk 4 (features/c/4/0): missing" in told
+        assert "camids" in told
+        with pytest.raises(DamagedStoreError, match=r"features chunk 4 .*missing"):
+            stored.read(0, 300)
+        with pytest.raises(DamagedStoreError, match=r"features chunk 4 .*missing"):
+            stored.peek(np.array([3, 125]))
+        np.testing.assert_array_equal(stored.read(0, 120), arrays.features[:120])
+
+    @pytest.mark.parametrize(
+        ("harm", "where"),
+        [
+            (lambda content: b"", "features chunk 2"),
+            (lambda content: content[:-9], "features chunk 2"),
+            (lambda content: content[:5] + bytes([content[5] ^ 1]) + content[6:], "features chunk 2"),
+        ],
+    )
+    def test_other_bytes_are_found(self, bucket: Bucket, arrays: Arrays, harm: Harm, where: str) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
+        bucket.write("set.zarr/features/c/2/0", harm(bucket.read("set.zarr/features/c/2/0")))
+        assert [str(damage) for damage in check_store(stored.uri).damage if str(damage).startswith(where)]
+        assert len(check_store(stored.uri).damage) == 1
+        with pytest.raises(DamagedStoreError, match=where):
+            stored.read(0, 300)
+
+    def test_unreadable_metadata(self, bucket: Bucket, arrays: Arrays) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"))
+        content = bucket.read("set.zarr/zarr.json")
+        for harmed in (
+            content[:100],
+            content.replace(b'"group"', b'"g"'),
+            b"[]",
+            content.replace(b"float32", b"float16"),
+        ):
+            bucket.write("set.zarr/zarr.json", harmed)
+            with pytest.raises(StoreError):
+                FeatureSet.open(stored.uri)
+
+    def test_a_storage_that_fails_is_not_called_damage(self, bucket: Bucket, arrays: Arrays) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
+        bucket.server.refuse = lambda method, path: path.endswith("/features/c/2/0")
+        for work in (lambda: stored.read(0, 300), lambda: check_store(stored.uri)):
+            with pytest.raises(StoreError, match="HTTP status 500") as caught:
+                fast_to_give_up(work)
+            assert not isinstance(caught.value, DamagedStoreError)
+
+
+def test_several_chunks_are_written_at_a_time(bucket: Bucket) -> None:
+    arrays = make_arrays(400, 16)
+    bucket.server.delay = 0.1
+    begun = time.perf_counter()
+    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
+    taken = time.perf_counter() - begun
+    asked = len(bucket.server.requests)
+    bucket.server.reset()
+    assert asked > 40
+    assert taken < 0.75 * asked * 0.1
+    assert not check_store(stored.uri).damaged
+    np.testing.assert_array_equal(stored.read(0, 400), arrays.features)
+
+
+def test_a_chunk_that_cannot_be_written_ends_the_ingest(bucket: Bucket, arrays: Arrays) -> None:
+    bucket.server.refuse = lambda method, path: method == "PUT" and path.endswith("/c/3/0")
+    bucket.server.status = "403 Forbidden"
+    with pytest.raises(StoreError, match=r"cannot write .*credentials in the environment are refused"):
+        a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
+    assert bucket.listed() == []

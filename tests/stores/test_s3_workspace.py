@@ -1,0 +1,91 @@
+"""Stages of a workspace on S3, as on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from s3_server import Bucket
+
+from reid_dist.errors import DamagedStoreError
+from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.visibility import visible_to
+
+
+@pytest.fixture(params=["disk", "s3"])
+def workspace(request: pytest.FixtureRequest, bucket: Bucket, tmp_path: Path) -> Workspace:
+    return Workspace.at(tmp_path / "work" if request.param == "disk" else bucket.uri("work"))
+
+
+ARRAYS = {"index": np.arange(12).reshape(3, 4), "distance": np.linspace(0, 1, 5)}
+
+
+def test_parts(workspace: Workspace) -> None:
+    stage = workspace.stage("lists", [1, "a"], {"k": 3})
+    assert stage.is_empty
+    assert not stage.has("one")
+    assert stage.write("one", ARRAYS) > 0
+    stage.write("two", {"x": np.zeros(0)})
+    assert stage.has("one")
+    assert not stage.is_empty
+    assert stage.done() == {"one", "two"}
+    found = stage.read("one")
+    assert found.keys() == ARRAYS.keys()
+    for name, values in ARRAYS.items():
+        np.testing.assert_array_equal(found[name], values)
+    assert stage.read("one", "index").keys() == {"index"}
+    stage.write("one", {"index": np.ones(2)})
+    np.testing.assert_array_equal(stage.read("one")["index"], np.ones(2))
+    stage.remove("one")
+    stage.remove("one")
+    assert stage.done() == {"two"}
+    with pytest.raises(DamagedStoreError, match="part one is missing in workspace stage"):
+        stage.read("one")
+
+
+def test_a_stage_is_found_again_and_its_description_kept(workspace: Workspace) -> None:
+    stage = workspace.stage("lists", [1], {"k": 3})
+    assert workspace.stage("lists", [1], {"k": 4}) == stage
+    assert stage.description == {"kind": "lists", "format": 1, "k": 3}
+    other, kind = workspace.stage("lists", [2], {}), workspace.stage("averages", [1], {})
+    assert len({stage.path, other.path, kind.path}) == 3
+    assert sorted(found.path for found in workspace.stages("lists")) == sorted([stage.path, other.path])
+    stage.write("one", ARRAYS)
+    workspace.remove(stage)
+    assert workspace.stages("lists") == [other]
+    assert stage.is_empty
+    with pytest.raises(DamagedStoreError, match="has no description"):
+        assert stage.description
+
+
+def test_no_stage_in_a_workspace_that_is_not_there(workspace: Workspace) -> None:
+    assert workspace.stages("lists") == []
+
+
+def test_parts_without_a_description_are_refused(bucket: Bucket) -> None:
+    workspace = Workspace.at(bucket.uri("work"))
+    stage = workspace.stage("lists", [1], {})
+    stage.write("one", ARRAYS)
+    bucket.delete(next(key for key in bucket.listed() if key.endswith("stage.json")))
+    with pytest.raises(DamagedStoreError, match="there is none, and there are parts"):
+        workspace.stage("lists", [1], {})
+
+
+@pytest.mark.parametrize("harm", [lambda content: content[:40], lambda content: content[:150] + b"?" + content[151:]])
+def test_damaged_parts(bucket: Bucket, harm) -> None:
+    stage = Workspace.at(bucket.uri("work")).stage("lists", [1], {})
+    stage.write("one", ARRAYS)
+    key = next(key for key in bucket.listed() if key.endswith("one.npz"))
+    bucket.write(key, harm(bucket.read(key)))
+    with pytest.raises(DamagedStoreError, match="part one of workspace stage"):
+        stage.read("one")
+
+
+def test_sets_in_memory_are_put_where_workers_see_them(bucket: Bucket) -> None:
+    features = FeatureSet.from_arrays(np.random.default_rng(0).standard_normal((9, 3)), np.arange(9))
+    somebody: object = object()
+    with visible_to(somebody, bucket.uri("work"), features, features) as (query, gallery):
+        assert query is gallery
+        assert query.uri == bucket.uri(f"work/features-{features.content_digest[:16]}.zarr")
+        assert query.content_digest == features.content_digest
