@@ -1,0 +1,31 @@
+"""Where a job runs: a cluster file in YAML becomes a Dask client, or None for threads of this process.
+
+A cluster file says nothing about data and cannot run code: it is validated field by field, what it may start comes from
+the kinds in `reid_dist.clusters.kinds`, and no field holds words for a shell.
+
+What listens beyond this machine speaks TLS.  Whoever reaches a scheduler without it can run code there, so such an
+address is refused unless the file says ``insecure: true``.
+"""
+
+from __future__ import annotations
+
+from reid_dist.clusters.connection import connect
+from reid_dist.clusters.kinds import ClusterConfig, ExistingCluster, LocalCluster, Threads
+from reid_dist.clusters.reading import cluster_schema, read_cluster
+from reid_dist.clusters.single_job import take_part
+from reid_dist.clusters.size import Size, cluster_size
+from reid_dist.workers import prepare_local_workers
+
+__all__ = [
+    "ClusterConfig",
+    "ExistingCluster",
+    "LocalCluster",
+    "Size",
+    "Threads",
+    "cluster_schema",
+    "cluster_size",
+    "connect",
+    "prepare_local_workers",
+    "read_cluster",
+    "take_part",
+]

@@ -1,0 +1,111 @@
+"""A scheduler that runs already."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reid_dist.clusters.kinds import ExistingCluster
+from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
+from reid_dist.errors import ClusterError, InputError
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
+
+__all__ = ["address_in", "await_workers", "open_existing", "reach"]
+
+
+@contextlib.contextmanager
+def open_existing(config: ExistingCluster) -> Iterator[Client]:
+    """Reach a scheduler, and leave it running."""
+    if (config.address is None) == (config.scheduler_file is None):
+        raise InputError("an existing cluster is given by an address or by a scheduler_file: one of the two")
+    deadline = time.monotonic() + config.timeout_s
+    if config.address is not None:
+        address = where = config.address
+    else:
+        where = f"the scheduler of {config.scheduler_file}"
+        address = address_in(Path(str(config.scheduler_file)), deadline, config.timeout_s)
+    security = certificates(config)
+    scheme, _, rest = address.partition("://")
+    if scheme == "tls" and security is None:
+        raise InputError(
+            f"{where} speaks TLS and refuses clients without certificates: the cluster file must name ca_file, "
+            "cert_file and key_file"
+        )
+    if scheme != "tls" and security is not None:
+        raise InputError(f"the cluster file names certificates, and {address} does not speak TLS; write tls://{rest}")
+    if scheme != "tls" and not is_loopback(rest.rpartition(":")[0]):
+        refuse_open_network(config, address)
+    with reach(address, security, where, config.timeout_s) as client:
+        await_workers(client, config.wait_for_workers, config.timeout_s, where, "start workers")
+        yield client
+
+
+def address_in(path: Path, deadline: float, timeout_s: float) -> str:
+    """Address in a file that a scheduler writes, once it has done so.
+
+    Raises
+    ------
+    ClusterError
+        If the file does not come in time.
+    InputError
+        If it is no such file.
+    """
+    while True:
+        try:
+            return str(json.loads(path.read_text())["address"])
+        except FileNotFoundError:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"there is no scheduler_file {str(path)!r} after {timeout_s:g} s") from None
+        except OSError as error:
+            raise InputError(f"cannot read scheduler_file {str(path)!r}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError):
+            # It may be read while it is being written.
+            if time.monotonic() > deadline:
+                raise InputError(f"{str(path)!r} is no scheduler_file: it holds no JSON with an address") from None
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def reach(address: str, security: Security | None, where: str, timeout_s: float) -> Iterator[Client]:
+    """Connect to a scheduler.
+
+    Raises
+    ------
+    ClusterError
+        If it does not answer in time, or does not accept the certificates.
+    """
+    import distributed
+
+    try:
+        client = distributed.Client(address, security=security, timeout=timeout_s)
+    except (OSError, TypeError, ValueError) as error:
+        secured = address.startswith("tls://")
+        hint = "whether it trusts these certificates" if secured else "that it does not speak TLS (tls://…)"
+        raise ClusterError(
+            f"cannot reach {where} within {timeout_s:g} s; check that it runs and {hint}: {error}"
+        ) from error
+    with client:
+        yield client
+
+
+def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, advice: str) -> None:
+    """Wait until so many workers are there.
+
+    Raises
+    ------
+    ClusterError
+        If they do not come in time.
+    """
+    try:
+        client.wait_for_workers(n_workers, timeout=timeout_s)
+    except TimeoutError as error:
+        noun = "worker" if n_workers == 1 else "workers"
+        raise ClusterError(
+            f"{where} had fewer than {n_workers} {noun} after {timeout_s:g} s; {advice} or raise timeout_s"
+        ) from error

@@ -1,0 +1,121 @@
+"""Fields of cluster files: each pattern admits what its place needs, and nothing that a shell would act on.
+
+Batch systems get their options as lines of a script and as words of a command, so no field may hold a space, a quote,
+a line break or any other sign of a shell, nor begin with a dash.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+__all__ = [
+    "DaskSetting",
+    "Duration",
+    "FilePath",
+    "HostName",
+    "Interface",
+    "Memory",
+    "ModuleName",
+    "Name",
+    "ResourceSpec",
+    "Walltime",
+    "memory_bytes",
+    "seconds",
+]
+
+_LETTERS = "kKMGTiB "
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_BYTES = {
+    prefix + unit: base**power
+    for power, prefix in enumerate(("k", "M", "G", "T"), start=1)
+    for unit, base in (("B", 1000), ("iB", 1024))
+}
+_BYTES["KiB"] = _BYTES.pop("kiB")
+
+# What may be set: numbers that say when to wait, give up or pause.  Preloads, plugins, routes and environments would
+# run code of the file's choosing.
+_SETTINGS = re.compile(
+    r"distributed\.("
+    r"scheduler\.(no-workers-timeout|allowed-failures|worker-ttl|work-stealing(-interval)?|worker-saturation"
+    r"|idle-timeout|bandwidth|unknown-task-duration|default-task-durations)"
+    r"|worker\.(memory\.(target|spill|pause|terminate|recent-to-old-time|max-spill|rebalance\.[a-z-]+)"
+    r"|lifetime\.(duration|stagger|restart)|connections\.(outgoing|incoming)|transfer\.message-bytes-limit"
+    r"|multiprocessing-method)"
+    r"|comm\.(timeouts\.(connect|tcp)|retry\.(count|delay\.(min|max))|compression|shard|offload)"
+    r"|adaptive\.(interval|target-duration|minimum|maximum|wait-count)"
+    r"|client\.(heartbeat|scheduler-info-interval)"
+    r"|deploy\.lost-worker-timeout"
+    r"|admin\.(tick\.(interval|limit)|log-length)"
+    r")"
+)
+
+
+def _matching(pattern: str, wanted: str) -> AfterValidator:
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if compiled.fullmatch(text) is None:
+            raise ValueError(f"should be {wanted}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _setting(name: str) -> str:
+    if _SETTINGS.fullmatch(name) is None:
+        raise ValueError(
+            "should be a Dask setting of time-outs, memory, lifetime, retries or stealing, such as "
+            "distributed.scheduler.no-workers-timeout; others could run code and are not taken"
+        )
+    return name
+
+
+def memory_bytes(memory: str) -> int:
+    """Bytes of a `Memory`."""
+    number, unit = memory.rstrip(_LETTERS), memory.lstrip("0123456789. ")
+    return int(float(number) * _BYTES[unit])
+
+
+def seconds(time: str) -> int:
+    """Seconds of a `Walltime` or a `Duration`."""
+    if ":" not in time:
+        return int(time[:-1]) * _UNITS[time[-1]]
+    hours, minutes, rest = (int(part) for part in time.split(":"))
+    return 3600 * hours + 60 * minutes + rest
+
+
+def _positive(memory: str) -> str:
+    if memory_bytes(memory) <= 0:
+        raise ValueError("should be more than nothing")
+    return memory
+
+
+Name = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,127}", "a name of letters, digits and _ . @ + -")]
+HostName = Annotated[
+    str,
+    _matching(
+        r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*",
+        "a host name or an IPv4 address",
+    ),
+]
+Interface = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}", "a network interface such as ib0")]
+Memory = Annotated[
+    str,
+    _matching(r"\d+(\.\d+)? ?(kB|KiB|[MGT]i?B)", "a size such as 8GiB"),
+    AfterValidator(_positive),
+]
+Walltime = Annotated[str, _matching(r"\d{1,3}:[0-5]\d:[0-5]\d", "a time as HH:MM:SS")]
+Duration = Annotated[str, _matching(r"[1-9]\d{0,6}[smh]", "a time such as 90s, 55m or 4h")]
+FilePath = Annotated[
+    str,
+    _matching(r"(~/|/)?[A-Za-z0-9_.][A-Za-z0-9_.@+/-]*", "a path of letters, digits and _ . @ + - /"),
+]
+ModuleName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.+/-]{0,127}", "a module such as python/3.12")]
+ResourceSpec = Annotated[
+    str,
+    _matching(r"[A-Za-z0-9_.]+=[A-Za-z0-9_.]+(,[A-Za-z0-9_.]+=[A-Za-z0-9_.]+)*", "resources such as h_vmem=8G,gpu=0"),
+]
+DaskSetting = Annotated[str, AfterValidator(_setting)]

@@ -1,0 +1,69 @@
+"""A cluster of a Dask Gateway server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from reid_dist.clusters.existing import await_workers
+from reid_dist.clusters.extras import import_extra
+from reid_dist.clusters.kinds import GatewayCluster
+from reid_dist.clusters.security import is_loopback, refuse_open_network
+from reid_dist.errors import ClusterError, InputError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["open_gateway"]
+
+_VARIABLE = "DASK_GATEWAY_PASSWORD"  # of the environment
+
+
+@contextlib.contextmanager
+def open_gateway(config: GatewayCluster) -> Iterator[Client]:
+    """Ask a gateway for a cluster, and give it back.
+
+    Raises
+    ------
+    InputError
+        If dask-gateway is not installed, the address is not encrypted, a password is missing or an option is unknown.
+    ClusterError
+        If the server cannot be reached, refuses, or has no workers in time.
+    """
+    package = import_extra("dask_gateway", "gateway", config.kind)
+    address = urlsplit(config.address)
+    if address.scheme != "https" and not is_loopback(str(address.hostname)):
+        refuse_open_network(config, config.address)
+    refused = import_extra("aiohttp", "gateway", config.kind).ClientError
+    failures = (OSError, RuntimeError, refused, package.GatewayClusterError, package.GatewayServerError)
+    with contextlib.ExitStack() as stack:
+        try:
+            gateway = stack.enter_context(
+                package.Gateway(config.address, proxy_address=config.proxy_address, auth=_auth(config, package))
+            )
+            cluster = stack.enter_context(gateway.new_cluster(**config.options))
+            cluster.scale(config.workers)
+            client = stack.enter_context(cluster.get_client())
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the gateway {config.address} does not take these options: {_line(error)}") from error
+        except failures as error:
+            raise ClusterError(f"the gateway {config.address} gave no cluster: {_line(error)}") from error
+        where = f"the cluster of {config.address}"
+        await_workers(client, config.wait_for_workers, config.timeout_s, where, "look at the server's limits")
+        yield client
+
+
+def _auth(config: GatewayCluster, package: Any) -> Any:
+    """What shows who we are; secrets come from the environment and go nowhere else."""
+    if config.auth != "basic":
+        return None if config.auth == "none" else config.auth
+    if _VARIABLE not in os.environ:
+        raise InputError(f"the gateway {config.address} wants a password: set {_VARIABLE} in the environment")
+    return package.BasicAuth(username=config.username, password=os.environ[_VARIABLE])
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,261 @@
+"""The kinds of clusters: all that a cluster file may say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from reid_dist.clusters.fields import (
+    DaskSetting,
+    Duration,
+    FilePath,
+    HostName,
+    Interface,
+    Memory,
+    ModuleName,
+    Name,
+    ResourceSpec,
+    Walltime,
+    seconds,
+)
+
+__all__ = [
+    "KINDS",
+    "BatchCluster",
+    "Cluster",
+    "ClusterConfig",
+    "ExistingCluster",
+    "GatewayCluster",
+    "KubernetesCluster",
+    "LSFCluster",
+    "LocalCluster",
+    "PBSCluster",
+    "SGECluster",
+    "SLURMCluster",
+    "SLURMJobCluster",
+    "SSHCluster",
+    "Secured",
+    "Threads",
+]
+
+
+class Described(BaseModel):
+    """What every cluster file may say."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: str = ""
+    dask: dict[DaskSetting, str | int | float | bool | None] = Field(
+        default_factory=dict, description="Dask settings by dotted name, over the defaults."
+    )
+
+
+class Threads(Described):
+    """Threads of this process; no cluster."""
+
+    kind: Literal["threads"]
+
+
+class LocalCluster(Described):
+    """Worker processes on this machine, listening on loopback alone."""
+
+    kind: Literal["local"]
+    workers: int | None = Field(default=None, ge=1, description="Worker processes; by default one per 8 cores.")
+    threads_per_worker: int | None = Field(default=None, ge=1, description="By default the cores, shared out.")
+    memory_limit: str = Field(default="auto", description="Per worker, such as 4GiB; auto shares the machine's.")
+    dashboard: bool = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
+
+
+class Secured(Described):
+    """What speaks over a network: its certificates, or the word that it does without."""
+
+    ca_file: str | None = Field(default=None, min_length=1, description="Authority that signed the certificates.")
+    cert_file: str | None = Field(default=None, min_length=1, description="Certificate of this side, PEM.")
+    key_file: str | None = Field(default=None, min_length=1, description="Key of the certificate, PEM.")
+    insecure: bool = Field(
+        default=False, description="Allow unencrypted connections beyond loopback: who reaches them can run code."
+    )
+
+    @property
+    def has_certificates(self) -> bool:
+        """Whether all of the three files are named."""
+        return self.ca_file is not None
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> Secured:
+        files = {name: getattr(self, name) for name in ("ca_file", "cert_file", "key_file")}
+        missing = [name for name, path in files.items() if path is None]
+        if missing and len(missing) < len(files):
+            raise ValueError(f"TLS takes ca_file, cert_file and key_file; there is no {' and no '.join(missing)}")
+        return self
+
+
+class ExistingCluster(Secured):
+    """A scheduler that runs already."""
+
+    kind: Literal["existing"]
+    address: str | None = Field(default=None, pattern=r"^(tcp|tls)://[^\s]+:\d+$", description="tls://host:port")
+    scheduler_file: str | None = Field(default=None, description="File that the scheduler wrote.")
+    wait_for_workers: int = Field(default=1, ge=1)
+    timeout_s: float = Field(default=60.0, gt=0, description="How long to wait for the scheduler and its workers.")
+
+
+class _Started(Secured):
+    """What all clusters that are started for a job share."""
+
+    wait_for_workers: int = Field(default=1, ge=1, description="Workers to begin with; more may come later.")
+    timeout_s: float = Field(default=600.0, gt=0, description="How long to wait for them.")
+
+
+class BatchCluster(_Started):
+    """Workers as jobs of a batch system; jobs that are lost are submitted again."""
+
+    jobs: int = Field(ge=1, description="Jobs to keep running.")
+    cores: int = Field(ge=1, description="Cores of a job: threads of its workers together.")
+    processes: int = Field(default=1, ge=1, description="Worker processes of a job.")
+    memory: Memory = Field(description="Of a job.")
+    walltime: Walltime = Field(description="Of a job, as HH:MM:SS.")
+    queue: Name | None = Field(default=None, description="Queue or partition.")
+    account: Name | None = Field(default=None, description="Account or project that pays.")
+    interface: Interface | None = Field(default=None, description="Network between scheduler and workers.")
+    lifetime: Duration | None = Field(default=None, description="When a worker leaves of its own accord.")
+    lifetime_stagger: Duration | None = Field(default=None, description="By how much lifetimes differ, both ways.")
+    modules: tuple[ModuleName, ...] = Field(default=(), description="Modules to load before a worker starts.")
+    local_directory: FilePath | None = Field(default=None, description="Fast disk of a node.")
+    shared_directory: FilePath = Field(
+        default="~/.cache/reid-dist", description="Seen by all nodes: output of jobs, temporary certificates."
+    )
+    python: FilePath | None = Field(default=None, description="Python of the nodes; by default the one that runs.")
+    dashboard: bool = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BatchCluster:
+        if self.cores % self.processes:
+            raise ValueError(f"cores must be shared out evenly: {self.cores} cores, {self.processes} processes")
+        if self.wait_for_workers > self.jobs * self.processes:
+            raise ValueError(
+                f"wait_for_workers is {self.wait_for_workers}, {self.jobs} jobs have {self.jobs * self.processes}"
+            )
+        if (self.lifetime is None) != (self.lifetime_stagger is None):
+            raise ValueError("lifetime and lifetime_stagger go together: workers must not all leave at once")
+        if self.lifetime is not None and self.lifetime_stagger is not None:
+            life, stagger = seconds(self.lifetime), seconds(self.lifetime_stagger)
+            if not life <= 2 * stagger < 2 * life:
+                raise ValueError("lifetime_stagger must be at least half of lifetime, and less than all of it")
+            if life + stagger >= seconds(self.walltime):
+                raise ValueError("lifetime and lifetime_stagger together must be less than walltime")
+        return self
+
+
+class SLURMCluster(BatchCluster):
+    """Workers as SLURM jobs."""
+
+    kind: Literal["slurm"]
+    qos: Name | None = None
+    constraint: Name | None = None
+    reservation: Name | None = None
+
+
+class PBSCluster(BatchCluster):
+    """Workers as PBS jobs."""
+
+    kind: Literal["pbs"]
+
+
+class LSFCluster(BatchCluster):
+    """Workers as LSF jobs."""
+
+    kind: Literal["lsf"]
+    memory_unit: Literal["kb", "mb", "gb"] = Field(default="kb", description="LSF_UNIT_FOR_LIMITS of the site.")
+
+
+class SGECluster(BatchCluster):
+    """Workers as jobs of Grid Engine."""
+
+    kind: Literal["sge"]
+    parallel_environment: Name = Field(description="One that puts all slots of a job on one node, such as smp.")
+    resource_spec: ResourceSpec | None = Field(default=None, description="The site's word for memory: h_vmem=8G.")
+
+
+class SLURMJobCluster(_Started):
+    """One SLURM job whose tasks all run the same command: one is the scheduler, one the client, the others work."""
+
+    kind: Literal["slurm_single_job"]
+    workers: int = Field(ge=1, description="Tasks of the job, less two.")
+    threads_per_worker: int = Field(ge=1, description="Cores of a task.")
+    memory: Memory = Field(description="Of a worker.")
+    interface: Interface | None = Field(default=None, description="Network between scheduler and workers.")
+    local_directory: FilePath | None = Field(default=None, description="Fast disk of a node.")
+    shared_directory: FilePath = Field(
+        default="~/.cache/reid-dist", description="Seen by all nodes: the scheduler's address, temporary certificates."
+    )
+
+
+class SSHCluster(_Started):
+    """Workers on hosts that are reached with SSH."""
+
+    kind: Literal["ssh"]
+    scheduler_host: HostName = Field(description="Where the scheduler runs.")
+    worker_hosts: tuple[HostName, ...] = Field(min_length=1, description="Where workers run; a host may come twice.")
+    threads_per_worker: int = Field(ge=1)
+    memory: Memory = Field(description="Of a worker.")
+    username: Name | None = Field(default=None, description="By default the one here.")
+    port: int = Field(default=22, ge=1, le=65535, description="Of the SSH servers.")
+    private_key_file: str | None = Field(default=None, description="By default SSH's own.")
+    known_hosts_file: str | None = Field(default=None, description="Keys of the hosts; by default SSH's own file.")
+    python: FilePath | None = Field(default=None, description="Python of the hosts; by default the one that runs.")
+    local_directory: FilePath | None = Field(default=None, description="Fast disk of a host.")
+
+
+class KubernetesCluster(_Started):
+    """Pods that Dask's operator starts."""
+
+    kind: Literal["kubernetes"]
+    name: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$")] = "reid-dist"
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "default"
+    image: Annotated[str, Field(pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]{0,254}$")] = Field(
+        description="Container image with this package in it."
+    )
+    workers: int = Field(ge=1, description="Worker pods.")
+    threads_per_worker: int = Field(ge=1, description="Cores of a pod.")
+    memory: Memory = Field(description="Of a pod.")
+    volume_claim: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] | None = Field(
+        default=None, description="PersistentVolumeClaim with the stores."
+    )
+    mount_path: Annotated[str, Field(pattern=r"^/[A-Za-z0-9._/-]+$")] = Field(
+        default="/data", description="Where pods see it; the command must see the stores under the same path."
+    )
+
+
+class GatewayCluster(_Started):
+    """A cluster of a Dask Gateway server."""
+
+    kind: Literal["gateway"]
+    address: str = Field(pattern=r"^https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._/-]*)?$", description="Of the server.")
+    proxy_address: str | None = Field(default=None, pattern=r"^(tls|gateway)://[A-Za-z0-9.-]+:\d+$")
+    auth: Literal["none", "basic", "jupyterhub", "kerberos"] = Field(
+        default="none", description="basic takes DASK_GATEWAY_PASSWORD, jupyterhub JUPYTERHUB_API_TOKEN."
+    )
+    username: Name | None = Field(default=None, description="For basic; by default the one here.")
+    workers: int = Field(ge=1)
+    threads_per_worker: int = Field(ge=1, description="As the server gives them.")
+    memory: Memory = Field(description="Of a worker, as the server gives it.")
+    options: dict[Name, str | int | float | bool] = Field(default_factory=dict, description="The server's own options.")
+
+
+Cluster: TypeAlias = (
+    Threads
+    | LocalCluster
+    | ExistingCluster
+    | SSHCluster
+    | SLURMCluster
+    | SLURMJobCluster
+    | PBSCluster
+    | LSFCluster
+    | SGECluster
+    | KubernetesCluster
+    | GatewayCluster
+)
+ClusterConfig = Annotated[Cluster, Field(discriminator="kind")]
+KINDS: tuple[type[Described], ...] = get_args(Cluster)

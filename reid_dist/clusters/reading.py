@@ -1,0 +1,60 @@
+"""Cluster files, read and validated."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from reid_dist.clusters.kinds import KINDS, Cluster, ClusterConfig
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.validation import explain
+
+__all__ = ["cluster_schema", "read_cluster"]
+
+_ADAPTER: TypeAdapter[Cluster] = TypeAdapter(ClusterConfig)
+_CLASSES = {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in KINDS}
+
+
+def read_cluster(path: str | os.PathLike[str]) -> Cluster:
+    """Read and validate a cluster file.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no such file.
+    InputError
+        If it is not YAML or not a cluster; every problem is named.
+    """
+    where = f"cluster file {os.fspath(path)}"
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except FileNotFoundError:
+        raise StoreNotFoundError(f"there is no cluster file {os.fspath(path)!r}") from None
+    except OSError as error:
+        raise InputError(f"cannot read cluster file {os.fspath(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{os.fspath(path)} is not YAML: it is not text") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{os.fspath(path)} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{where} should have one 'key: value' per line and begin with 'kind:', found {content!r}")
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in _CLASSES:
+        near = difflib.get_close_matches(str(kind), _CLASSES, n=1, cutoff=0.5)
+        found = "there is no kind" if kind is None else f"unknown kind {kind!r}"
+        hint = f"; did you mean {near[0]!r}?" if near else ";"
+        raise InputError(f"{where}: {found}{hint} known: {', '.join(_CLASSES)}")
+    try:
+        return _ADAPTER.validate_python(content)
+    except ValidationError as error:
+        raise InputError(explain(where, error, _CLASSES[kind].model_fields)) from None
+
+
+def cluster_schema() -> dict[str, Any]:
+    """JSON Schema of cluster files."""
+    return _ADAPTER.json_schema()

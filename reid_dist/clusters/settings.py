@@ -1,0 +1,47 @@
+"""Settings of Dask that hold unless a cluster file sets them, with the reason."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["in_force", "serialized"]
+
+_SETTINGS: dict[str, Any] = {
+    # A job that asks for workers which never come must end, not hang.
+    "distributed.scheduler.no-workers-timeout": "5 minutes",
+    # A busy worker answers late; that is no reason to give it up.
+    "distributed.comm.timeouts.connect": "60s",
+    "distributed.comm.timeouts.tcp": "60s",
+    # Tasks reuse their own memory and keep nothing: writing results to disk would only hide a plan that is wrong.
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.target": False,
+    # Local workers are forked from a server that has imported everything already; see `reid_dist.workers`.
+    "distributed.worker.multiprocessing-method": "forkserver",
+}
+
+
+@contextlib.contextmanager
+def in_force(own: Mapping[str, Any]) -> Iterator[None]:
+    """Settings of this process while a cluster is there."""
+    import dask
+
+    # Before settings are made: its import adds the defaults, which must not go when the settings do.
+    importlib.import_module("distributed")
+    with dask.config.set({**_SETTINGS, **own}):
+        yield
+
+
+def serialized(own: Mapping[str, Any]) -> str:
+    """The same settings as text for a worker's environment, of letters, digits and ``+ / = - _`` alone.
+
+    Only these: the settings of whoever runs the command may hold what workers should not see.
+    """
+    import dask
+
+    nested: dict[str, Any] = {}
+    with dask.config.set({**_SETTINGS, **own}, config=nested):
+        text: str = dask.config.serialize(nested)
+    return text

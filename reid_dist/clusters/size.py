@@ -1,0 +1,86 @@
+"""What a cluster has to give, said without starting it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from reid_dist.clusters.connection import connect
+from reid_dist.clusters.fields import memory_bytes
+from reid_dist.clusters.kinds import (
+    BatchCluster,
+    Cluster,
+    ExistingCluster,
+    LocalCluster,
+    SSHCluster,
+    Threads,
+)
+from reid_dist.clusters.local import shares
+from reid_dist.environment import usable_cores
+from reid_dist.errors import InputError
+from reid_dist.workers import workers_of
+
+__all__ = ["Size", "cluster_size"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a cluster has to give.
+
+    Attributes
+    ----------
+    n_workers, n_threads
+        Worker processes, and threads of all of them together.
+    memory_per_thread
+        Bytes; None where nobody limits it.
+    """
+
+    n_workers: int
+    n_threads: int
+    memory_per_thread: int | None
+
+
+def cluster_size(config: Cluster) -> Size:
+    """Say what a cluster will have; one that runs is asked, no other is started.
+
+    Raises
+    ------
+    ClusterError
+        If it cannot be reached.
+    InputError
+        If the limit of its memory cannot be read.
+    """
+    if isinstance(config, Threads):
+        return Size(1, usable_cores(), None)
+    if isinstance(config, LocalCluster):
+        return _size_of_local(config)
+    if isinstance(config, ExistingCluster):
+        return _size_of_existing(config)
+    if isinstance(config, BatchCluster):
+        n_workers = config.jobs * config.processes
+        return Size(n_workers, config.jobs * config.cores, memory_bytes(config.memory) // config.cores)
+    n_workers = len(config.worker_hosts) if isinstance(config, SSHCluster) else config.workers
+    threads = config.threads_per_worker
+    return Size(n_workers, n_workers * threads, memory_bytes(config.memory) // threads)
+
+
+def _size_of_local(config: LocalCluster) -> Size:
+    from distributed.worker_memory import parse_memory_limit
+
+    workers, threads = shares(config)
+    try:
+        limit = parse_memory_limit(config.memory_limit, threads, workers * threads, logger=_LOGGER)
+    except ValueError as error:
+        raise InputError(f"cannot read memory_limit {config.memory_limit!r} of the cluster: {error}") from None
+    return Size(workers, workers * threads, None if not limit else int(limit) // threads)
+
+
+def _size_of_existing(config: ExistingCluster) -> Size:
+    with connect(config) as client:
+        if client is None:
+            raise AssertionError("a scheduler has a client")
+        found = workers_of(client)
+        limits = [worker["memory_limit"] // worker["nthreads"] for worker in found if worker["memory_limit"]]
+        return Size(len(found), sum(worker["nthreads"] for worker in found), min(limits) if limits else None)

@@ -1,0 +1,103 @@
+"""A scheduler and workers on hosts that are reached with SSH."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.clusters.existing import await_workers
+from reid_dist.clusters.extras import import_extra
+from reid_dist.clusters.fields import memory_bytes
+from reid_dist.clusters.kinds import SSHCluster
+from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
+from reid_dist.errors import ClusterError, InputError
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
+
+__all__ = ["open_ssh"]
+
+
+@contextlib.contextmanager
+def open_ssh(config: SSHCluster) -> Iterator[Client]:
+    """Start a scheduler and workers, and end them.
+
+    Raises
+    ------
+    InputError
+        If asyncssh is not installed, a key file is missing, or hosts would speak in the clear.
+    ClusterError
+        If a host cannot be reached, does not let us in, or starts nothing.
+    """
+    asyncssh = import_extra("asyncssh", "ssh", config.kind)
+    import distributed
+
+    # SSH starts the processes, and nothing of theirs goes through it: they speak to each other directly.
+    security = certificates(config)
+    hosts = (config.scheduler_host, *config.worker_hosts)
+    beyond = next((host for host in hosts if not is_loopback(host)), None)
+    if security is None and beyond is not None:
+        refuse_open_network(config, f"what the scheduler and {beyond} say to each other")
+    common = _common(config, security)
+    try:
+        cluster = distributed.SSHCluster(
+            list(hosts),
+            connect_options=_connect_options(config),
+            scheduler_options={**common, "host": config.scheduler_host, "port": 0},
+            worker_options={
+                **common,
+                "nthreads": config.threads_per_worker,
+                "memory_limit": memory_bytes(config.memory),
+                **({} if config.local_directory is None else {"local_directory": config.local_directory}),
+            },
+            remote_python=config.python,
+            security=security,
+        )
+    except (OSError, RuntimeError, asyncssh.Error) as error:
+        raise ClusterError(f"cannot start a cluster over SSH on {', '.join(hosts)}: {_reason(error)}") from error
+    with cluster, distributed.Client(cluster, security=security) as client:
+        await_workers(client, config.wait_for_workers, config.timeout_s, "the cluster over SSH", "look at the hosts")
+        yield client
+
+
+def _connect_options(config: SSHCluster) -> dict[str, Any]:
+    """What asyncssh takes; keys of hosts are always checked."""
+    options: dict[str, Any] = {"port": config.port, "connect_timeout": min(config.timeout_s, 60.0)}
+    if config.username is not None:
+        options["username"] = config.username
+    files = {"client_keys": config.private_key_file, "known_hosts": config.known_hosts_file}
+    for name, given in files.items():
+        if given is None:
+            continue
+        path = Path(given).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no file {str(path)!r}, which the cluster file names for SSH")
+        options[name] = [str(path)] if name == "client_keys" else str(path)
+    return options
+
+
+def _common(config: SSHCluster, security: Security | None) -> dict[str, Any]:
+    """What scheduler and workers take, as JSON; pages are served on loopback, outside TLS."""
+    common: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    if security is not None:
+        # Paths of files that every host has, not what is in them: words of a command are seen by all on a host.
+        common["protocol"] = "tls://"
+        common["security"] = {
+            "require_encryption": True,
+            "tls_ca_file": config.ca_file,
+            **{
+                f"tls_{role}_{part}": getattr(config, f"{part}_file")
+                for role in ("scheduler", "worker", "client")
+                for part in ("cert", "key")
+            },
+        }
+    return common
+
+
+def _reason(error: BaseException) -> str:
+    """The first cause in one line: Dask only says that the cluster did not start."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,102 @@
+"""Cluster files that are wrong: every problem in one line, before anything starts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from reid_dist.clusters import cluster_schema, cluster_size, read_cluster
+from reid_dist.clusters.connection import connect
+from reid_dist.clusters.kinds import KINDS
+from reid_dist.errors import InputError
+
+SHIPPED = sorted((Path(__file__).parents[2] / "cluster_configs").glob("*.yaml"))
+NEEDS = {
+    "slurm": ("dask_jobqueue", "jobqueue"),
+    "pbs": ("dask_jobqueue", "jobqueue"),
+    "lsf": ("dask_jobqueue", "jobqueue"),
+    "sge": ("dask_jobqueue", "jobqueue"),
+    "ssh": ("asyncssh", "ssh"),
+    "kubernetes": ("dask_kubernetes.operator", "kubernetes"),
+    "gateway": ("dask_gateway", "gateway"),
+}
+
+
+def _refusal(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_cluster(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_there_is_a_file_of_every_kind() -> None:
+    assert {path.stem for path in SHIPPED} == {read_cluster(path).kind for path in SHIPPED}
+    assert len(SHIPPED) == len(KINDS) == len(cluster_schema()["oneOf"])
+
+
+@pytest.mark.parametrize("path", [path for path in SHIPPED if path.stem != "existing"], ids=lambda path: path.stem)
+def test_size_without_starting_anything(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    size = cluster_size(read_cluster(path))
+    assert size.n_workers >= 1
+    assert size.n_threads >= size.n_workers
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [path for path in SHIPPED if path.stem in NEEDS], ids=lambda path: path.stem)
+def test_an_extra_that_is_not_installed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, extra = NEEDS[path.stem]
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=rf"pip install 'reid-dist\[{extra}\]'"), connect(read_cluster(path)):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: slrum\n", "unknown kind 'slrum'; did you mean 'slurm'? known: threads, local, existing, ssh"),
+        ("kind: dask_cloudprovider.aws.FargateCluster\n", "unknown kind"),
+        ("workers: 2\n", "there is no kind"),
+        ("kind: [local]\n", "unknown kind"),
+        ("- local\n", "one 'key: value' per line"),
+        ("", "found None"),
+        ("kind: local\nworker: 2\n", "worker: unknown key, did you mean 'workers'?"),
+        ("kind: local\nworkers: many\nthreads_per_worker: 0\n", "2 problems"),
+        ("kind: !!python/object/apply:os.system [reboot]\n", "is not YAML"),
+        ("kind: 'local\n", "is not YAML"),
+    ],
+)
+def test_files_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
+    assert words in _refusal(tmp_path, text)
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="it is not text"):
+        read_cluster(path)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "distributed.worker.preload",
+        "distributed.scheduler.preload",
+        "distributed.nanny.preload",
+        "distributed.nanny.environ.PYTHONSTARTUP",
+        "distributed.nanny.pre-spawn-environ.LD_PRELOAD",
+        "distributed.scheduler.http.routes",
+        "distributed.comm.tls.key",
+        "distributed.scheduler.pickle",
+        "jobqueue.slurm.job-script-prologue",
+        "temporary-directory",
+    ],
+)
+def test_settings_that_could_run_code(tmp_path: Path, setting: str) -> None:
+    assert "could run code" in _refusal(tmp_path, f"kind: local\ndask: {{{setting}: evil}}\n")

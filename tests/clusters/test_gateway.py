@@ -1,0 +1,55 @@
+"""A real Dask Gateway on loopback: the answer of threads, and its refusals as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from gateway_server import Gateway, gateway_server, missing_programs
+
+pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Dask Gateway is not here: {missing_programs()}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with gateway_server(tmp_path_factory.mktemp("gateway")) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster_text(server: Gateway) -> str:
+    return (
+        f"kind: gateway\naddress: {server.address}\nauth: basic\nusername: tester\nworkers: 2\nthreads_per_worker: 1\n"
+        "memory: 900MB\nwait_for_workers: 2\ntimeout_s: 60\n"
+    )
+
+
+def test_the_answer_of_threads(evaluate_on, sets, server: Gateway, cluster_text: str) -> None:
+    done = evaluate_on(cluster_text, env={"DASK_GATEWAY_PASSWORD": server.password})
+    assert done.digest == sets.digest
+    assert server.password not in done.out + done.err
+
+
+def test_a_wrong_password(evaluate_on, server: Gateway, cluster_text: str) -> None:
+    done = evaluate_on(cluster_text, env={"DASK_GATEWAY_PASSWORD": "wrong-password"})
+    done.assert_one_line(3, "gave no cluster")
+    assert "wrong-password" not in done.err
+
+
+def test_no_password(evaluate_on, cluster_text: str) -> None:
+    evaluate_on(cluster_text).assert_one_line(2, "set DASK_GATEWAY_PASSWORD")
+
+
+def test_an_option_that_the_server_does_not_have(evaluate_on, server: Gateway, cluster_text: str) -> None:
+    done = evaluate_on(f"{cluster_text}options: {{absent: 1}}\n", env={"DASK_GATEWAY_PASSWORD": server.password})
+    done.assert_one_line(2, "does not take these options", "absent")
+
+
+def test_a_server_that_is_not_there(evaluate_on) -> None:
+    text = "kind: gateway\naddress: http://127.0.0.1:1\nworkers: 1\nthreads_per_worker: 1\nmemory: 1GiB\n"
+    evaluate_on(text).assert_one_line(3, "gave no cluster")
+
+
+def test_an_address_in_the_clear(evaluate_on) -> None:
+    text = "kind: gateway\naddress: http://gateway.example\nworkers: 1\nthreads_per_worker: 1\nmemory: 1GiB\n"
+    evaluate_on(text).assert_one_line(2, "http://gateway.example", "insecure: true")

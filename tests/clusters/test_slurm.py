@@ -1,0 +1,81 @@
+"""Workers as jobs of a real SLURM of three nodes: the answer of threads, also when jobs and nodes go away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from mini_slurm import MiniSlurm, mini_slurm, missing_programs
+
+pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"SLURM is not here: {missing_programs()}")
+
+SMALL_TILES = ("--chunk-rows", "60")
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[MiniSlurm]:
+    with mini_slurm(cpus=2) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster_text(tmp_path) -> str:
+    return (
+        "kind: slurm\njobs: 2\ncores: 2\nmemory: 900MiB\nwalltime: 00:10:00\nqueue: debug\ninterface: lo\n"
+        f"wait_for_workers: 2\ntimeout_s: 60\nshared_directory: {tmp_path / 'shared'}\n"
+    )
+
+
+def test_the_answer_of_threads(evaluate_on, sets, slurm: MiniSlurm, cluster_text: str) -> None:
+    done = evaluate_on(cluster_text, env=slurm.environment)
+    assert done.digest == sets.digest
+
+
+@pytest.mark.slow
+def test_the_only_job_is_cancelled(start_on, larger_sets, slurm: MiniSlurm, cluster_text: str) -> None:
+    """Nothing would ever finish the work, were it not submitted again."""
+    text = cluster_text.replace("jobs: 2", "jobs: 1").replace("for_workers: 2", "for_workers: 1")
+    text += "dask: {distributed.deploy.lost-worker-timeout: 2s}\n"
+    run = start_on(text, larger_sets, *SMALL_TILES, env=slurm.environment)
+    run.await_partial_results()
+    (job,) = slurm.running()
+    slurm.run("scancel", job)
+    while (now := slurm.running()) in ([], [job]):
+        assert run.runs, run.end().err
+    assert int(now[0]) > int(job)
+    assert run.end().digest == larger_sets.digest
+
+
+@pytest.mark.slow
+def test_a_node_that_goes_down(start_on, larger_sets, slurm: MiniSlurm, cluster_text: str) -> None:
+    run = start_on(cluster_text, larger_sets, *SMALL_TILES, env=slurm.environment)
+    run.await_partial_results()
+    node = slurm.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()[0]
+    with slurm.down(node):
+        assert run.runs
+        assert run.end().digest == larger_sets.digest
+
+
+def test_jobs_that_slurm_refuses(evaluate_on, slurm: MiniSlurm, cluster_text: str) -> None:
+    done = evaluate_on(cluster_text.replace("debug", "absent"), env=slurm.environment)
+    done.assert_one_line(3, "sbatch refused the job", "Invalid partition")
+
+
+def test_jobs_that_only_wait(evaluate_on, slurm: MiniSlurm, cluster_text: str) -> None:
+    """More cores than all nodes have in use at once."""
+    text = cluster_text.replace("jobs: 2", "jobs: 9").replace("for_workers: 2", "for_workers: 9")
+    done = evaluate_on(text.replace("timeout_s: 60", "timeout_s: 5"), env=slurm.environment)
+    done.assert_one_line(3, "fewer than 9 workers after 5 s", "wait in the queue")
+    assert slurm.jobs() == []
+
+
+@pytest.mark.slow
+def test_an_interrupted_command_leaves_no_jobs(start_on, larger_sets, slurm: MiniSlurm, cluster_text: str) -> None:
+    run = start_on(cluster_text, larger_sets, *SMALL_TILES, env=slurm.environment)
+    run.await_partial_results()
+    assert slurm.running()
+    run.interrupt()
+    ended = run.end()
+    assert ended.code == 130, ended.err
+    assert "Traceback" not in ended.err
+    assert slurm.jobs() == []

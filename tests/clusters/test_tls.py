@@ -1,0 +1,124 @@
+"""A scheduler that speaks TLS: with certificates the answer of threads, without them one line."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from certificate_files import named
+from distributed import LocalCluster, Security
+
+from reid_dist.clusters import connect, read_cluster
+from reid_dist.errors import ClusterError, InputError
+
+
+@pytest.fixture(scope="module")
+def address(certificate_folder: Path) -> Iterator[str]:
+    """A scheduler with two workers that accept only who shows a certificate."""
+    cert, key = str(certificate_folder / "cert.pem"), str(certificate_folder / "key.pem")
+    roles = {
+        f"tls_{role}_{part}": path
+        for role in ("client", "scheduler", "worker")
+        for part, path in (("cert", cert), ("key", key))
+    }
+    security = Security(tls_ca_file=str(certificate_folder / "ca.pem"), require_encryption=True, **roles)
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        protocol="tls://",
+        security=security,
+        dashboard_address=None,
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def _refusal(tmp_path: Path, text: str, error: type[Exception]) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(error) as caught, connect(read_cluster(path)):
+        pass
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_answer_over_tls(evaluate_on, sets, address: str, certificate_folder: Path) -> None:
+    done = evaluate_on(f"kind: existing\naddress: {address}\nwait_for_workers: 2\n{named(certificate_folder)}")
+    assert done.digest == sets.digest
+
+
+def test_a_client_without_certificates(evaluate_on, address: str) -> None:
+    done = evaluate_on(f"kind: existing\naddress: {address}\n")
+    done.assert_one_line(2, "refuses clients without certificates", "ca_file")
+
+
+def test_a_client_with_certificates_of_another_authority(tmp_path, address: str, certificate_folder: Path) -> None:
+    stranger = named(certificate_folder / "stranger")
+    message = _refusal(tmp_path, f"kind: existing\naddress: {address}\ntimeout_s: 3\n{stranger}", ClusterError)
+    assert "whether it trusts these certificates" in message
+
+
+def test_a_client_that_speaks_in_the_clear(evaluate_on, address: str) -> None:
+    done = evaluate_on(f"kind: existing\naddress: {address.replace('tls', 'tcp')}\ntimeout_s: 3\n")
+    done.assert_one_line(3, "cannot reach tcp://127.0.0.1", "does not speak TLS")
+
+
+def test_certificates_for_an_address_in_the_clear(tmp_path, certificate_folder: Path) -> None:
+    text = f"kind: existing\naddress: tcp://127.0.0.1:8786\n{named(certificate_folder)}"
+    assert "write tls://127.0.0.1:8786" in _refusal(tmp_path, text, InputError)
+
+
+@pytest.mark.parametrize("broken", ["ca", "cert", "key"])
+def test_files_that_are_no_certificates(tmp_path, certificate_folder: Path, broken: str) -> None:
+    lines = named(certificate_folder)
+    absent = lines.replace(f"{broken}.pem", "absent.pem")
+    head = "kind: existing\naddress: tls://127.0.0.1:8786\n"
+    assert f"cannot read {broken}_file" in _refusal(tmp_path, head + absent, InputError)
+    text = tmp_path / "text.pem"
+    text.write_text("no certificate\n")
+    wrong = lines.replace(str(certificate_folder / f"{broken}.pem"), str(text))
+    assert "no certificate with its key" in _refusal(tmp_path, head + wrong, InputError)
+
+
+def test_two_of_the_three_files(tmp_path, certificate_folder: Path) -> None:
+    lines = named(certificate_folder).splitlines()[:2]
+    text = "\n".join(["kind: existing", "address: tls://127.0.0.1:8786", *lines])
+    assert "there is no key_file" in _refusal(tmp_path, text, InputError)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "[2001:db8::1]", "scheduler.example", "0.0.0.0", "localhost.example"])
+def test_an_open_address_beyond_this_machine(tmp_path, host: str) -> None:
+    message = _refusal(tmp_path, f"kind: existing\naddress: tcp://{host}:8786\n", InputError)
+    assert "can run code" in message
+    assert "insecure: true" in message
+
+
+def test_an_open_address_in_a_scheduler_file(tmp_path) -> None:
+    (tmp_path / "scheduler.json").write_text('{"address": "tcp://192.0.2.1:8786"}')
+    message = _refusal(tmp_path, f"kind: existing\nscheduler_file: {tmp_path / 'scheduler.json'}\n", InputError)
+    assert "insecure: true" in message
+
+
+def test_an_open_address_that_is_wanted(tmp_path) -> None:
+    """It is tried, and nobody is there."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    text = f"kind: existing\naddress: tcp://localhost.localdomain.invalid:{port}\ninsecure: true\ntimeout_s: 1\n"
+    assert "cannot reach" in _refusal(tmp_path, text, ClusterError)
+
+
+def test_a_scheduler_that_is_not_there(tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    text = f"kind: existing\naddress: tcp://127.0.0.1:{port}\ntimeout_s: 1\n"
+    assert f"cannot reach tcp://127.0.0.1:{port} within 1 s" in _refusal(tmp_path, text, ClusterError)
+
+
+def test_a_scheduler_file_that_does_not_come(tmp_path) -> None:
+    text = f"kind: existing\nscheduler_file: {tmp_path / 'absent.json'}\ntimeout_s: 0.2\n"
+    assert "after 0.2 s" in _refusal(tmp_path, text, ClusterError)
+    (tmp_path / "absent.json").write_text("[]")
+    assert "no JSON with an address" in _refusal(tmp_path, text, InputError)
