@@ -58,7 +58,7 @@ def evaluate_sides(
     query: LabelledSet,
     gallery: LabelledSet,
     client: Client | None,
-    workspace: Path | None,
+    workspace: Path | str | None,
     progress: Progress,
 ) -> Report:
     """Evaluate the sides of a job, and add the pictures that it asks for.

@@ -18,6 +18,8 @@ from dask.highlevelgraph import HighLevelGraph
 
 from reid_dist.blas import one_blas_thread
 from reid_dist.errors import ReidDistError, RunFailedError
+from reid_dist.failures import cluster_failures
+from reid_dist.model import RowRange
 from reid_dist.plan import MERGED_AT_ONCE
 
 if TYPE_CHECKING:
@@ -79,6 +81,18 @@ class TaskGraph:
             self.stages.setdefault(stage, []).append(key)
         return key
 
+    def describe(self, key: str) -> str:
+        """Say what a task does: its stage, and the rows or blocks that it is given."""
+        stages = [stage for stage, keys in self.stages.items() if key in keys]
+        kind = stages[0] if stages else key.split("-")[0]
+        arguments = self.tasks[key][1:] if key in self.tasks else ()
+        rows = [each for each in arguments if isinstance(each, RowRange)]
+        blocks = [str(each) for each in arguments if isinstance(each, int)]
+        sides = ("query", "gallery") if len(rows) > 1 else ("query",)
+        where = [f"{side} rows {each.start} to {each.stop - 1}" for side, each in zip(sides, rows, strict=False)]
+        where += [f"block {' and '.join(blocks)}"] if blocks and not rows else []
+        return f"task {key} ({', '.join([kind, *where])})"
+
     def add_tree(self, key: str, merge: Callable[..., Any], *arguments: Any, leaves: list[str]) -> str:
         """Merge results as they come, a few at a time, so that they do not gather in a worker's memory."""
         level = 0
@@ -127,49 +141,49 @@ def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]
             progress.advance(stage_of[key])
 
     # A pool of its own, waited for: where a task fails, others are still writing into the workspace.
-    with one_blas_thread(), Callback(posttask=finished), ThreadPoolExecutor(n_threads) as pool:
-        return list(dask.threaded.get(graph.tasks, graph.finals, pool=pool))
+    try:
+        with one_blas_thread(), Callback(posttask=finished), ThreadPoolExecutor(n_threads) as pool:
+            return list(dask.threaded.get(graph.tasks, graph.finals, pool=pool))
+    except ReidDistError:
+        raise
+    except MemoryError as error:
+        raise RunFailedError(
+            f"this process ran out of memory ({error or 'no more is given to it'}): choose a smaller --chunk-rows, or "
+            "fewer threads"
+        ) from error
 
 
 def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:
-    from distributed import KilledWorker, as_completed
-    from distributed.client import FutureCancelledError
+    from distributed import as_completed
 
     layer = "reid-dist"
     whole = HighLevelGraph({layer: graph.tasks}, {layer: set()})
     stage_of_key = {key: stage for stage, keys in graph.stages.items() for key in keys}
     # A task may be watched and final at once: it has one future, and that is kept.
     keys = list(dict.fromkeys([*stage_of_key, *graph.finals]))
-    futures = dict(
-        zip(
-            keys,
-            client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False),
-            strict=True,
+    with cluster_failures(client, graph.describe):
+        futures = dict(
+            zip(
+                keys,
+                client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False),
+                strict=True,
+            )
         )
-    )
-    finals = [futures[key] for key in graph.finals]
-    kept = set(finals)
-    stage_of = {futures[key]: stage for key, stage in stage_of_key.items()}
-    del futures
-    try:
-        for future in as_completed(list(stage_of), raise_errors=False, loop=client.loop):
-            stage = stage_of.pop(future)
-            if future.status == "error":
-                future.result()
-            if future not in kept:
-                # Released at once: the merge that needs it holds it, and nobody else should.
+        finals = [futures[key] for key in graph.finals]
+        kept = set(finals)
+        stage_of = {futures[key]: stage for key, stage in stage_of_key.items()}
+        del futures
+        try:
+            for future in as_completed(list(stage_of), raise_errors=False, loop=client.loop):
+                stage = stage_of.pop(future)
+                if future.status != "finished":
+                    # Failed, or cancelled because the scheduler is gone: it says which.
+                    future.result()
+                if future not in kept:
+                    # Released at once: the merge that needs it holds it, and nobody else should.
+                    future.release()
+                progress.advance(stage)
+            return list(client.gather(finals))
+        finally:
+            for future in [*stage_of, *finals]:
                 future.release()
-            progress.advance(stage)
-        return list(client.gather(finals))
-    except ReidDistError:
-        raise
-    except KilledWorker as error:
-        raise RunFailedError(
-            f"a worker died {error.allowed_failures + 1} times on task {error.task}; the usual reason is memory: give "
-            "workers more of it, or choose a smaller chunk_rows"
-        ) from error
-    except FutureCancelledError as error:
-        raise RunFailedError(f"the scheduler went away or dropped the run: {error}") from error
-    finally:
-        for future in [*stage_of, *finals]:
-            future.release()

@@ -36,6 +36,8 @@ FLOORS = {
     "validation": 2,
     "workers": 2,
     "clusters": 3,
+    "failures": 3,
+    "diagnostics": 4,
     "jobs": 3,
     "reductions": 3,
     "stores": 3,
@@ -76,9 +78,11 @@ ALLOWED = {
     "validation": {"pydantic"},
     "clusters": {"dask", "distributed", "pydantic", "yaml"},
     "jobs": {"pydantic", "yaml"},
-    "stores": LOWEST | {"blake3", "h5py", "pyarrow", "safetensors", "scipy", "zarr", "google_crc32c"},
+    "stores": LOWEST | {"blake3", "h5py", "obstore", "pyarrow", "safetensors", "scipy", "zarr", "google_crc32c"},
     "blas": {"threadpoolctl"},
     "task_graph": {"dask", "distributed"},
+    "failures": {"distributed"},
+    "diagnostics": {"distributed"},
     "graph": LOWEST | {"distributed"},
     "reranking": LOWEST | {"distributed", "scipy"},
     "threshold_passes": LOWEST | {"distributed"},
@@ -91,7 +95,7 @@ ALLOWED = {
     "splits": LOWEST | {"distributed"},
     "tuning": LOWEST | {"distributed"},
     "reports": LOWEST | {"PIL", "jinja2", "markupsafe", "pyarrow", "rich"},
-    "cli": {"click", "pydantic", "rich"},
+    "cli": {"click", "distributed", "pydantic", "rich"},
 }
 
 

@@ -11,12 +11,15 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from reid_dist._version import __version__
+from reid_dist.cli.events import OPTION, EventLog, logged
 from reid_dist.errors import ReidDistError
 
 __all__ = ["main"]
@@ -36,6 +39,10 @@ _COMMANDS = {
     "list": "List metrics, protocols, distances, expansions, re-rankers or formats.",
     "schema": "Print the JSON Schema of pipeline or cluster files.",
 }
+
+_DEFECT = 1
+_WRONG = 2
+_ABORTED = 130
 
 
 class _LazyGroup(click.Group):
@@ -90,19 +97,61 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # them again and again, and once more, module by module, when the interpreter ends: half a second of nothing.
     gc.set_threshold(50_000, 20, 100)
     atexit.register(gc.freeze)
+    # A copy by brackets, for `list` is a module of this package.
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    # Looked for here, for an option that cannot be read must be an event, too.
+    if OPTION in words:
+        with logged() as log:
+            code = _run_with_events(words, log)
+    else:
+        code = _run(words, _say_error)
+    sys.exit(code)
+
+
+def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
+    """Run the command and return its exit code; what is wrong with usage, input or run is said."""
     try:
-        outcome: Any = _group.main(args=arguments, prog_name="reid-dist", standalone_mode=False)
+        outcome: Any = _group.main(args=words, prog_name="reid-dist", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        say_error(error, _WRONG)
+        return _WRONG
     except click.Abort:
-        click.echo("Aborted.", err=True)
-        sys.exit(130)
+        say_error(click.ClickException("Aborted."), _ABORTED)
+        return _ABORTED
     except ReidDistError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(error.exit_code)
+        say_error(error, error.exit_code)
+        return error.exit_code
     except BrokenPipeError:
         # The reader of our output is gone; the interpreter must not complain while it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    sys.exit(outcome if isinstance(outcome, int) else 0)
+        return 0
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _say_error(error: Exception, code: int) -> None:
+    """Say on standard error what is wrong."""
+    if code == _ABORTED:
+        click.echo("Aborted.", err=True)
+    elif isinstance(error, click.ClickException):
+        error.show()
+    else:
+        click.echo(f"Error: {error}", err=True)
+
+
+def _run_with_events(words: list[str], log: EventLog) -> int:
+    """Run the command between two events, and tell what is wrong as another."""
+    began = time.monotonic()
+
+    def tell(error: Exception, code: int) -> None:
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        log.tell("error", message=message, kind=type(error).__name__, exit_code=code)
+
+    log.tell("started", command=words[0], version=__version__)
+    try:
+        code = _run(words, tell)
+    except Exception as error:
+        # A defect of ours.  Standard error has events alone, so the traceback is one of them.
+        code = _DEFECT
+        log.tell("error", message=repr(error), kind="defect", exit_code=code, traceback=traceback.format_exc())
+    log.tell("ended", exit_code=code, seconds=round(time.monotonic() - began, 3))
+    return code

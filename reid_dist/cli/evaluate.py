@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, job_fields, job_options, output_options
+from reid_dist.cli.options import (
+    choose_cluster,
+    cluster_options,
+    job_fields,
+    job_options,
+    observation_options,
+    output_options,
+)
 
 __all__ = ["command"]
 
@@ -18,6 +25,7 @@ __all__ = ["command"]
 @job_options
 @cluster_options
 @output_options
+@observation_options
 def command(
     query: str,
     gallery: str,
@@ -27,6 +35,7 @@ def command(
     workspace: str | None,
     resume: bool,
     as_json: bool,
+    performance_report: Path | None,
     **given: Any,
 ) -> None:
     """Evaluate QUERY against GALLERY: two feature stores, or any source that `ingest` reads.
@@ -54,5 +63,7 @@ def command(
         job = PipelineJob(query=query, gallery=gallery, **job_fields(given))
     except ValidationError as error:
         raise InputError(explain("the command", error, PipelineJob.model_fields)) from None
-    report = evaluate_job(job, cluster, output=output, workspace=workspace, resume=resume)
+    report = evaluate_job(
+        job, cluster, output=output, workspace=workspace, resume=resume, performance_page=performance_report
+    )
     deliver(report, as_json=as_json, output=output)

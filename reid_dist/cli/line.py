@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from reid_dist.cli.drafts import without_old_drafts
+from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
-from reid_dist.clusters import ExistingCluster, LocalCluster, Threads, connect
-from reid_dist.errors import InputError, StoreError
+from reid_dist.clusters import ClusterConfig
+from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.expansion import describe_expansion
 from reid_dist.jobs import PipelineJob
 from reid_dist.question import Options, Question
@@ -27,11 +29,12 @@ _WORKSPACE = "workspace"
 
 def evaluate_job(
     job: PipelineJob,
-    cluster: Threads | LocalCluster | ExistingCluster,
+    cluster: ClusterConfig,
     *,
     output: Path | None = None,
     workspace: str | None = None,
     resume: bool = False,
+    performance_page: Path | None = None,
 ) -> Report:
     """Evaluate a job and save its report.
 
@@ -47,6 +50,8 @@ def evaluate_job(
         Directory for intermediate stores; by default ``output/workspace``, and a temporary one without `output`.
     resume
         Whether `output` may hold an earlier run of the same job.
+    performance_page
+        New file for Dask's performance report, or None for none.
 
     Raises
     ------
@@ -54,7 +59,12 @@ def evaluate_job(
         If `output` holds something and `resume` is not set.
     InputError
         If it holds the report of another job.
+    RunFailedError
+        If the cluster broke; the message says what is left of the run.
     """
+    if output is not None and output.parts[:1] == ("s3:",):
+        raise InputError(f"a report is kept in a local directory, found the URI s3://{'/'.join(output.parts[1:])}")
+    refuse_unobservable(cluster, performance_page, computes=job.lists is None)
     if output is not None and not resume:
         refuse_occupied(output)
     finished = resume and output is not None and (output / "report.json").is_file()
@@ -63,11 +73,12 @@ def evaluate_job(
         if finished and output is not None:
             return _same_job(Report.load(output), job, query, gallery, output)
         # Lists are read here and now; there is nothing to distribute.
-        where = connect(cluster) if job.lists is None else contextlib.nullcontext()
-        with where as client, stages() as progress:
-            report = evaluate_sides(job, query, gallery, client, folder, progress)
-    if output is not None:
-        report.save(output, overwrite=True)
+        where = observed_cluster(cluster, performance_page) if job.lists is None else contextlib.nullcontext()
+        with _resumable(folder, output), without_old_drafts(folder, output), where as client:
+            with stages() as progress:
+                report = evaluate_sides(job, query, gallery, client, folder, progress)
+            if output is not None:
+                report.save(output, overwrite=True)
     return report
 
 
@@ -81,19 +92,32 @@ def deliver(report: Report, *, as_json: bool, output: Path | None) -> None:
         print(f"\nwritten to {output}: report.html, report.json, per_query.npz")
 
 
+@contextlib.contextmanager
+def _resumable(folder: Path | str | None, output: Path | None) -> Iterator[None]:
+    """Say of a run that failed what is left of it, and how to go on."""
+    try:
+        yield
+    except RunFailedError as error:
+        if folder is None or (isinstance(folder, Path) and next(folder.glob("*/*.npz"), None) is None):
+            raise
+        how = "the same command" if output is None else "the same command with --resume"
+        raise RunFailedError(f"{error}; what is finished is kept in {folder}: {how} goes on from there") from error
+
+
 def _open(job: PipelineJob, role: Role) -> LabelledSet:
     with rows_progress() as progress:
         return open_side(job, role, progress)
 
 
 @contextlib.contextmanager
-def _workspace(output: Path | None, workspace: str | None) -> Iterator[Path | None]:
+def _workspace(output: Path | None, workspace: str | None) -> Iterator[Path | str | None]:
     """Directory for intermediate stores; one that nobody asked for goes when it is empty.
 
     None where nothing is to be written: what must be on disk is then put into a temporary directory.
     """
     if workspace is not None:
-        yield _make(Path(workspace))
+        # Object storage has no directories to make.
+        yield workspace if "://" in workspace else _make(Path(workspace))
     elif output is None:
         yield None
     else:

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from reid_dist.clusters import ExistingCluster, LocalCluster, Threads
+from reid_dist.cli.events import OPTION
 
-__all__ = ["choose_cluster", "cluster_options", "job_fields", "job_options", "output_options", "override_option"]
+if TYPE_CHECKING:
+    from reid_dist.clusters import ClusterConfig
+
+__all__ = [
+    "choose_cluster",
+    "cluster_options",
+    "job_fields",
+    "job_options",
+    "observation_options",
+    "output_options",
+    "override_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -188,17 +198,37 @@ def output_options(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")(function)
 
 
-def choose_cluster(cluster_file: Path | None, workers: int | None) -> Threads | LocalCluster | ExistingCluster:
+def observation_options(function: F) -> F:
+    """Add ``--log-json`` and ``--performance-report``."""
+    function = click.option(
+        "--performance-report",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write Dask's performance report of the cluster there: an HTML page that needs no network.",
+    )(function)
+    # It holds before options are read, so that wrong ones are events too; see `reid_dist.cli.main`.
+    return click.option(
+        OPTION,
+        is_flag=True,
+        expose_value=False,
+        help="Tell progress, messages and errors on standard error as JSON, an object a line.",
+    )(function)
+
+
+def choose_cluster(cluster_file: Path | None, workers: int | None) -> ClusterConfig:
     """Turn the two options into a cluster."""
     from reid_dist.workers import prepare_local_workers
 
     if cluster_file is None:
         # Before everything that takes time, so that the workers' imports run beside this process's own.
         prepare_local_workers()
-    from reid_dist.clusters import LocalCluster, read_cluster
+    from reid_dist.clusters import LocalCluster, read_cluster, take_part
 
     if cluster_file is None:
         return LocalCluster(kind="local", workers=workers)
     if workers is not None:
         raise click.UsageError("--workers belongs to the local cluster; with --cluster, set it in the file")
-    return read_cluster(cluster_file)
+    cluster = read_cluster(cluster_file)
+    # A process of a job that runs this command many times over may have another part than to go on with it.
+    take_part(cluster)
+    return cluster

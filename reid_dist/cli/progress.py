@@ -1,4 +1,8 @@
-"""Progress on standard error: a bar per stage on a terminal, a line now and then elsewhere."""
+"""Progress on standard error: a line per stage with what is done, the rate and the time left.
+
+On a terminal the lines are bars and move; elsewhere there is a line now and then and a final one per stage; with
+``--log-json`` there are events.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,26 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from reid_dist.cli.events import EventLog, current_log
 from reid_dist.reports import Report
 from reid_dist.reports.words import metric_value
 from reid_dist.task_graph import Progress
 
-__all__ = ["bars", "points", "rows_progress", "stages"]
+__all__ = ["bars", "points", "rows_progress", "say", "stages"]
 
-# Without a terminal, a line per stage at most this often, in seconds.
-_LINE_EVERY = 10.0
+# Seconds: without a terminal, a line per stage at most this often; and an event.
+_LINE_EVERY = 5.0
+_EVENT_EVERY = 1.0
+
+# A rate below this is shown with two digits.
+_QUICK = 10.0
 
 _TITLES = {
     "expansion": "averages with neighbours",
@@ -31,6 +42,178 @@ _TITLES = {
 }
 
 
+@dataclass
+class _Advance:
+    """How far a stage has come.
+
+    Attributes
+    ----------
+    title
+        What it is, in words.
+    total, done
+        Tasks or rows.
+    began
+        When it began, by `time.monotonic`; None as long as nothing of it is done.
+    seconds
+        How long it had taken when `done` was last counted.
+    told
+        When it was last written about.
+    """
+
+    title: str
+    total: int
+    done: int = 0
+    began: float | None = None
+    seconds: float = 0.0
+    told: float = 0.0
+
+    def count(self, done: int, began: float) -> None:
+        """Take note of what is done by now, of something that began then unless it is known better."""
+        if self.began is None:
+            self.began = self.told = began
+        self.done, self.seconds = done, time.monotonic() - self.began
+
+    def is_due(self, every: float) -> bool:
+        """Whether to write about it: now and then, and when it is done."""
+        now = time.monotonic()
+        if now - self.told < every and self.done < self.total:
+            return False
+        self.told = now
+        return True
+
+    @property
+    def rate(self) -> float | None:
+        """Tasks or rows a second; None where there is nothing to tell it from."""
+        return self.done / self.seconds if self.done and self.seconds > 0 else None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the rest will take at this rate."""
+        return None if self.rate is None else (self.total - self.done) / self.rate
+
+    @property
+    def pace(self) -> str:
+        """Rate and time left, in words."""
+        if self.rate is None or self.left is None:
+            return ""
+        rate = f"{self.rate:,.0f}/s" if self.rate >= _QUICK else f"{self.rate:.2g}/s"
+        return rate if self.done >= self.total else f"{rate}, {_span(self.left)} left"
+
+    def line(self, unit: str) -> str:
+        """Everything, in words."""
+        words = (f"{self.title}: {self.done}/{self.total} {unit}", f"{self.seconds:.1f} s", self.pace)
+        return ", ".join(word for word in words if word)
+
+    def facts(self) -> dict[str, float | None]:
+        """Everything, in numbers."""
+        return {
+            "done": self.done,
+            "total": self.total,
+            "seconds": round(self.seconds, 3),
+            "rate": None if self.rate is None else round(self.rate, 3),
+            "eta_seconds": None if self.left is None else round(self.left, 3),
+        }
+
+
+def _span(seconds: float) -> str:
+    """Write a time as people do: 42 s, 3:05 min, 2:10 h."""
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, over = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{over:02} h"
+    return f"{minutes}:{rest:02} min" if minutes else f"{whole} s"
+
+
+class _Stages(Progress):
+    """Keeps account of the stages of a pass; how that is shown is for subclasses to say."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, _Advance] = {}
+        self._latest = time.monotonic()
+
+    def start(self, totals: dict[str, int]) -> None:
+        self._stages = {stage: _Advance(_TITLES.get(stage, stage), total) for stage, total in totals.items()}
+        self._latest = time.monotonic()
+        self.begun()
+
+    def advance(self, stage: str) -> None:
+        advance = self._stages[stage]
+        # Stages of one pass wait for each other: a stage begins when the one before it last moved.
+        advance.count(advance.done + 1, self._latest)
+        self._latest = time.monotonic()
+        self.moved(stage, advance)
+
+    def begun(self) -> None:
+        """Show that a pass has begun."""
+
+    def moved(self, stage: str, advance: _Advance) -> None:
+        """Show that a stage has moved."""
+        raise NotImplementedError
+
+
+class _Bars(_Stages):
+    """One bar per stage."""
+
+    def __init__(self, shown: Bars, *, only_latest: bool = False) -> None:
+        super().__init__()
+        self._shown = shown
+        self._only_latest = only_latest
+        self._tasks: dict[str, TaskID] = {}
+
+    def begun(self) -> None:
+        for task in self._tasks.values() if self._only_latest else ():
+            self._shown.remove_task(task)
+        self._tasks = {
+            stage: self._shown.add_task(each.title, total=each.total, pace="") for stage, each in self._stages.items()
+        }
+
+    def moved(self, stage: str, advance: _Advance) -> None:
+        self._shown.update(self._tasks[stage], completed=advance.done, pace=advance.pace)
+
+
+class _Lines(_Stages):
+    """Plain lines, for logs."""
+
+    def __init__(self, *, ends: bool = True) -> None:
+        super().__init__()
+        self._ends = ends
+
+    def moved(self, stage: str, advance: _Advance) -> None:
+        if advance.is_due(_LINE_EVERY) and (self._ends or advance.done < advance.total):
+            _print(advance.line("tasks"))
+
+
+class _Events(_Stages):
+    """Events, for programs."""
+
+    def __init__(self, log: EventLog) -> None:
+        super().__init__()
+        self._log = log
+
+    def begun(self) -> None:
+        for stage, each in self._stages.items():
+            self._log.tell("stage_started", stage=stage, title=each.title, total=each.total, unit="tasks")
+
+    def moved(self, stage: str, advance: _Advance) -> None:
+        if advance.is_due(_EVENT_EVERY):
+            event = "progress" if advance.done < advance.total else "stage_done"
+            self._log.tell(event, stage=stage, unit="tasks", **advance.facts())
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def say(event: str, line: str, **facts: Any) -> None:
+    """Tell something that happens once: an event with facts, or else a line."""
+    log = current_log()
+    if log is None:
+        _print(line)
+    else:
+        log.tell(event, **facts)
+
+
 @contextlib.contextmanager
 def bars() -> Iterator[Bars]:
     """Progress bars that vanish when they are done."""
@@ -39,62 +222,23 @@ def bars() -> Iterator[Bars]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[pace]}"),
     )
     with Bars(*columns, console=Console(stderr=True), transient=True) as shown:
         yield shown
 
 
-class _Bars(Progress):
-    """One bar per stage."""
-
-    def __init__(self, shown: Bars, *, only_latest: bool = False) -> None:
-        self._shown = shown
-        self._only_latest = only_latest
-        self._tasks: dict[str, TaskID] = {}
-
-    def start(self, totals: dict[str, int]) -> None:
-        for task in self._tasks.values() if self._only_latest else ():
-            self._shown.remove_task(task)
-        self._tasks = {
-            stage: self._shown.add_task(_TITLES.get(stage, stage), total=total) for stage, total in totals.items()
-        }
-
-    def advance(self, stage: str) -> None:
-        self._shown.advance(self._tasks[stage])
-
-
-class _Lines(Progress):
-    """Plain lines, for logs."""
-
-    def __init__(self, *, ends: bool = True) -> None:
-        self._ends = ends
-        self._totals: dict[str, int] = {}
-        self._done: dict[str, int] = {}
-        self._began = self._printed = time.monotonic()
-
-    def start(self, totals: dict[str, int]) -> None:
-        self._totals, self._done = totals, {}
-        self._began = self._printed = time.monotonic()
-
-    def advance(self, stage: str) -> None:
-        done = self._done[stage] = self._done.get(stage, 0) + 1
-        now = time.monotonic()
-        if now - self._printed < _LINE_EVERY and not (self._ends and done == self._totals[stage]):
-            return
-        self._printed = now
-        title = _TITLES.get(stage, stage)
-        print(f"{title}: {done}/{self._totals[stage]} tasks, {now - self._began:.1f} s", file=sys.stderr, flush=True)
-
-
 @contextlib.contextmanager
 def stages() -> Iterator[Progress]:
     """Progress of the stages of an evaluation."""
-    if not sys.stderr.isatty():
+    log = current_log()
+    if log is not None:
+        yield _Events(log)
+    elif not sys.stderr.isatty():
         yield _Lines()
-        return
-    with bars() as shown:
-        yield _Bars(shown)
+    else:
+        with bars() as shown:
+            yield _Bars(shown)
 
 
 @contextlib.contextmanager
@@ -105,36 +249,55 @@ def points() -> Iterator[tuple[Progress, Callable[[int, int, str, Report], None]
         metric, value = next(iter(report.metrics.items()))
         return f"point {done}/{total}: {name}, {metric} {metric_value(metric, value)}, {report.timing['total']:.1f} s"
 
-    if not sys.stderr.isatty():
-        yield (
-            _Lines(ends=False),
-            lambda *point: print(line(*point), file=sys.stderr, flush=True),
-        )
-        return
-    with bars() as shown:
-        yield _Bars(shown, only_latest=True), lambda *point: shown.console.print(line(*point), highlight=False)
+    def told(done: int, total: int, name: str, report: Report) -> None:
+        facts = {"metrics": report.metrics, "seconds": round(report.timing["total"], 3)}
+        say("point", line(done, total, name, report), stage="points", done=done, total=total, point=name, **facts)
+
+    log = current_log()
+    if log is not None:
+        yield _Events(log), told
+    elif not sys.stderr.isatty():
+        yield _Lines(ends=False), told
+    else:
+        with bars() as shown:
+            yield _Bars(shown, only_latest=True), lambda *point: shown.console.print(line(*point), highlight=False)
 
 
 @contextlib.contextmanager
 def rows_progress() -> Iterator[Callable[[int, int, str], None]]:
     """Progress of reading rows: called with rows done, rows in all, and what is read."""
-    if sys.stderr.isatty():
-        with bars() as shown:
-            tasks: dict[str, TaskID] = {}
+    log = current_log()
+    advances: dict[str, _Advance] = {}
+    began = time.monotonic()
 
-            def show(done: int, total: int, what: str) -> None:
-                if what not in tasks:
-                    tasks[what] = shown.add_task(what, total=total)
-                shown.update(tasks[what], completed=done)
+    def counted(done: int, total: int, what: str) -> _Advance:
+        advance = advances.setdefault(what, _Advance(what, total))
+        advance.count(done, began)
+        return advance
 
-            yield show
-        return
-    printed: dict[str, float] = {}
+    def event(done: int, total: int, what: str) -> None:
+        advance = counted(done, total, what)
+        if log is not None and advance.is_due(_EVENT_EVERY):
+            name = "progress" if done < total else "stage_done"
+            log.tell(name, stage="rows", title=what, unit="rows", **advance.facts())
 
     def line(done: int, total: int, what: str) -> None:
-        now = time.monotonic()
-        if done == total or now - printed.setdefault(what, now) >= _LINE_EVERY:
-            printed[what] = now
-            print(f"{what}: {done}/{total} rows", file=sys.stderr, flush=True)
+        advance = counted(done, total, what)
+        if advance.is_due(_LINE_EVERY):
+            _print(advance.line("rows"))
 
-    yield line
+    if log is not None:
+        yield event
+        return
+    if not sys.stderr.isatty():
+        yield line
+        return
+    with bars() as shown:
+        tasks: dict[str, TaskID] = {}
+
+        def show(done: int, total: int, what: str) -> None:
+            if what not in tasks:
+                tasks[what] = shown.add_task(what, total=total, pace="")
+            shown.update(tasks[what], completed=done, pace=counted(done, total, what).pace)
+
+        yield show

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, output_options, override_option
+from reid_dist.cli.options import choose_cluster, cluster_options, observation_options, output_options, override_option
 
 __all__ = ["command"]
 
@@ -16,6 +16,7 @@ __all__ = ["command"]
 @override_option
 @cluster_options
 @output_options
+@observation_options
 def command(
     pipeline: Path,
     overrides: tuple[str, ...],
@@ -25,6 +26,7 @@ def command(
     workspace: str | None,
     resume: bool,
     as_json: bool,
+    performance_report: Path | None,
 ) -> None:
     """Run the job of a PIPELINE file; --set replaces what it says, or says what it leaves out.
 
@@ -40,5 +42,7 @@ def command(
     from reid_dist.jobs import read_job
 
     job = read_job(pipeline, overrides)
-    report = evaluate_job(job, cluster, output=output, workspace=workspace, resume=resume)
+    report = evaluate_job(
+        job, cluster, output=output, workspace=workspace, resume=resume, performance_page=performance_report
+    )
     deliver(report, as_json=as_json, output=output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options
+from reid_dist.cli.options import choose_cluster, cluster_options, observation_options
 
 if TYPE_CHECKING:
     from reid_dist.splits import SplitReport
@@ -46,6 +46,7 @@ _WORKSPACE = "workspace"
     help="Directory for drawn rows, seen by all workers. Default: DIR/workspace. What is put there is removed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")
+@observation_options
 def command(
     query: str,
     gallery: str,
@@ -64,6 +65,7 @@ def command(
     output: Path | None,
     workspace: str | None,
     as_json: bool,
+    performance_report: Path | None,
 ) -> None:
     """Evaluate QUERY against galleries drawn at random from GALLERY; print mean and spread of every metric.
 
@@ -76,12 +78,13 @@ def command(
       reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --repeats 10 --seed 1 --metric mAP --metric CMC@20
     """
     cluster = choose_cluster(cluster_file, workers)
+    from reid_dist.cli.observed import observed_cluster, refuse_unobservable
     from reid_dist.cli.progress import rows_progress, stages
-    from reid_dist.clusters import connect
     from reid_dist.reports.files import refuse_occupied
     from reid_dist.splits import evaluate_splits
     from reid_dist.stores.importers import open_features
 
+    refuse_unobservable(cluster, performance_report)
     if output is not None:
         refuse_occupied(output)
     folder = workspace or (None if output is None else str(output / _WORKSPACE))
@@ -91,7 +94,7 @@ def command(
         with rows_progress() as progress:
             near = open_features(query, role="query", progress=progress)
             far = open_features(gallery, role="gallery", progress=progress)
-        with connect(cluster) as client, stages() as told:
+        with observed_cluster(cluster, performance_report) as client, stages() as told:
             report = evaluate_splits(
                 near,
                 far,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options
+from reid_dist.cli.options import choose_cluster, cluster_options, observation_options
 
 if TYPE_CHECKING:
     from reid_dist.tuning import SweepReport
@@ -50,6 +50,7 @@ _BEST = "*"
     "Default: DIR/workspace, and nothing stays.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")
+@observation_options
 def command(
     query: str,
     gallery: str,
@@ -59,6 +60,7 @@ def command(
     output: Path | None,
     workspace: str | None,
     as_json: bool,
+    performance_report: Path | None,
     **asked: Any,
 ) -> None:
     """Evaluate QUERY against GALLERY at every point of a grid of parameters, from one sweep for neighbours.
@@ -72,14 +74,16 @@ def command(
       reid-dist sweep q.zarr g.zarr --rerank k_reciprocal --k1 10:30:10 --k2 1,6 --lambda-value 0,0.3
     """
     cluster = choose_cluster(cluster_file, workers)
+    from reid_dist.cli.drafts import without_old_drafts
+    from reid_dist.cli.observed import observed_cluster, refuse_unobservable
     from reid_dist.cli.progress import points, rows_progress
-    from reid_dist.clusters import connect
     from reid_dist.reports.files import refuse_occupied
     from reid_dist.stores.importers import open_features
     from reid_dist.tuning import make_grid, sweep_parameters
 
     swept = {name: asked[name] for name in ("k", "alpha", "k1", "k2", "lambda_value", "variant")}
     make_grid(asked["expand"], asked["rerank"], swept, include_self=asked["include_self"])
+    refuse_unobservable(cluster, performance_report)
     if output is not None:
         refuse_occupied(output)
     with contextlib.ExitStack() as on_exit:
@@ -89,7 +93,9 @@ def command(
         with rows_progress() as progress:
             near = open_features(query, role="query", progress=progress)
             far = open_features(gallery, role="gallery", progress=progress)
-        with connect(cluster) as client, points() as (tasks, told):
+        if folder is not None and "://" not in folder:
+            on_exit.enter_context(without_old_drafts(Path(folder)))
+        with observed_cluster(cluster, performance_report) as client, points() as (tasks, told):
             report = sweep_parameters(
                 near,
                 far,

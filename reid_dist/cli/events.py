@@ -1,0 +1,96 @@
+"""Events of a command as JSON on standard error, an object a line: ``--log-json``.
+
+Programs that read them must find nothing else there, and libraries, workers and the interpreter all write to standard
+error when something is wrong.  So its file descriptor becomes a pipe while the command runs, and every line that comes
+out of it becomes an event too.
+
+Standard library alone: it is set up before anything else is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import IO, Any
+
+__all__ = ["OPTION", "EventLog", "current_log", "logged"]
+
+OPTION = "--log-json"
+
+_STANDARD_ERROR = 2
+
+
+class EventLog:
+    """Writes events: each has ``time`` (UTC), ``event``, and what belongs to it.
+
+    Parameters
+    ----------
+    descriptor
+        File descriptor to write to.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Write an event, whole lines even where threads write at once; numbers that JSON does not have become null."""
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        values = {name: _finite(value) for name, value in facts.items()}
+        line = memoryview(json.dumps({"time": stamp, "event": event, **values}).encode() + b"\n")
+        # Whoever read the events may be gone; the work goes on.
+        with self._lock, contextlib.suppress(OSError):
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and value - value != 0 else value
+
+
+_CURRENT: list[EventLog] = []
+
+
+def current_log() -> EventLog | None:
+    """Return the log of the command that runs; None where events are not asked for."""
+    return _CURRENT[-1] if _CURRENT else None
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[EventLog]:
+    """Turn standard error into events, and back at the end."""
+    sys.stderr.flush()
+    kept = os.dup(_STANDARD_ERROR)
+    readable, writable = os.pipe()
+    os.dup2(writable, _STANDARD_ERROR)
+    log = EventLog(kept)
+    # Unique, for it marks the end: child processes may hold the pipe open longer than this one.
+    last = f"end of {os.getpid()} {id(log)}"
+    reader = threading.Thread(target=_tell_lines, args=(os.fdopen(readable, "rb"), last.encode(), log), daemon=True)
+    reader.start()
+    _CURRENT.append(log)
+    try:
+        yield log
+    finally:
+        _CURRENT.remove(log)
+        sys.stderr.flush()
+        os.dup2(kept, _STANDARD_ERROR)
+        os.write(writable, f"\n{last}\n".encode())
+        os.close(writable)
+        reader.join()
+        os.close(kept)
+
+
+def _tell_lines(source: IO[bytes], last: bytes, log: EventLog) -> None:
+    with source:
+        for line in source:
+            content = line.rstrip(b"\r\n")
+            if content == last:
+                return
+            if content:
+                log.tell("log", text=content.decode(errors="replace"))

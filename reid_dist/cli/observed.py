@@ -1,0 +1,99 @@
+"""A cluster that is looked at while it works: its dashboard's address is told, a performance report is written."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reid_dist.cli.progress import say
+from reid_dist.clusters import ClusterConfig, Threads, connect
+from reid_dist.diagnostics import dashboard_link, performance_report, refuse_without_bokeh
+from reid_dist.errors import InputError, StoreExistsError
+from reid_dist.failures import cluster_failures
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["observed_cluster", "refuse_unobservable"]
+
+
+def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: bool = True) -> None:
+    """Refuse to watch what cannot be watched, before any work.
+
+    Parameters
+    ----------
+    cluster
+        Where the job runs.
+    page
+        Where a performance report is wanted; None for nowhere.
+    computes
+        Whether the job computes anything on the cluster.
+
+    Raises
+    ------
+    InputError
+        For a performance report without a cluster, or where bokeh is missing for what is asked for.
+    StoreExistsError
+        If there is such a file already.
+    """
+    if page is not None and (isinstance(cluster, Threads) or not computes):
+        why = "threads of this process have none" if computes else "lists are read without one"
+        raise InputError(f"--performance-report is of a cluster, and {why}; leave it out, or choose another --cluster")
+    if page is not None:
+        refuse_without_bokeh("--performance-report")
+        if page.exists():
+            raise StoreExistsError(f"{page} is there already; choose another --performance-report")
+    if getattr(cluster, "dashboard", False):
+        refuse_without_bokeh("dashboard: true in the cluster file")
+
+
+@contextlib.contextmanager
+def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Client | None]:
+    """Start or reach a cluster, tell where its dashboard is, and write a performance report if one is wanted.
+
+    Parameters
+    ----------
+    cluster
+        Where the job runs.
+    page
+        A new file for the report; None for none.
+
+    Yields
+    ------
+    A client, or None for threads.
+
+    Raises
+    ------
+    RunFailedError
+        If the cluster breaks while it works; the message says how.
+    """
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(connect(cluster))
+        stack.enter_context(cluster_failures(client))
+        if client is not None:
+            stack.enter_context(_without_logs_of_dask())
+            link = dashboard_link(client)
+            if link is not None:
+                say("dashboard", f"dashboard: {link}", link=link)
+            if page is not None:
+                stack.enter_context(performance_report(client, page))
+        yield client
+
+
+@contextlib.contextmanager
+def _without_logs_of_dask() -> Iterator[None]:
+    """Keep Dask from logging how it lost a connection, with tracebacks: what matters of that is told as an error."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    before = {name: logging.getLogger(name).level for name in names}
+    for name, level in before.items():
+        # Those without a level take that of their parent.
+        if level != logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

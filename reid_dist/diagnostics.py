@@ -1,0 +1,94 @@
+"""What a cluster shows of itself: its dashboard, and Dask's performance report."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.errors import InputError, RunFailedError, StoreError, StoreExistsError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["dashboard_link", "performance_report", "refuse_without_bokeh"]
+
+# The one thing that Dask's page would fetch although all else is in it.
+_ICON = re.compile(r"<link rel=.shortcut icon.[^>]*>")
+
+
+def refuse_without_bokeh(what: str) -> None:
+    """Refuse what is drawn by bokeh where that is not installed.
+
+    Raises
+    ------
+    InputError
+        With the line that installs it.
+    """
+    if importlib.util.find_spec("bokeh") is None:
+        raise InputError(f"{what} needs bokeh, which is not installed; pip install 'reid-dist[dashboard]'")
+
+
+def dashboard_link(client: Client) -> str | None:
+    """Return the address of the dashboard of a client's cluster; None where it has none.
+
+    The client knows an address in any case, that of a scheduler's page for machines: the scheduler is asked.
+    """
+    with contextlib.suppress(KeyError, OSError, TimeoutError, ImportError, AttributeError):
+        if client.run_on_scheduler(_has_dashboard):
+            return str(client.dashboard_link) or None
+    return None
+
+
+def _has_dashboard(dask_scheduler: Any) -> bool:
+    return bool(dask_scheduler.http_application.applications)
+
+
+@contextlib.contextmanager
+def performance_report(client: Client, path: Path) -> Iterator[None]:
+    """Write Dask's performance report of what is run meanwhile: one page that needs no network.
+
+    Parameters
+    ----------
+    client
+        The cluster's.
+    path
+        A file that is not there yet.
+
+    Raises
+    ------
+    InputError
+        If bokeh is missing.
+    StoreExistsError, StoreError
+        If the file is there already or cannot be written; before any work.
+    RunFailedError
+        If the cluster cannot make the report.
+    """
+    refuse_without_bokeh("a performance report")
+    from distributed import performance_report as report
+
+    try:
+        with path.open("x"):
+            pass
+    except FileExistsError:
+        raise StoreExistsError(f"{path} is there already; choose another --performance-report") from None
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}; choose another --performance-report") from None
+    recording = report(filename=str(path), mode="inline")
+    whole = False
+    try:
+        recording.__enter__()
+        # Left by hand and only after success: of a cluster that has failed there is nothing to ask.
+        yield
+        try:
+            recording.__exit__(None, None, None)
+            path.write_text(_ICON.sub("", path.read_text()))
+        except (OSError, ImportError, ValueError, TypeError) as error:
+            raise RunFailedError(f"cannot make the performance report {path}: {error}") from error
+        whole = True
+    finally:
+        if not whole:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,192 @@
+"""Runs that something happens to: stores to evaluate, a cluster of real processes, and an account of what was begun.
+
+Workers are slowed down by a module that they load first: every part of the sweep takes a moment and is noted in a file
+before it is computed, so that a test can strike in the middle and count what was done twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from reid_dist import FeatureSet, evaluate
+
+N_WORKERS = 2
+CHUNK_ROWS = 32
+
+_PROGRAM = "from reid_dist.cli import main; main()"
+
+_SLOW = """
+import time
+from reid_dist import graph
+
+
+def noted(job, rows, gallery_rows, judgement, targets, real=graph.sweep_task):
+    with open({begun!r}, "a") as file:
+        file.write(f"{{rows.start}}-{{gallery_rows.start}}\\n")
+    time.sleep({seconds})
+    return real(job, rows, gallery_rows, judgement, targets)
+
+# Nannies load it, too, and workers that are forked from them a second time.
+if graph.sweep_task.__name__ != "noted":
+    graph.sweep_task = noted
+"""
+
+
+def save_sets(folder: Path, n_query: int = 60, n_gallery: int = 900) -> None:
+    """Write two small stores, ``query.zarr`` and ``gallery.zarr``."""
+    rng = np.random.default_rng(3)
+    for name, n in (("query", n_query), ("gallery", n_gallery)):
+        features = rng.standard_normal((n, 16)).astype(np.float32)
+        FeatureSet.from_arrays(features, rng.integers(0, 12, n), rng.integers(0, 3, n)).save(folder / f"{name}.zarr")
+
+
+def undisturbed(folder: Path) -> str:
+    """Digest of a run of the two stores that nothing happens to."""
+    return evaluate(*(FeatureSet.open(folder / f"{name}.zarr") for name in ("query", "gallery"))).result_digest
+
+
+def slow_module(folder: Path, seconds: float) -> Path:
+    """A module that slows the sweep down and notes what is begun in ``begun``."""
+    path = folder / "slow.py"
+    path.write_text(_SLOW.format(begun=str(folder / "begun"), seconds=seconds))
+    return path
+
+
+def errors_of(text: str) -> list[str]:
+    """Errors on standard error; a traceback is none."""
+    assert "Traceback" not in text, text
+    return [line for line in text.splitlines() if line.startswith("Error: ")]
+
+
+def begun(folder: Path) -> list[str]:
+    """Parts of the sweep that workers have begun, in order, those that they never finished included."""
+    path = folder / "begun"
+    return path.read_text().split() if path.exists() else []
+
+
+def finished(workspace: Path) -> list[Path]:
+    """Parts of the sweep that are kept."""
+    return sorted(workspace.glob("partials-*/*.npz"))
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 90) -> None:
+    """Wait for something that happens in another process."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Command:
+    """A command that runs; what it writes goes to files, for a pipe that nobody reads would stop it."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def out(self) -> str:
+        return (self.folder / "stdout").read_text()
+
+    @property
+    def err(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def end(self, seconds: float = 120) -> int:
+        """Wait for the end, and return the exit code."""
+        return self.process.wait(seconds)
+
+    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+        """Wait for something that the command brings about."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"ended before {what}: {self.err}"
+            assert time.monotonic() < deadline, f"waited {seconds} s for {what}: {self.err}"
+            time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def command(folder: Path, *words: object, program: str = _PROGRAM) -> Iterator[Command]:
+    """Start ``reid-dist``, or a program that calls it, in a folder; it is killed at the end if it runs still."""
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, words)], cwd=folder, stdout=out, stderr=err
+        )
+    try:
+        yield Command(process, folder)
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Processes:
+    """A scheduler and its workers, each a process of its own, on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.scheduler_file = folder / "scheduler.json"
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.scheduler: subprocess.Popen[bytes] | None = None
+        self._environment = dict(os.environ)
+
+    def start(self, *, preload: Path, memory: str = "auto", allowed_failures: int = 3) -> None:
+        """Start them, in the place of those that were there; `preload` is loaded by every worker first."""
+        self.stop()
+        local = ["--host", "127.0.0.1", "--scheduler-file", str(self.scheduler_file), "--no-dashboard"]
+        self._environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(allowed_failures)}
+        self.scheduler = self._start("scheduler", *local, "--port", "0")
+        wait_until(self.scheduler_file.exists, "the scheduler")
+        loaded = ["--preload", str(preload), "--memory-limit", memory]
+        self._start("worker", *local, "--nworkers", str(N_WORKERS), "--nthreads", "1", *loaded)
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            env=self._environment,
+        )
+        self.started.append(process)
+        return process
+
+    def kill_scheduler(self) -> None:
+        """SIGKILL."""
+        assert self.scheduler is not None
+        self.scheduler.send_signal(signal.SIGKILL)
+        self.scheduler.wait()
+
+    def stop(self) -> None:
+        """End whatever runs."""
+        for process in reversed(self.started):
+            process.terminate()
+        for process in self.started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.wait()
+        self.started.clear()
+        self.scheduler_file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def cluster_of_processes(folder: Path) -> Iterator[Processes]:
+    """A cluster that is not started yet, and its file ``cluster.yaml``."""
+    processes = Processes(folder)
+    (folder / "cluster.yaml").write_text(
+        f"kind: existing\nscheduler_file: {processes.scheduler_file}\nwait_for_workers: {N_WORKERS}\ntimeout_s: 60\n"
+    )
+    try:
+        yield processes
+    finally:
+        processes.stop()

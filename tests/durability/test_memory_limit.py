@@ -1,0 +1,59 @@
+"""A worker that needs more memory than it may have: one clear error that says so, which task it was, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from disturbed_runs import CHUNK_ROWS, cluster_of_processes, command, errors_of, save_sets
+
+import reid_dist.graph as graph
+from reid_dist import FeatureSet, evaluate
+from reid_dist.errors import RunFailedError
+
+_GREEDY = """
+import time
+import numpy as np
+from reid_dist import graph
+
+def greedy(job, rows, gallery_rows, judgement, targets, real=graph.sweep_task):
+    if gallery_rows.start == 0:
+        held = []
+        for _ in range(40):
+            held.append(np.ones(50 << 17))
+            time.sleep(0.05)
+    return real(job, rows, gallery_rows, judgement, targets)
+
+if graph.sweep_task.__name__ != "greedy":
+    graph.sweep_task = greedy
+"""
+
+
+def test_a_worker_over_its_limit(tmp_path: Path) -> None:
+    save_sets(tmp_path)
+    greedy = tmp_path / "greedy.py"
+    greedy.write_text(_GREEDY)
+    with cluster_of_processes(tmp_path) as processes:
+        processes.start(preload=greedy, memory="800MiB", allowed_failures=1)
+        words = ("evaluate", "query.zarr", "gallery.zarr", "--chunk-rows", CHUNK_ROWS, "--cluster", "cluster.yaml")
+        with command(tmp_path, *words, "--output", "out") as run:
+            assert run.end() == 3, run.err
+    (error,) = errors_of(run.err)
+    assert run.err.rstrip().endswith(error)
+    for said in ("out of memory", "sweep", "query rows 0 to ", "gallery rows 0 to ", "800 MiB", "memory_limit",
+                 "--chunk-rows", "--resume"):  # fmt: skip
+        assert said in error
+    assert run.out == ""
+    assert not (tmp_path / "out" / "report.json").exists()
+
+
+def test_a_task_that_gets_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_sets(tmp_path)
+
+    def failing(*_: Any) -> Any:
+        raise MemoryError("Unable to allocate 3.00 TiB")
+
+    monkeypatch.setattr(graph, "sweep_task", failing)
+    with pytest.raises(RunFailedError, match=r"ran out of memory \(Unable to allocate 3.00 TiB\).*--chunk-rows"):
+        evaluate(*(FeatureSet.open(tmp_path / f"{name}.zarr") for name in ("query", "gallery")))
