@@ -20,7 +20,7 @@ from reid_dist.reports import Report, print_report
 from reid_dist.reports.files import refuse_occupied
 from reid_dist.reports.plain import plain
 from reid_dist.runs import evaluate_sides, open_side, ranking_digests
-from reid_dist.stores import LabelledSet, Role
+from reid_dist.stores import LabelledSet, Role, Workspace
 
 __all__ = ["deliver", "evaluate_job"]
 
@@ -98,7 +98,7 @@ def _resumable(folder: Path | str | None, output: Path | None) -> Iterator[None]
     try:
         yield
     except RunFailedError as error:
-        if folder is None or (isinstance(folder, Path) and next(folder.glob("*/*.npz"), None) is None):
+        if folder is None or not Workspace.at(folder).holds_parts():
             raise
         how = "the same command" if output is None else "the same command with --resume"
         raise RunFailedError(f"{error}; what is finished is kept in {folder}: {how} goes on from there") from error

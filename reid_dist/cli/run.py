@@ -35,6 +35,7 @@ def command(
       reid-dist run pipelines/market1501.yaml --output results/market
       reid-dist run pipelines/market1501.yaml --cluster cluster_configs/threads.yaml --set max_rank=20
       reid-dist run pipelines/market1501.yaml --set 'metrics=[mAP, CMC@1]' --set protocol=same_set
+      reid-dist run pipelines/query_expansion_sweep.yaml --output results/expansion
       reid-dist run pipelines/clothes_changing.yaml --set protocol.base=allshots --set protocol.name=all_clothes
     """
     cluster = choose_cluster(cluster_file, workers)
@@ -42,6 +43,22 @@ def command(
     from reid_dist.jobs import read_job
 
     job = read_job(pipeline, overrides)
+    if job.sweep is not None:
+        from reid_dist.cli.sweeping import deliver_sweep, sweep_sides
+
+        if resume:
+            raise click.UsageError("a sweep is not taken up again; give --workspace, in which its lists stay")
+        swept = sweep_sides(
+            job.query,
+            job.gallery,
+            job.sweep_options(),
+            cluster,
+            output=output,
+            workspace=workspace,
+            performance_page=performance_report,
+        )
+        deliver_sweep(swept, as_json=as_json, output=output)
+        return
     report = evaluate_job(
         job, cluster, output=output, workspace=workspace, resume=resume, performance_page=performance_report
     )

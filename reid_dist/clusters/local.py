@@ -38,7 +38,9 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
             threads_per_worker=threads,
             memory_limit=config.memory_limit,
             host="127.0.0.1",
-            dashboard_address="127.0.0.1:0" if config.dashboard else None,
+            # None would be Dask's own default: a server at a fixed port, which a second run finds taken.
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": config.dashboard},
             silence_logs=50,
         )
     except (OSError, ValueError, RuntimeError) as error:

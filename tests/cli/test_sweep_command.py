@@ -210,3 +210,41 @@ def test_an_undefined_metric_of_a_sweep_is_read_back(tmp_path: Path) -> None:
     again = SweepReport.load(with_page)
     np.testing.assert_array_equal(again.values("mAP"), [np.nan, 0.25])
     assert again.describe() == report.describe()
+
+
+@pytest.fixture
+def sweep_pipeline(stores, tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        f"query: {stores[0]}\ngallery: {stores[1]}\nmetrics: [mAP]\n"
+        "expand: alpha_qe\nsweep: {k: 1:3, alpha: [0, 2]}\n"
+    )
+    return path
+
+
+def test_a_pipeline_with_a_sweep_runs_it(reid_dist, stores, sweep_pipeline, threads, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    done = reid_dist("run", sweep_pipeline, "--cluster", threads, "--output", output)
+    assert done.code == 0, done.err
+    assert f"written to {output}: sweep.html, sweep.json" in done.out
+    words = ("--expand", "alpha_qe", "--k", "1,2,3", "--alpha", "0,2", "--metric", "mAP")
+    expected = reid_dist("sweep", *stores, *words, "--cluster", threads, "--json")
+    found = json.loads((output / "sweep.json").read_text())
+    assert len(found["rows"]) == 6
+    assert found["result_digest"] == json.loads(expected.out)["result_digest"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--resume",), "not taken up again"),
+        (("--set", "topk=3"), "leave out topk"),
+        (("--set", "sweep.k1=3"), "k1 is no parameter of an expansion"),
+        (("--set", "sweep.k5=3"), "k5"),
+    ],
+)
+def test_a_sweep_that_cannot_be_run_is_refused(reid_dist, sweep_pipeline, threads, words, said: str) -> None:
+    done = reid_dist("run", sweep_pipeline, "--cluster", threads, *words)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
