@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +14,7 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.protocols import Protocol, compose_protocol
 from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.validation import explain
+from reid_dist.yaml_text import read_yaml
 
 __all__ = ["PipelineJob", "ProtocolParts", "SweptParameters", "read_job"]
 
@@ -60,31 +60,6 @@ class ProtocolParts(BaseModel):
 def _form(protocol: object) -> str:
     """How a protocol is given, so that problems are told of that form alone."""
     return "parts" if isinstance(protocol, dict | ProtocolParts) else "text"
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML whose numbers are decimal alone: in YAML 1.1, which this is, the range ``1:10`` would be 70 to base 60."""
-
-
-_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_INT, _FLOAT)]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(_INT, re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    _FLOAT,
-    re.compile(r"[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.inf)$|\.nan$"),
-    list("-+0123456789."),
-)
-
-
-def _read_yaml(text: str) -> Any:
-    loader = _Loader(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
 
 
 Swept = str | int | float | tuple[str | int | float, ...]
@@ -213,7 +188,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     """
     where = os.fspath(path)
     try:
-        content: Any = _read_yaml(Path(path).read_text(encoding="utf-8"))
+        content: Any = read_yaml(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoreNotFoundError(f"there is no pipeline file {where!r}") from None
     except OSError as error:
@@ -241,7 +216,7 @@ def _override(content: dict[str, Any], override: str) -> None:
     if not equals or not last or not all(path):
         raise InputError(f"--set takes KEY=VALUE, found {override!r}")
     try:
-        parsed = _read_yaml(value)
+        parsed = read_yaml(value)
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"--set {key}: the value is not YAML: {' '.join(str(error).split())}") from None
     for step in path:

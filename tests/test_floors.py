@@ -35,6 +35,7 @@ FLOORS = {
     "synthetic": 2,
     "validation": 2,
     "workers": 2,
+    "yaml_text": 2,
     "clusters": 3,
     "failures": 3,
     "diagnostics": 4,
@@ -76,6 +77,7 @@ LOWEST = {"numpy"}
 ALLOWED = {
     "kernels": LOWEST | {"numba"},
     "validation": {"pydantic"},
+    "yaml_text": {"yaml"},
     "clusters": {"dask", "distributed", "pydantic", "yaml"},
     "jobs": {"pydantic", "yaml"},
     "stores": LOWEST | {"blake3", "h5py", "obstore", "pyarrow", "safetensors", "scipy", "zarr", "google_crc32c"},

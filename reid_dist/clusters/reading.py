@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from reid_dist.clusters.kinds import KINDS, Cluster, ClusterConfig
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.validation import explain
+from reid_dist.yaml_text import read_yaml
 
 __all__ = ["cluster_schema", "read_cluster"]
 
@@ -32,14 +33,14 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
     """
     where = f"cluster file {os.fspath(path)}"
     try:
-        content = yaml.safe_load(Path(path).read_text())
+        content = read_yaml(Path(path).read_text())
     except FileNotFoundError:
         raise StoreNotFoundError(f"there is no cluster file {os.fspath(path)!r}") from None
     except OSError as error:
         raise InputError(f"cannot read cluster file {os.fspath(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{os.fspath(path)} is not YAML: it is not text") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{os.fspath(path)} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise InputError(f"{where} should have one 'key: value' per line and begin with 'kind:', found {content!r}")

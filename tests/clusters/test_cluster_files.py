@@ -9,7 +9,7 @@ import pytest
 
 from reid_dist.clusters import cluster_schema, cluster_size, read_cluster
 from reid_dist.clusters.connection import connect
-from reid_dist.clusters.kinds import KINDS
+from reid_dist.clusters.kinds import KINDS, PBSCluster
 from reid_dist.errors import InputError
 
 SHIPPED = sorted((Path(__file__).parents[2] / "cluster_configs").glob("*.yaml"))
@@ -100,3 +100,17 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
 )
 def test_settings_that_could_run_code(tmp_path: Path, setting: str) -> None:
     assert "could run code" in _refusal(tmp_path, f"kind: local\ndask: {{{setting}: evil}}\n")
+
+
+@pytest.mark.parametrize("walltime", ["10:00:00", "04:30:00"])
+def test_times_need_no_quotes(tmp_path: Path, walltime: str) -> None:
+    """YAML 1.1 reads the first as 36,000 and the second as a text."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"kind: pbs\njobs: 2\ncores: 4\nmemory: 8GiB\nwalltime: {walltime}\n")
+    cluster = read_cluster(path)
+    assert isinstance(cluster, PBSCluster)
+    assert cluster.walltime == walltime
+
+
+def test_what_looks_like_a_date_and_is_none(tmp_path: Path) -> None:
+    assert "not YAML" in _refusal(tmp_path, "kind: local\ndescription: 2020-99-99\n")
