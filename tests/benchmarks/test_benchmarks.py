@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
         ("rerank", 3),
         ("rerank-scaling", 4),
         ("million", 5),
+        ("planning", 4),
         ("scheduler", 3),
     ],
 )

@@ -1,0 +1,65 @@
+"""What `reid-dist plan` says of time and memory, against what the same jobs then take."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from reid_dist import FeatureSet
+from reid_dist.synthetic import SyntheticShape, make_sets
+from tests.benchmarks.measure import run_process
+
+_JOBS = {
+    "plain": (2_000, 200_000, ""),
+    "top-k": (2_000, 200_000, "topk: 100\n"),
+    "re-ranked": (3_368, 19_732, "rerank: k_reciprocal\n"),
+    "expanded": (1_000, 30_000, "expand: dba(k=5)+aqe(k=3)\n"),
+}
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def planning(scale: float, repeats: int) -> None:
+    """Time and memory as planned and as measured, of whole processes with their local cluster."""
+    for name, (n_query, n_gallery, more) in _JOBS.items():
+        shape = SyntheticShape(
+            n_identity=max(1, int(n_gallery * scale) // 20),
+            n_camera=6,
+            n_query=max(2, int(n_query * scale)),
+            n_gallery=max(40, int(n_gallery * scale)),
+            n_distractor=0,
+            n_junk=0,
+            dim=512,
+            noise=1.3,
+            camera_shift=0.0,
+        )
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            for side, each in zip(("query", "gallery"), make_sets(shape), strict=True):
+                FeatureSet.from_arrays(each.features, each.pids, each.camids).save(folder / f"{side}.zarr")
+            pipeline = folder / "job.yaml"
+            pipeline.write_text(f"query: {folder}/query.zarr\ngallery: {folder}/gallery.zarr\n{more}")
+            words = [sys.executable, "-m", "reid_dist.cli"]
+            told = subprocess.run([*words, "plan", str(pipeline)], capture_output=True, text=True, check=True).stdout
+            taken = [run_process([*words, "run", str(pipeline)], watched=False).seconds for _ in range(repeats + 1)]
+            peak = run_process([*words, "run", str(pipeline)], watched=True).peak_bytes
+        seconds, memory = _planned(told)
+        measured = sorted(taken[1:])[repeats // 2]
+        print(
+            f"{name}, {shape.n_query} x {shape.n_gallery} x 512: planned {seconds:.3g} s, took {measured:.3g} s (ratio "
+            f"{seconds / measured:.2f}); planned {memory / 2**30:.3g} GiB of tasks, peak {peak / 2**30:.3g} GiB of all "
+            "processes"
+        )
+
+
+def _planned(told: str) -> tuple[float, float]:
+    """Seconds of all stages together, and bytes of the largest, of all threads."""
+    times = re.findall(r"^time +about ([0-9.e+]+) (s|min|h)", told, re.MULTILINE)
+    memories = re.findall(r"^memory .*?, ([0-9.]+) (B|KiB|MiB|GiB) in all", told, re.MULTILINE)
+    return (
+        sum(float(value) * _UNITS[unit] for value, unit in times),
+        max(float(value) * _BYTES[unit] for value, unit in memories),
+    )
