@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -125,7 +126,7 @@ def _span(seconds: float) -> str:
     return f"{minutes}:{rest:02} min" if minutes else f"{whole} s"
 
 
-class _Stages(Progress):
+class _Stages(Progress, ABC):
     """Keeps account of the stages of a pass; how that is shown is for subclasses to say."""
 
     def __init__(self) -> None:
@@ -147,9 +148,9 @@ class _Stages(Progress):
     def begun(self) -> None:
         """Show that a pass has begun."""
 
+    @abstractmethod
     def moved(self, stage: str, advance: _Advance) -> None:
         """Show that a stage has moved."""
-        raise NotImplementedError
 
 
 class _Bars(_Stages):
