@@ -59,7 +59,9 @@ FLOORS = {
     "threshold_passes": 7,
     "comparison": 7,
     "expansion": 7,
+    "history": 7,
     "preload": 7,
+    "gating": 8,
     "question": 8,
     "listed_evaluation": 9,
     "projection": 9,
@@ -69,8 +71,9 @@ FLOORS = {
     "runs": 11,
     "splits": 11,
     "tuning": 11,
-    "cli": 12,
-    "__init__": 13,
+    "nightly": 12,
+    "cli": 13,
+    "__init__": 14,
 }
 
 LOWEST = {"numpy"}
@@ -97,6 +100,9 @@ ALLOWED = {
     "splits": LOWEST | {"distributed"},
     "tuning": LOWEST | {"distributed"},
     "reports": LOWEST | {"PIL", "jinja2", "markupsafe", "pyarrow", "rich"},
+    "history": LOWEST | {"pyarrow"},
+    "gating": LOWEST | {"pydantic"},
+    "nightly": LOWEST | {"distributed", "jinja2", "markupsafe", "mlflow", "pydantic", "yaml"},
     "cli": {"click", "distributed", "pydantic", "rich"},
 }
 

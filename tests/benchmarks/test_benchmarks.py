@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
         ("rerank-scaling", 4),
         ("million", 5),
         ("planning", 4),
+        ("workers", 6),
         ("scheduler", 3),
     ],
 )
