@@ -1,4 +1,7 @@
-"""YAML as people write it: ``1:10`` is a range and ``10:00:00`` a time, where YAML 1.1 would have 70 and 36,000."""
+"""YAML as people write it: ``1:10`` is a range and ``10:00:00`` a time, where YAML 1.1 would have 70 and 36,000.
+
+A key that stands twice is an error, as YAML has it: most readers take the last one and say nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,18 @@ __all__ = ["read_yaml"]
 
 class _Loader(yaml.SafeLoader):
     """YAML whose numbers are decimal alone: in YAML 1.1 they may also be to base 60."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # Here and not where values are made: by then merges (<<) may have brought in keys that are overridden.
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    raise ValueError(f"the key {key.value!r} stands twice, in lines {lines[key.value]} and {line}")
+                lines[key.value] = line
+        return node
 
 
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -33,7 +48,7 @@ def read_yaml(text: str) -> Any:
     Raises
     ------
     yaml.YAMLError, ValueError
-        If it is not YAML.
+        If it is not YAML, or a key stands twice in one mapping.
     """
     loader = _Loader(text)
     try:

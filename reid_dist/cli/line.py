@@ -22,7 +22,7 @@ from reid_dist.reports.plain import plain
 from reid_dist.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.stores import LabelledSet, Role, Workspace
 
-__all__ = ["deliver", "evaluate_job"]
+__all__ = ["deliver", "evaluate_job", "resumable"]
 
 _WORKSPACE = "workspace"
 
@@ -74,7 +74,7 @@ def evaluate_job(
             return _same_job(Report.load(output), job, query, gallery, output)
         # Lists are read here and now; there is nothing to distribute.
         where = observed_cluster(cluster, performance_page) if job.lists is None else contextlib.nullcontext()
-        with _resumable(folder, output), without_old_drafts(folder, output), where as client:
+        with resumable(folder, output), without_old_drafts(folder, output), where as client:
             with stages() as progress:
                 report = evaluate_sides(job, query, gallery, client, folder, progress)
             if output is not None:
@@ -93,8 +93,16 @@ def deliver(report: Report, *, as_json: bool, output: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def _resumable(folder: Path | str | None, output: Path | None) -> Iterator[None]:
-    """Say of a run that failed what is left of it, and how to go on."""
+def resumable(folder: Path | str | None, output: Path | None) -> Iterator[None]:
+    """Say of a run that failed what is left of it, and how to go on.
+
+    Parameters
+    ----------
+    folder
+        Its workspace; None for a temporary one.
+    output
+        Where its report goes, if anywhere.
+    """
     try:
         yield
     except RunFailedError as error:

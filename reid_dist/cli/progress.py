@@ -10,7 +10,7 @@ import contextlib
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from reid_dist.cli.events import EventLog, current_log
-from reid_dist.reports import Report
 from reid_dist.reports.words import metric_value
 from reid_dist.task_graph import Progress
 
@@ -243,16 +242,16 @@ def stages() -> Iterator[Progress]:
 
 
 @contextlib.contextmanager
-def points() -> Iterator[tuple[Progress, Callable[[int, int, str, Report], None]]]:
+def points() -> Iterator[tuple[Progress, Callable[[int, int, str, Mapping[str, Any]], None]]]:
     """Progress of a sweep: of the tasks of its evaluations, and a line for each of its points."""
 
-    def line(done: int, total: int, name: str, report: Report) -> str:
-        metric, value = next(iter(report.metrics.items()))
-        return f"point {done}/{total}: {name}, {metric} {metric_value(metric, value)}, {report.timing['total']:.1f} s"
+    def line(done: int, total: int, name: str, row: Mapping[str, Any]) -> str:
+        metric, value = next(iter(row["metrics"].items()))
+        return f"point {done}/{total}: {name}, {metric} {metric_value(metric, value)}, {row['seconds']:.1f} s"
 
-    def told(done: int, total: int, name: str, report: Report) -> None:
-        facts = {"metrics": report.metrics, "seconds": round(report.timing["total"], 3)}
-        say("point", line(done, total, name, report), stage="points", done=done, total=total, point=name, **facts)
+    def told(done: int, total: int, name: str, row: Mapping[str, Any]) -> None:
+        facts = {"metrics": row["metrics"], "seconds": round(row["seconds"], 3)}
+        say("point", line(done, total, name, row), stage="points", done=done, total=total, point=name, **facts)
 
     log = current_log()
     if log is not None:

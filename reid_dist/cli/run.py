@@ -46,8 +46,6 @@ def command(
     if job.sweep is not None:
         from reid_dist.cli.sweeping import deliver_sweep, sweep_sides
 
-        if resume:
-            raise click.UsageError("a sweep is not taken up again; give --workspace, in which its lists stay")
         swept = sweep_sides(
             job.query,
             job.gallery,
@@ -55,6 +53,7 @@ def command(
             cluster,
             output=output,
             workspace=workspace,
+            resume=resume,
             performance_page=performance_report,
         )
         deliver_sweep(swept, as_json=as_json, output=output)

@@ -42,6 +42,9 @@ __all__ = ["command"]
     help="Directory for neighbour lists and derived features, seen by all workers; they stay there. "
     "Default: DIR/workspace, and nothing stays.",
 )
+@click.option(
+    "--resume", is_flag=True, help="Take up an output directory: points that are done are not evaluated again."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")
 @observation_options
 def command(
@@ -52,6 +55,7 @@ def command(
     workers: int | None,
     output: Path | None,
     workspace: str | None,
+    resume: bool,
     as_json: bool,
     performance_report: Path | None,
     **asked: Any,
@@ -71,6 +75,13 @@ def command(
 
     options = {**asked, "metrics": list(metrics) or None}
     report = sweep_sides(
-        query, gallery, options, cluster, output=output, workspace=workspace, performance_page=performance_report
+        query,
+        gallery,
+        options,
+        cluster,
+        output=output,
+        workspace=workspace,
+        resume=resume,
+        performance_page=performance_report,
     )
     deliver_sweep(report, as_json=as_json, output=output)

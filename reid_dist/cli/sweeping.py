@@ -8,15 +8,21 @@ from typing import Any
 
 import click
 
+from reid_dist.cli.line import resumable
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import points, rows_progress
 from reid_dist.clusters import ClusterConfig
-from reid_dist.errors import StoreError
+from reid_dist.errors import InputError, StoreError
 from reid_dist.jobs import SweptParameters
+from reid_dist.question import Options, Question
 from reid_dist.reports.files import refuse_occupied
+from reid_dist.reports.plain import plain
 from reid_dist.reports.words import metric_value
+from reid_dist.stores import FeatureSet
 from reid_dist.stores.importers import open_features
-from reid_dist.tuning import SweepReport, make_grid, sweep_parameters
+from reid_dist.tuning import USUAL_METRICS, SweepReport, make_grid, sweep_parameters
+from reid_dist.tuning.grid import Grid
+from reid_dist.tuning.report import DOCUMENT
 
 __all__ = ["deliver_sweep", "sweep_sides"]
 
@@ -32,6 +38,7 @@ def sweep_sides(
     *,
     output: Path | None,
     workspace: str | None,
+    resume: bool,
     performance_page: Path | None,
 ) -> SweepReport:
     """Open both sides, evaluate them at every point, and write the files.
@@ -48,19 +55,31 @@ def sweep_sides(
         Where ``sweep.json`` and ``sweep.html`` go; None for nowhere.
     workspace
         Where lists and derived features stay; None for a place that goes when all is done.
+    resume
+        Whether `output` may hold an earlier sweep of the same kind, finished or not.
     performance_page
         Where Dask's performance report goes.
+
+    Raises
+    ------
+    StoreExistsError
+        If `output` holds something and `resume` is not set.
+    InputError
+        If it holds another sweep.
+    RunFailedError
+        If the cluster broke; the message says what is left.
     """
     # What makes no sense is told before anything is read or started.
-    make_grid(
+    grid = make_grid(
         options["expand"],
         options["rerank"],
         {name: options.get(name) for name in SweptParameters.model_fields},
         include_self=options.get("include_self", False),
     )
     refuse_unobservable(cluster, performance_page)
-    if output is not None:
+    if output is not None and not resume:
         refuse_occupied(output)
+    finished = resume and output is not None and (output / DOCUMENT).is_file()
     with contextlib.ExitStack() as on_exit:
         folder = workspace
         if workspace is None and output is not None:
@@ -68,6 +87,9 @@ def sweep_sides(
         with rows_progress() as progress:
             near = open_features(query, role="query", progress=progress)
             far = open_features(gallery, role="gallery", progress=progress)
+        if finished and output is not None:
+            return _same_sweep(SweepReport.load(output), grid, options, (near, far), output)
+        on_exit.enter_context(resumable(folder, output))
         with observed_cluster(cluster, performance_page) as client, points() as (tasks, told):
             report = sweep_parameters(
                 near,
@@ -81,6 +103,39 @@ def sweep_sides(
             )
     if output is not None:
         report.save(output)
+    return report
+
+
+def _same_sweep(
+    report: SweepReport, grid: Grid, options: dict[str, Any], sides: tuple[FeatureSet, FeatureSet], output: Path
+) -> SweepReport:
+    """Return a finished sweep if it is the answer to this very question."""
+    asked = {name: options[name] for name in ("protocol", "metrics", "max_rank", "ground_truth")}
+    question = Question.of(Options.of({**asked, "metrics": asked["metrics"] or list(USUAL_METRICS)}), *sides)
+    wanted = {
+        "query": sides[0].content_digest,
+        "gallery": sides[1].content_digest,
+        "method": plain(grid.method),
+        "parameters": {axis.name: plain(axis.values) for axis in grid.axes},
+        "protocol": plain(question.protocol.describe()),
+        "ground truth": None if question.truth is None else question.truth.content_digest,
+        "distance": options["distance"],
+        "metrics": [metric.name for metric in question.asked.metrics],
+        "max_rank": question.asked.max_rank,
+    }
+    found = {
+        **{name: report.inputs[name]["content_digest"] for name in ("query", "gallery")},
+        "method": report.method,
+        "parameters": report.parameters,
+        "protocol": {name: text for name, text in report.protocol.items() if name != "ground_truth"},
+        "ground truth": report.protocol.get("ground_truth", {}).get("content_digest"),
+        "distance": report.distance["name"],
+        "metrics": report.metric_names,
+        "max_rank": report.options["max_rank"],
+    }
+    differing = [name for name, value in wanted.items() if value != found[name]]
+    if differing:
+        raise InputError(f"{output} holds another sweep ({', '.join(differing)} differ); choose another --output")
     return report
 
 

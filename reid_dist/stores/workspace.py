@@ -27,7 +27,10 @@ from reid_dist.stores.archive import read_arrays, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri
 
-__all__ = ["Stage", "Workspace"]
+__all__ = ["INNER", "Stage", "Workspace"]
+
+INNER = "sweep-"
+"""What names of workspaces begin with that lie in another one."""
 
 # What the content of stages is written by: one more whenever the same inputs may give other bytes.
 _FORMAT = 1
@@ -199,12 +202,26 @@ class Workspace:
         return [stage for stage in begun if stage._folder.has(_DESCRIPTION)]
 
     def holds_parts(self) -> bool:
-        """Whether any stage has a part that is done."""
-        return any(not Stage(at_location(self.path, name)).is_empty for name in folder_at(self.path).folders())
+        """Whether any stage, here or in a workspace within this one, has a part that is done."""
+        for name in folder_at(self.path).folders():
+            where = at_location(self.path, name)
+            if not Stage(where).is_empty or (name.startswith(INNER) and Workspace(where).holds_parts()):
+                return True
+        return False
+
+    def kinds(self) -> list[str]:
+        """Kinds of the stages that have a part that is done, each as often as there are such stages, ascending."""
+        names = folder_at(self.path).folders()
+        done = [name for name in names if not Stage(at_location(self.path, name)).is_empty]
+        return sorted(name.rpartition("-")[0] for name in done)
 
     def remove(self, stage: Stage) -> None:
         """Remove a stage with all its parts."""
         stage._folder.clear()
+
+    def clear(self) -> None:
+        """Remove everything in it."""
+        folder_at(self.path).clear()
 
     def place(self, name: str) -> str:
         """Return the URI of something else in the workspace, such as a feature store."""

@@ -8,6 +8,16 @@ same settings.
 
 from reid_dist.tuning.grid import MOST_POINTS, Axis, Grid, Point, make_grid, parse_values
 from reid_dist.tuning.report import SweepReport
-from reid_dist.tuning.run import sweep_parameters
+from reid_dist.tuning.run import USUAL_METRICS, sweep_parameters
 
-__all__ = ["MOST_POINTS", "Axis", "Grid", "Point", "SweepReport", "make_grid", "parse_values", "sweep_parameters"]
+__all__ = [
+    "MOST_POINTS",
+    "USUAL_METRICS",
+    "Axis",
+    "Grid",
+    "Point",
+    "SweepReport",
+    "make_grid",
+    "parse_values",
+    "sweep_parameters",
+]

@@ -16,11 +16,14 @@ from reid_dist.distances import DISTANCES
 from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation import evaluate
+from reid_dist.fingerprint import fingerprint
 from reid_dist.question import Options, Question
-from reid_dist.reports import Report
+from reid_dist.reports.plain import plain
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.locations import canonical_uri, local_path
+from reid_dist.stores.workspace import INNER
 from reid_dist.task_graph import Progress
+from reid_dist.tuning.finished import FinishedPoint, FinishedPoints
 from reid_dist.tuning.grid import Grid, Point, Values, make_grid
 from reid_dist.tuning.report import SweepReport
 from reid_dist.visibility import visible_to
@@ -57,7 +60,7 @@ def sweep_parameters(
     workspace: str | os.PathLike[str] | None = None,
     keep: bool = True,
     progress: Progress | None = None,
-    told: Callable[[int, int, Point, Report], None] | None = None,
+    told: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> SweepReport:
     """Evaluate an expansion or a re-ranking at every point of a grid of its parameters, exactly each time.
@@ -84,11 +87,11 @@ def sweep_parameters(
         Directory that every worker sees, for neighbour lists and derived features; None for a temporary one.
     keep
         Whether derived features stay in `workspace`.  Otherwise they are removed after their point, and all else in the
-        end.
+        end; of a sweep that breaks, what is finished stays and the same sweep goes on from there.
     progress
         Told of finished tasks, evaluation by evaluation.
     told
-        Called after every point with the number of finished points, the number of all points, the point and its report.
+        Called after every point with the number of finished points, the number of all points, the point and its row.
     options
         Further options of `reid_dist.evaluate`: protocol, distance, max_rank, ground_truth, chunk_rows, ….  Those that
         ask for more than metrics are refused.
@@ -123,72 +126,91 @@ def sweep_parameters(
         # Read once; and what was read cannot change on the way.
         asked["ground_truth"] = question.truth
     names = [metric.name for metric in question.asked.metrics]
-    rows: dict[int, dict[str, Any]] = {}
-    notes = [*query.notes, *gallery.notes]
-    with _folder(workspace, keep) as folder, visible_to(client, folder, query, gallery) as (near, far):
+    points: dict[int, FinishedPoint] = {}
+    identity = _identity(question, distance, query, gallery)
+    mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
+    with _folder(workspace, mine) as folder, visible_to(client, folder, query, gallery) as (near, far):
         removal = _Removal(folder, grid, keep and workspace is not None)
+        kept = FinishedPoints(Workspace(str(folder)), identity)
         for n_done, place in enumerate(grid.order, start=1):
             point = grid.points[place]
-            report = evaluate(
-                near,
-                far,
-                distance=distance,
-                expand=point.expand,
-                rerank=point.rerank,
-                client=client,
-                workspace=folder,
-                progress=progress,
-                **asked,
-            )
-            rows[place] = _row(point, report, names)
-            notes += report.notes
+            finished = kept.find(point)
+            if finished is None:
+                report = evaluate(
+                    near,
+                    far,
+                    distance=distance,
+                    expand=point.expand,
+                    rerank=point.rerank,
+                    client=client,
+                    workspace=folder,
+                    progress=progress,
+                    **asked,
+                )
+                finished = FinishedPoint.of(point, report, names)
+                kept.keep(point, finished)
+            points[place] = finished
             removal.after(n_done)
             if told is not None:
-                told(n_done, len(grid.points), point, report)
-    ordered = [rows[place] for place in range(len(rows))]
+                told(n_done, len(grid.points), point, finished.row)
+        kept.remove()
+    ordered = [points[place].row for place in range(len(points))]
+    notes = [*query.notes, *gallery.notes, *(note for finished in points.values() for note in finished.notes)]
     return SweepReport(
         kind=grid.kind,
         method=grid.method,
         parameters={axis.name: list(axis.values) for axis in grid.axes},
         rows=ordered,
         # The conventions and the labels are the same at every point.
-        protocol=report.protocol,
-        distance=report.distance,
-        options={name: report.options[name] for name in ("max_rank", "seed")},
-        counts=report.counts,
+        **points[0].conventions,
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        definitions={name: text for name, text in report.definitions.items() if name in names},
         environment=describe_environment(),
         timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
         notes=list(dict.fromkeys(notes)),
     )
 
 
-def _row(point: Point, report: Report, names: Sequence[str]) -> dict[str, Any]:
+def _identity(question: Question, distance: str, *sides: FeatureSet) -> dict[str, Any]:
+    """Return everything that the answers of a sweep depend on, but for the points."""
     return {
-        "parameters": point.values,
-        "metrics": {name: report.metrics[name] for name in names},
-        "name": point.name,
-        "digest": report.result_digest,
-        "seconds": report.timing["total"],
+        "sides": [{name: each for name, each in side.describe().items() if name.endswith("digest")} for side in sides],
+        "protocol": question.protocol.describe(),
+        "truth": None if question.truth is None else question.truth.content_digest,
+        "distance": distance,
+        "options": plain(question.options.describe()),
     }
 
 
 @contextlib.contextmanager
-def _folder(workspace: str | os.PathLike[str] | None, keep: bool) -> Iterator[Path]:
-    """Where all points find what others have computed: a directory, for its files are removed one by one."""
+def _folder(workspace: str | os.PathLike[str] | None, mine: str | None) -> Iterator[Path]:
+    """Where all points find what others have computed: a directory, for its files are removed one by one.
+
+    Parameters
+    ----------
+    workspace
+        Directory to be in; None for a temporary one.
+    mine
+        Name of a folder of this sweep in `workspace`, which goes when all is done; None to leave everything there.
+    """
     place = None if workspace is None else local_path(canonical_uri(workspace))
+    if place is None:
+        with tempfile.TemporaryDirectory(prefix=INNER) as name:
+            yield Path(name)
+        return
+    folder = place if mine is None else place / f"{INNER}{mine[:20]}"
     try:
-        if place is not None:
-            place.mkdir(parents=True, exist_ok=True)
-            if keep:
-                yield place
-                return
-        temporary = tempfile.TemporaryDirectory(prefix="sweep-", dir=place)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
-    with temporary as name:
-        yield Path(name)
+    try:
+        yield folder
+    except BaseException:
+        # What is finished stays, and the same sweep goes on from there.
+        if mine is not None and not Workspace(str(folder)).holds_parts():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if mine is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Removal:

@@ -237,7 +237,6 @@ def test_a_pipeline_with_a_sweep_runs_it(reid_dist, stores, sweep_pipeline, thre
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--resume",), "not taken up again"),
         (("--set", "topk=3"), "leave out topk"),
         (("--set", "sweep.k1=3"), "k1 is no parameter of an expansion"),
         (("--set", "sweep.k5=3"), "k5"),
@@ -248,3 +247,47 @@ def test_a_sweep_that_cannot_be_run_is_refused(reid_dist, sweep_pipeline, thread
     assert done.code == 2
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+_BREAKING = """
+import os, sys
+from reid_dist.tuning import run
+
+def breaking(*args, real=run.evaluate, **options):
+    with open(sys.argv[1], "a") as file:
+        file.write(".")
+    if os.path.getsize(sys.argv[1]) == 4:
+        os.kill(os.getpid(), 9)
+    return real(*args, **options)
+
+run.evaluate = breaking
+from reid_dist.cli import main
+main(sys.argv[2:])
+"""
+
+
+def test_a_killed_sweep_goes_on(reid_dist, stores, sweep_pipeline, threads, tmp_path: Path) -> None:
+    output, begun = tmp_path / "out", tmp_path / "begun"
+    words = ("run", str(sweep_pipeline), "--cluster", str(threads), "--output", str(output))
+    program = [sys.executable, "-c", _BREAKING, str(begun), *words]
+    assert subprocess.run(program, check=False).returncode == -9
+    assert not (output / "sweep.json").exists()
+    refused = reid_dist(*words)
+    assert refused.code == 2
+    assert "not empty" in refused.err
+    # Three points were finished, and the fourth was in flight: it is the one that is begun twice.
+    resumed = subprocess.run([*program, "--resume"], check=False, capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert begun.read_text() == "." * 7
+    expected = reid_dist("run", sweep_pipeline, "--cluster", threads, "--json")
+    digest = json.loads(expected.out)["result_digest"]
+    assert json.loads((output / "sweep.json").read_text())["result_digest"] == digest
+    assert sorted(path.name for path in output.iterdir()) == ["sweep.html", "sweep.json"]
+    # What is finished is given again, and is not taken for another sweep.
+    again = subprocess.run([*program, "--resume"], check=False, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert begun.read_text() == "." * 7
+    assert again.stdout == resumed.stdout
+    other = reid_dist(*words, "--resume", "--set", "sweep.k=1:4", "--set", "max_rank=9")
+    assert other.code == 2
+    assert "holds another sweep (parameters, max_rank differ)" in other.err

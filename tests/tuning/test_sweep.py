@@ -105,7 +105,7 @@ def test_rows_are_in_the_order_of_the_grid_and_points_are_told_in_that_of_the_wo
         gallery,
         expand="aqe",
         k="1,5,3",
-        told=lambda done, total, point, found: told.append((done, total, point.values["k"], found.metrics["mAP"])),
+        told=lambda done, total, point, found: told.append((done, total, point.values["k"], found["metrics"]["mAP"])),
     )
     assert [row["parameters"] for row in report.rows] == [{"k": 1}, {"k": 5}, {"k": 3}]
     assert [entry[:3] for entry in told] == [(1, 3, 5), (2, 3, 3), (3, 3, 1)]
@@ -159,22 +159,56 @@ def test_what_nobody_keeps_is_removed_point_by_point(tmp_path):
 
     sweep_parameters(query, gallery, expand="dba(k=2)+aqe", k="1:3", workspace=tmp_path, keep=False, told=look)
     # The gallery that all points share, and the lists.
-    assert [sorted(names) for names in held] == [["expanded", "neighbours", "toplists"]] * 3
+    assert [sorted(names) for names in held] == [["expanded", "neighbours", "points", "toplists"]] * 3
     assert list(tmp_path.iterdir()) == []
     held.clear()
     grid = {"k1": "3,5", "k2": "1,2", "lambda_value": "0,0.3"}
     sweep_parameters(query, gallery, rerank="k_reciprocal", workspace=tmp_path, keep=False, told=look, **grid)
-    assert [set(names) - {"neighbours"} for names in held] == [
+    assert [set(names) - {"neighbours", "points"} for names in held] == [
         *[{"weights"}] * 2, {"weights", "means"}, set(), *[{"weights"}] * 2, {"weights", "means"}, set(),
     ]  # fmt: skip
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_failure_before_anything_is_finished_leaves_nothing_behind(tmp_path, monkeypatch):
     query, gallery = sets()
-    monkeypatch.setattr(run, "_row", lambda *_: 1 / 0)
+    monkeypatch.setattr(run, "evaluate", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         sweep_parameters(query, gallery, expand="aqe", k="1:3", workspace=tmp_path, keep=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, monkeypatch):
+    query, gallery = sets()
+    grid = {"expand": "alpha_qe", "k": "0:3", "alpha": "0,2", "workspace": tmp_path, "keep": False}
+    expected = sweep_parameters(query, gallery, **{**grid, "workspace": None})
+    evaluated = []
+
+    def breaking(*args, **options):
+        if len(evaluated) == 5:
+            raise KeyboardInterrupt
+        evaluated.append(options["expand"])
+        return evaluate(*args, **options)
+
+    monkeypatch.setattr(run, "evaluate", breaking)
+    with pytest.raises(KeyboardInterrupt):
+        sweep_parameters(query, gallery, **grid)
+    (left,) = tmp_path.iterdir()
+    # Another grid, and another question, begin anew.
+    monkeypatch.setattr(run, "evaluate", evaluate)
+    for other in ({"k": "0:1"}, {"max_rank": 9}):
+        sweep_parameters(query, gallery, **{**grid, **other})
+        assert list(tmp_path.iterdir()) == [left]
+    more = []
+    monkeypatch.setattr(run, "evaluate", lambda *a, **o: more.append(o["expand"]) or evaluate(*a, **o))
+    found = sweep_parameters(query, gallery, **grid)
+    assert len(more) == len(expected.rows) - 5
+    assert not set(more) & set(evaluated)
+    assert found.result_digest == expected.result_digest
+    drop = ("timing", "environment", "rows")
+    assert {n: v for n, v in found.describe().items() if n not in drop} == {
+        n: v for n, v in expected.describe().items() if n not in drop
+    }
     assert list(tmp_path.iterdir()) == []
 
 
