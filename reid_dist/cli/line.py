@@ -17,7 +17,7 @@ from reid_dist.expansion import describe_expansion
 from reid_dist.jobs import PipelineJob
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report, print_report
-from reid_dist.reports.files import refuse_occupied
+from reid_dist.reports.files import refuse_occupied, refuse_uri
 from reid_dist.reports.plain import plain
 from reid_dist.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.stores import LabelledSet, Role, Workspace
@@ -62,8 +62,8 @@ def evaluate_job(
     RunFailedError
         If the cluster broke; the message says what is left of the run.
     """
-    if output is not None and output.parts[:1] == ("s3:",):
-        raise InputError(f"a report is kept in a local directory, found the URI s3://{'/'.join(output.parts[1:])}")
+    if output is not None:
+        refuse_uri(output)
     refuse_unobservable(cluster, performance_page, computes=job.lists is None)
     if output is not None and not resume:
         refuse_occupied(output)

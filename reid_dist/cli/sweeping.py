@@ -15,7 +15,7 @@ from reid_dist.clusters import ClusterConfig
 from reid_dist.errors import InputError, StoreError
 from reid_dist.jobs import SweptParameters
 from reid_dist.question import Options, Question
-from reid_dist.reports.files import refuse_occupied
+from reid_dist.reports.files import refuse_occupied, refuse_uri
 from reid_dist.reports.plain import plain
 from reid_dist.reports.words import metric_value
 from reid_dist.stores import FeatureSet
@@ -77,8 +77,8 @@ def sweep_sides(
         include_self=options.get("include_self", False),
     )
     refuse_unobservable(cluster, performance_page)
-    if output is not None and not resume:
-        refuse_occupied(output)
+    if output is not None:
+        refuse_uri(output) if resume else refuse_occupied(output)
     finished = resume and output is not None and (output / DOCUMENT).is_file()
     with contextlib.ExitStack() as on_exit:
         folder = workspace

@@ -48,6 +48,24 @@ def test_a_worker_over_its_limit(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "report.json").exists()
 
 
+def test_workers_whose_memory_stays_full(tmp_path: Path) -> None:
+    """Paused workers take nothing and are not ended: no task dies, and none is ever begun."""
+    save_sets(tmp_path)
+    (tmp_path / "cluster.yaml").write_text(
+        "kind: local\nworkers: 2\nthreads_per_worker: 1\nmemory_limit: 1GiB\n"
+        "dask:\n  distributed.worker.memory.pause: 0.01\n  distributed.worker.memory.terminate: 0.9\n"
+        "  distributed.scheduler.no-workers-timeout: 4s\n"
+    )
+    words = ("evaluate", "query.zarr", "gallery.zarr", "--cluster", "cluster.yaml", "--output", "out")
+    with command(tmp_path, *words) as run:
+        assert run.end() == 3, run.err
+    (error,) = errors_of(run.err)
+    assert run.err.rstrip().endswith(error)
+    for said in ("out of memory", "for 4 s", "memory_limit", "--chunk-rows"):
+        assert said in error
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_task_that_gets_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_sets(tmp_path)
 

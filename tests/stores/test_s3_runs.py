@@ -85,8 +85,10 @@ def test_a_run_that_was_cut_short_goes_on(sides: Sides, bucket: Bucket, tmp_path
     assert Workspace.at(workspace).stages("partials") == []
 
 
-def test_a_report_stays_on_this_machine(bucket: Bucket) -> None:
-    command = [sys.executable, "-m", "reid_dist.cli", "evaluate", bucket.uri("q"), bucket.uri("g")]
+@pytest.mark.parametrize("words", [("evaluate",), ("sweep", "--expand", "aqe", "--k", "1:2"), ("splits",)])
+def test_a_report_stays_on_this_machine(bucket: Bucket, words: tuple[str, ...]) -> None:
+    name, *options = words
+    command = [sys.executable, "-m", "reid_dist.cli", name, bucket.uri("q"), bucket.uri("g"), *options]
     told = subprocess.run(
         [*command, "--output", "s3://bucket/out"],
         capture_output=True,
