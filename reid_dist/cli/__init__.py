@@ -36,8 +36,10 @@ _COMMANDS = {
     "splits": "Evaluate on galleries drawn at random; print mean and spread.",
     "sweep": "Evaluate an expansion or a re-ranking over its parameters.",
     "report": "Write the page of finished runs again.",
+    "history": "Show, export or prune what past nights measured; accept a change.",
+    "nightly": "Run a suite, compare it with earlier nights, write the page.",
     "list": "List metrics, protocols, distances, expansions, re-rankers or formats.",
-    "schema": "Print the JSON Schema of pipeline or cluster files.",
+    "schema": "Print the JSON Schema of pipeline, suite or cluster files.",
 }
 
 _DEFECT = 1

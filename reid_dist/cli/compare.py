@@ -56,23 +56,27 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Compare the runs in two output directories query by query; the first is the baseline.
+    """Compare two runs query by query; the first is the baseline.
+
+    A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
+    or last-good.
 
     A metric is worse when the interval of the difference (candidate - baseline, paired, by identity) lies below 0 and
     the drop is at least --minimum-effect. Exit code 4 when a metric is worse.
 
     \b
-    Example:
+    Examples:
       reid-dist compare results/plain results/reranked
+      reid-dist compare nightly.db#11:resnet50/market1501/plain nightly.db#latest:resnet50/market1501/plain
     """
     from reid_dist.cli.comparison_table import print_comparison
     from reid_dist.comparison import compare
     from reid_dist.errors import StoreError, StoreExistsError
-    from reid_dist.reports import Report
+    from reid_dist.history.address import load_report
 
     comparison = compare(
-        Report.load(baseline),
-        Report.load(candidate),
+        load_report(baseline),
+        load_report(candidate),
         metrics=metrics or None,
         level=level,
         n_resamples=resamples,

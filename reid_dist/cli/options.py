@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "choose_cluster",
     "cluster_options",
+    "events_option",
     "job_fields",
     "job_options",
     "observation_options",
@@ -206,6 +207,11 @@ def observation_options(function: F) -> F:
         metavar="FILE",
         help="Write Dask's performance report of the cluster there: an HTML page that needs no network.",
     )(function)
+    return events_option(function)
+
+
+def events_option(function: F) -> F:
+    """Add ``--log-json``."""
     # It holds before options are read, so that wrong ones are events too; see `reid_dist.cli.main`.
     return click.option(
         OPTION,

@@ -10,24 +10,41 @@ __all__ = ["command"]
 
 
 @click.command("report")
-@click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path))
-def command(directories: tuple[Path, ...]) -> None:
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write the report of an entry of a history there."
+)
+def command(runs: tuple[Path, ...], output: Path | None) -> None:
     """Verify finished runs, print their tables and write their pages again.
 
+    A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
+    or last-good. The page of an entry is written where --output says.
+
     \b
-    Example:
+    Examples:
       reid-dist report results/plain results/other
+      reid-dist report nightly.db#latest:resnet50/market1501/plain --output results/latest
     """
-    from reid_dist.reports import Report, print_report
+    from reid_dist.history.address import is_address, load_report
+    from reid_dist.reports import print_report
+    from reid_dist.reports.files import refuse_occupied
     from reid_dist.tuning import SweepReport
     from reid_dist.tuning.report import DOCUMENT, PAGE
 
-    for directory in directories:
-        if (directory / DOCUMENT).exists():
-            SweepReport.load(directory).save(directory, overwrite=True)
-            print(f"written: {directory / PAGE}")
+    if output is not None:
+        if len(runs) != 1 or not is_address(runs[0]):
+            raise click.UsageError("--output goes with one entry of a history; a directory has its page already.")
+        refuse_occupied(output)
+    for run in runs:
+        if (run / DOCUMENT).exists():
+            SweepReport.load(run).save(run, overwrite=True)
+            print(f"written: {run / PAGE}")
             continue
-        report = Report.load(directory)
-        report.save(directory, overwrite=True)
+        report = load_report(run)
+        # Only a directory is written to without being asked: it holds the page already.
+        folder = output if is_address(run) else run
+        if folder is not None:
+            report.save(folder, overwrite=folder is run)
         print_report(report)
-        print(f"\nwritten: {directory / 'report.html'}")
+        if folder is not None:
+            print(f"\nwritten: {folder / 'report.html'}")

@@ -10,9 +10,9 @@ __all__ = ["command"]
 
 
 @click.command("schema")
-@click.argument("kind", type=click.Choice(("pipeline", "cluster")))
+@click.argument("kind", type=click.Choice(("pipeline", "suite", "cluster")))
 def command(kind: str) -> None:
-    """Print the JSON Schema of pipeline or cluster files, for editors that complete and check YAML.
+    """Print the JSON Schema of pipeline, suite or cluster files, for editors that complete and check YAML.
 
     \b
     Examples:
@@ -21,7 +21,9 @@ def command(kind: str) -> None:
     """
     from reid_dist.clusters import cluster_schema
     from reid_dist.jobs import PipelineJob
+    from reid_dist.nightly.suite import Suite
 
-    content = PipelineJob.model_json_schema() if kind == "pipeline" else cluster_schema()
+    schemas = {"pipeline": PipelineJob.model_json_schema, "suite": Suite.model_json_schema, "cluster": cluster_schema}
+    content = schemas[kind]()
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"reid-dist {kind} file"}
     click.echo(json.dumps({**dialect, **{name: each for name, each in content.items() if name != "title"}}, indent=2))

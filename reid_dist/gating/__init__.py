@@ -1,1 +1,28 @@
-"""Gates: what of a night is better, the same or worse than before, and whether that is more than noise."""
+"""Gates: what of a night is better, the same or worse than before, and whether that is more than noise.
+
+Three gates look at an entry, each with a verdict of its own (``better``, ``same``, ``worse``, ``incomparable``) and one
+sentence that says why.  All are pure functions of values: they read no file, no clock and no history.
+
+*Accuracy*, `judge_accuracy`.  Equal inputs and an equal job must give an equal digest; another one is an alarm of its
+own kind, whatever the figures say.  Otherwise the entry is held against the last good run of the same job, query by
+query; identities are resampled, as in :mod:`reid_dist.comparison`.  A metric is ``worse`` if its drop is at least
+`minimum_effect`, and the bootstrap interval of the difference lies below 0, and a sign-flip test says so too: the
+interval alone is too narrow where identities are few.  Both are taken one-sided at `false_alarm` divided by the number
+of gated metrics (Bonferroni), so that the rate holds for the job and not for each metric.
+
+*Speed* and *memory*, `judge_speed` and `judge_memory`.  The entry is divided by the median of the last runs of the same
+job, over inputs of the same shape, on the same machine.  The ratio beyond which it is ``worse`` is the smallest ratio
+that matters, or what the noise of those runs reaches by itself if that is more; see :mod:`reid_dist.gating.noise`.
+
+What a gate does not see: a slide of many small steps, each below `minimum_effect`, each the next night's baseline.  The
+trend on the page shows it.
+
+The defaults are such that a job that did not change is called worse in less than one night in a hundred, by each gate;
+``python -m tests.benchmarks gates`` measures it, and the power to see what did change.
+"""
+
+from reid_dist.gating.accuracy import Earlier, judge_accuracy
+from reid_dist.gating.ratios import judge_memory, judge_speed
+from reid_dist.gating.settings import AccuracyGate, Gates, RatioGate
+
+__all__ = ["AccuracyGate", "Earlier", "Gates", "RatioGate", "judge_accuracy", "judge_memory", "judge_speed"]

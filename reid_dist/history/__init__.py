@@ -1,1 +1,12 @@
-"""What a team knows of its past nights: runs of suites, their jobs, what was measured and how it was judged."""
+"""What a team knows of its past nights: runs of suites, their jobs, what was measured and how it was judged.
+
+>>> from reid_dist.history import History
+>>> with History.open("nightly.db", create=False, read_only=True) as history:  # doctest: +SKIP
+...     history.runs(last=7)[-1].regressions
+()
+"""
+
+from reid_dist.history.history import History, Past
+from reid_dist.history.pruning import Pruned
+
+__all__ = ["History", "Past", "Pruned"]

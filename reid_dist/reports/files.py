@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import secrets
 import zipfile
 import zlib
@@ -31,7 +32,18 @@ from reid_dist.errors import (
     StoreNotFoundError,
 )
 
-__all__ = ["ReportFiles", "Writer", "read_document", "read_files", "refuse_occupied", "write_files", "write_together"]
+__all__ = [
+    "ReportFiles",
+    "Writer",
+    "pack_arrays",
+    "read_document",
+    "read_files",
+    "refuse_occupied",
+    "refuse_uri",
+    "unpack_arrays",
+    "write_files",
+    "write_together",
+]
 
 DOCUMENT = "report.json"
 PAGE = "report.html"
@@ -40,6 +52,8 @@ PER_QUERY_PARQUET = "per_query.parquet"
 TOPK = "topk.npz"
 PICTURES = "pictures.json"
 _ALL = (PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES, PAGE, DOCUMENT)
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")
 
 Arrays = Mapping[str, NDArray[Any]]
 Writer = Callable[[IO[bytes]], object]
@@ -80,7 +94,7 @@ def refuse_occupied(directory: str | os.PathLike[str]) -> Path:
     StoreError
         If it is a file or cannot be listed.
     """
-    path = _local(directory)
+    path = refuse_uri(directory)
     try:
         occupant = next(path.iterdir(), None)
     except FileNotFoundError:
@@ -131,7 +145,7 @@ def write_files(
     StoreError
         If it cannot be written.
     """
-    path = _local(directory) if overwrite else refuse_occupied(directory)
+    path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
     writers: dict[str, Writer] = {PER_QUERY: lambda file: _write_npz(file, per_query)}
     if importlib.util.find_spec("pyarrow") is not None:
         writers[PER_QUERY_PARQUET] = lambda file: _write_parquet(file, per_query)
@@ -202,7 +216,7 @@ def read_document(directory: str | os.PathLike[str], name: str) -> dict[str, Any
     StoreError
         If it cannot be read.
     """
-    path = _local(directory)
+    path = refuse_uri(directory)
     text = _read(path, name)
     if text is None:
         raise StoreNotFoundError(f"no report in {path}: it has no {name}")
@@ -229,7 +243,7 @@ def read_files(directory: str | os.PathLike[str]) -> ReportFiles:
     StoreError
         If a file cannot be read.
     """
-    path = _local(directory)
+    path = refuse_uri(directory)
     if not (path / DOCUMENT).exists() and any((path / name).exists() for name in _ALL):
         raise IncompleteStoreError(f"{path} has no {DOCUMENT}: the report was never finished; evaluate again")
     document = read_document(path, DOCUMENT)
@@ -242,9 +256,52 @@ def read_files(directory: str | os.PathLike[str]) -> ReportFiles:
     return ReportFiles(document=document, per_query=per_query, topk=topk, pictures=pictures)
 
 
-def _local(directory: str | os.PathLike[str]) -> Path:
-    if "://" in os.fspath(directory):
-        raise InputError(f"a report is kept in a local directory, found the URI {os.fspath(directory)!r}")
+def pack_arrays(arrays: Arrays) -> bytes:
+    """Return arrays as the bytes of an npz file; equal arrays give equal bytes."""
+    file = BytesIO()
+    _write_npz(file, arrays)
+    return file.getvalue()
+
+
+def unpack_arrays(content: bytes, where: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an npz file.
+
+    Parameters
+    ----------
+    content
+        Its bytes.
+    where
+        What an error calls it.
+
+    Raises
+    ------
+    DamagedStoreError
+        If it cannot be decoded.
+    """
+    try:
+        with zipfile.ZipFile(BytesIO(content)) as archive:
+            return {
+                # The whole member is read first: its checksum is then verified before numpy parses the header.
+                member.removesuffix(".npy"): np.lib.format.read_array(BytesIO(archive.read(member)), allow_pickle=False)
+                for member in archive.namelist()
+            }
+    except (ValueError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        # RuntimeError: what zipfile says of a member that, by a flipped bit, claims to be encrypted or newer.
+        raise DamagedStoreError(f"{where} cannot be decoded: {error}") from error
+
+
+def refuse_uri(directory: str | os.PathLike[str]) -> Path:
+    """Return a directory as a path.
+
+    Raises
+    ------
+    InputError
+        If it is a URI: a report is written to a local directory.
+    """
+    # Of two slashes a Path keeps one.
+    scheme, colon, rest = os.fspath(directory).partition(":/")
+    if colon and _SCHEME.fullmatch(scheme):
+        raise InputError(f"a report is kept in a local directory, found the URI {scheme}://{rest.lstrip('/')}")
     return Path(directory)
 
 
@@ -262,16 +319,7 @@ def _read_npz(path: Path, name: str) -> dict[str, NDArray[Any]]:
     content = _read(path, name)
     if content is None:
         raise DamagedStoreError(f"{path} has a {DOCUMENT} and no {name}; evaluate again")
-    try:
-        with zipfile.ZipFile(BytesIO(content)) as archive:
-            return {
-                # The whole member is read first: its checksum is then verified before numpy parses the header.
-                member.removesuffix(".npy"): np.lib.format.read_array(BytesIO(archive.read(member)), allow_pickle=False)
-                for member in archive.namelist()
-            }
-    except (ValueError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        # RuntimeError: what zipfile says of a member that, by a flipped bit, claims to be encrypted or newer.
-        raise DamagedStoreError(f"{path / name} cannot be decoded: {error}") from error
+    return unpack_arrays(content, str(path / name))
 
 
 def _write_npz(file: IO[bytes], arrays: Arrays) -> None:

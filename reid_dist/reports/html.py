@@ -44,10 +44,17 @@ def render_html(report: Report) -> str:
 
 
 @functools.cache
-def page_environment() -> jinja2.Environment:
-    """Return what renders every page; texts are escaped, and a name that is not there is an error."""
+def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
+    """Return what renders every page; texts are escaped, and a name that is not there is an error.
+
+    Parameters
+    ----------
+    package
+        Whose templates it finds first; those of the reports (macros, style) are there for every package.
+    """
+    packages = dict.fromkeys([package, "reid_dist.reports"])
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reid_dist.reports"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in packages]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

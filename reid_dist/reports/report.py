@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.extras import checked_bounds, checked_breakdowns, checked_confidence, checked_verification
-from reid_dist.reports.files import read_files, write_files
+from reid_dist.reports.files import ReportFiles, read_files, write_files
 from reid_dist.reports.html import render_html
 from reid_dist.reports.pictures import Pictures
 from reid_dist.reports.plain import plain
@@ -218,12 +218,29 @@ class Report:
         StoreError
             If it is of another schema.
         """
-        files = read_files(directory)
+        return cls.from_files(read_files(directory), f"report in {directory}")
+
+    @classmethod
+    def from_files(cls, files: ReportFiles, where: str) -> Report:
+        """Return the report that these files hold, verified.
+
+        Parameters
+        ----------
+        files
+            Their content.
+        where
+            What an error calls the report.
+
+        Raises
+        ------
+        DamagedStoreError
+            If the numbers are not those that were written.
+        StoreError
+            If it is of another schema.
+        """
         document = files.document
         if document.get("schema") != SCHEMA:
-            raise StoreError(
-                f"report in {directory} has schema {document.get('schema')!r}, this version reads {SCHEMA}"
-            )
+            raise StoreError(f"{where} has schema {document.get('schema')!r}, this version reads {SCHEMA}")
         try:
             report = cls(
                 metrics=_metrics_of(document),
@@ -240,12 +257,12 @@ class Report:
             )
             written = document["result_digest"], document["topk"] and document["topk"]["digest"]
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedStoreError(f"report in {directory} is not as it was written: {error!r}") from error
+            raise DamagedStoreError(f"{where} is not as it was written: {error!r}") from error
         found = report.result_digest, report.topk and report.topk.digest
         for what, expected, actual in zip(("result", "topk"), written, found, strict=True):
             if expected != actual:
                 raise DamagedStoreError(
-                    f"report in {directory} was changed after it was written: its {what} digest is {actual}, "
+                    f"{where} was changed after it was written: its {what} digest is {actual}, "
                     f"recorded is {expected}; evaluate again"
                 )
         return report

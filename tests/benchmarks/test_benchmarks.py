@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
         ("planning", 4),
         ("workers", 6),
         ("scheduler", 3),
+        ("gates", 30),
     ],
 )
 def test_every_benchmark_runs(what: str, lines: int) -> None:

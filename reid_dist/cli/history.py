@@ -1,0 +1,211 @@
+"""``reid-dist history``."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from reid_dist.history.values import Run
+
+__all__ = ["command"]
+
+_UNITS = {"d": "days", "w": "weeks", "h": "hours"}
+
+
+@click.group("history", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Look at what past nights measured, export it, accept a change or remove what is old.
+
+    \b
+    Examples:
+      reid-dist history show nightly.db --last 7
+      reid-dist history show nightly.db#latest
+      reid-dist history accept nightly.db#12:resnet50/market1501/plain --why "new test set"
+      reid-dist history export nightly.db --format parquet --output nightly.parquet
+      reid-dist history prune nightly.db --keep 90
+    """
+
+
+@command.command("show")
+@click.argument("history", type=click.Path(path_type=Path))
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest N runs only.")
+@click.option("--suite", metavar="NAME", help="Runs of this suite only.")
+@click.option("--name", metavar="MODEL/DATASET/JOB", help="Entries of this name only.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1]")
+@click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON, and nothing else.")
+def show(
+    history: Path, last: int | None, suite: str | None, name: str | None, metrics: tuple[str, ...], as_json: bool
+) -> None:
+    """Print the runs of HISTORY, or one run in detail: HISTORY#12, HISTORY#latest or HISTORY#last-good."""
+    from reid_dist.cli.history_table import print_run, print_runs
+    from reid_dist.history import History
+    from reid_dist.history.address import Address, find_run, is_address
+    from reid_dist.history.export import to_document
+
+    if is_address(history):
+        if last is not None or suite is not None:
+            raise click.UsageError("--last and --suite choose runs of a whole history; HISTORY#RUN is one run")
+        address = Address.parse(history)
+        if name is not None and address.name is not None:
+            raise click.UsageError("HISTORY#RUN:NAME names an entry already; leave out --name")
+        address = Address(address.file, address.run, address.name or name)
+        with History.open(address.file, create=False, read_only=True) as opened:
+            run = find_run(opened, address)
+        if address.name is not None:
+            run = _only(run, address.name)
+        if as_json:
+            _print_json(to_document([run]))
+        else:
+            print_run(run, metrics)
+        return
+    with History.open(history, create=False, read_only=True) as opened:
+        runs = opened.runs(suite=suite, last=last, name=name)
+    if name is not None:
+        runs = [run for run in runs if run.entries]
+    if as_json:
+        _print_json(to_document(runs))
+    elif runs:
+        print_runs(runs, metrics, name)
+    else:
+        chosen = "".join(
+            f" of {what} {value!r}" for what, value in (("suite", suite), ("name", name)) if value is not None
+        )
+        print(f"history {history} has no run{chosen or ' yet; `reid-dist nightly` adds one'}")
+
+
+@command.command("export")
+@click.argument("history", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["json", "csv", "parquet"]),
+    required=True,
+    help="json holds everything but the reports; csv and parquet one row per run, entry and metric.",
+)
+@click.option("--suite", metavar="NAME", help="Runs of this suite only.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE", help="Default: standard output, but not for parquet."
+)
+def export(history: Path, kind: str, suite: str | None, output: Path | None) -> None:
+    """Write what HISTORY holds for other programs."""
+    import io
+
+    from reid_dist.errors import InputError, StoreExistsError
+    from reid_dist.history import History
+    from reid_dist.history.export import write_csv, write_json, write_parquet
+    from reid_dist.reports.files import write_together
+
+    if output is None and kind == "parquet":
+        raise InputError("parquet is not for the screen; name a file with --output")
+    if output is not None and output.exists():
+        raise StoreExistsError(f"{output} is there already; choose another --output")
+    with History.open(history, create=False, read_only=True) as opened:
+        runs = opened.runs(suite=suite)
+    if kind == "parquet":
+        packed = io.BytesIO()
+        write_parquet(runs, packed)
+        content = packed.getvalue()
+    else:
+        text = io.StringIO(newline="")
+        (write_json if kind == "json" else write_csv)(runs, text)
+        content = text.getvalue().encode("utf-8")
+    if output is None:
+        click.echo(content, nl=False)
+    else:
+        write_together(output.parent, {output.name: lambda file: file.write(content)})
+        print(f"written: {output}")
+
+
+@command.command("accept")
+@click.argument("run", metavar="HISTORY#RUN[:NAME]", type=click.Path(path_type=Path))
+@click.option("--why", required=True, metavar="TEXT", help="For those who ask later.")
+def accept(run: Path, why: str) -> None:
+    """Accept what the gates found: the entry, or each of the run, becomes the baseline of later nights."""
+    from reid_dist.history import History
+    from reid_dist.history.address import Address, find_run
+
+    address = Address.parse(run)
+    with History.open(address.file, create=False) as opened:
+        number = find_run(opened, address).number
+        count = opened.accept(number, address.name, why)
+    print(f"accepted: {_count(count, 'entry', 'entries')} of run {number}")
+
+
+@command.command("prune")
+@click.argument("history", type=click.Path(path_type=Path))
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Remove all runs of a suite but the newest N.")
+@click.option(
+    "--older-than", metavar="AGE", help="Remove runs that are older, such as 90d, 26w or 12h.  With --keep: both."
+)
+@click.option(
+    "--keep-reports",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Remove the reports behind all runs of a suite but the newest N; their numbers stay.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune(history: Path, keep: int | None, older_than: str | None, keep_reports: int | None, dry_run: bool) -> None:
+    """Remove old runs from HISTORY, and give the space back.
+
+    What a later night is compared with stays, and so does a run that is still running.
+    """
+    from reid_dist.history import History
+
+    if keep is None and older_than is None and keep_reports is None:
+        raise click.UsageError("Say what to remove: --keep N, --older-than AGE or --keep-reports N.")
+    age = None if older_than is None else _age(older_than)
+    with History.open(history, create=False) as opened:
+        pruned = opened.prune(keep=keep, older_than=age, keep_reports=keep_reports, dry_run=dry_run)
+    numbers = f" ({_ranges(pruned.runs)})" if pruned.runs else ""
+    entries, reports = _count(pruned.n_entries, "entry", "entries"), _count(pruned.n_reports, "report", "reports")
+    removed = f"{_count(len(pruned.runs), 'run', 'runs')}{numbers}, {entries}, {reports}"
+    print(f"would remove: {removed}" if dry_run else f"removed: {removed}; {pruned.n_bytes / 2**20:.1f} MiB less")
+    if pruned.kept:
+        print(f"kept: run {_ranges(pruned.kept)}, for a later night is compared with it, or it is running")
+
+
+def _only(run: Run, name: str) -> Run:
+    from dataclasses import replace
+
+    from reid_dist.errors import StoreNotFoundError
+
+    chosen = tuple(entry for entry in run.entries if entry.name == name)
+    if not chosen:
+        known = ", ".join(entry.name for entry in run.entries) or "none"
+        raise StoreNotFoundError(f"run {run.number} has no entry {name!r}; it has {known}")
+    return replace(run, entries=chosen)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _age(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d{1,6})([dwh])", text.strip())
+    if found is None:
+        raise click.BadParameter(
+            f"an age is a number and d, w or h, such as 90d; found {text!r}", param_hint="--older-than"
+        )
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """Return ascending numbers as ``1-4, 7``."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def _print_json(document: object) -> None:
+    import json
+
+    click.echo(json.dumps(document, indent=2, allow_nan=False))

@@ -1,0 +1,190 @@
+"""A history on the console."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from reid_dist.errors import UnknownNameError
+from reid_dist.history.liveness import FINISHED, run_state
+from reid_dist.history.values import DONE, Entry, Estimate, Run
+from reid_dist.reports.words import duration, interval, metric_value
+
+__all__ = ["print_run", "print_runs"]
+
+_LOG_COLUMNS = 80
+_USUAL = ("mAP", "CMC@1")
+_DIGEST_DIGITS = 16
+
+
+def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) -> None:
+    """Print runs on standard output, one line for each entry.
+
+    Parameters
+    ----------
+    runs
+        Oldest first.
+    metrics
+        Columns; none for mAP and CMC@1.
+    name
+        The name that all entries have; None where they differ.
+    """
+    shown = _shown(runs, metrics)
+    suites = {run.suite for run in runs}
+    table = _table()
+    if name is None:
+        table.add_column("run and its entries", overflow="fold", ratio=3)
+    else:
+        table.add_column("run", justify="right", no_wrap=True, style="bold")
+        table.add_column("started (UTC)", no_wrap=True)
+        table.add_column("ended", no_wrap=True)
+    for metric in shown:
+        table.add_column(Text(metric), justify="right", no_wrap=True, style="cyan")
+    table.add_column("verdict", overflow="fold", ratio=2)
+    for run in runs:
+        head = [str(run.number), run.started[:16].replace("T", " "), _ending(run)]
+        if name is None:
+            of = [run.suite] if len(suites) > 1 else []
+            empty = [] if run.entries else ["no entry"]
+            table.add_row(Text("  ".join([*head, *of, *empty]), style="bold"))
+            head = []
+        for entry in run.entries:
+            values = [_value(metric, entry.metrics.get(metric)) for metric in shown]
+            table.add_row(*map(Text, [*(head or [f"  {entry.name}"]), *values, _verdict(entry)]))
+    _print(Group(Text(f"suite {', '.join(sorted(suites))}{'' if name is None else f', entry {name}'}"), table))
+
+
+def print_run(run: Run, metrics: Sequence[str]) -> None:
+    """Print a run in detail on standard output.
+
+    Parameters
+    ----------
+    run
+        What to print.
+    metrics
+        Of these names only; none for all.
+    """
+    facts = _facts()
+    for fact, words in (
+        ("run", f"{run.number} of suite {run.suite} ({run.suite_digest[:_DIGEST_DIGITS]})"),
+        ("started", run.started),
+        ("ended", f"{run.finished}, exit code {run.exit_code}" if run_state(run) == FINISHED else run_state(run)),
+        ("process", f"{run.pid} on {run.host}, reid-dist {run.version}"),
+        ("page", run.folder or "-"),
+    ):
+        facts.add_row(fact, Text(words))
+    chosen = _shown([run], metrics) if metrics else None
+    parts: list[RenderableType] = [facts]
+    for entry in run.entries:
+        parts += [Text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen)]
+    if not run.entries:
+        parts.append(Text("\nno entry yet" if run_state(run) != FINISHED else "\nno entry"))
+    _print(Group(*parts))
+
+
+def _entry(entry: Entry, chosen: Sequence[str] | None) -> Iterator[RenderableType]:
+    shown = {name: estimate for name, estimate in entry.metrics.items() if chosen is None or name in chosen}
+    if shown:
+        table = _table()
+        table.add_column("metric", style="bold")
+        table.add_column("value", justify="right", no_wrap=True, style="cyan")
+        table.add_column("interval", justify="right", no_wrap=True)
+        table.add_column("verdict", no_wrap=True)
+        verdicts = {change.name: change.verdict for finding in entry.findings for change in finding.changes}
+        for name, estimate in shown.items():
+            ends = interval(name, (estimate.low, estimate.high))
+            table.add_row(*map(Text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
+        yield table
+    facts = _facts()
+    for fact, words in _lines(entry):
+        facts.add_row(fact, Text(words))
+    yield facts
+
+
+def _lines(entry: Entry) -> Iterator[tuple[str, str]]:
+    if entry.state != DONE:
+        yield "state", f"{entry.state}: {entry.reason}"
+    if entry.labels:
+        yield "labels", ", ".join(f"{name} {value}" for name, value in entry.labels.items())
+    if entry.seconds is not None:
+        memory = "" if entry.peak_bytes is None else f", peak memory {entry.peak_bytes / 2**30:.2f} GiB"
+        yield "time", f"{duration(entry.seconds)}{memory}"
+    if entry.reused:
+        yield "reused", ", ".join(entry.reused)
+    for finding in entry.findings:
+        alarm = f" ({finding.alarm})" if finding.alarm else ""
+        against = "" if finding.baseline is None else f" [run {finding.baseline}]"
+        yield finding.gate, f"{finding.verdict}{alarm}: {finding.reason}{against}"
+    if entry.accepted:
+        yield "accepted", entry.accepted
+    for what, digest in (("inputs", entry.input_digest), ("job", entry.job_digest), ("result", entry.result_digest)):
+        if digest:
+            yield what, digest[:_DIGEST_DIGITS]
+    if entry.folder:
+        yield "report", entry.folder
+
+
+def _verdict(entry: Entry) -> str:
+    """Return what the gates found, in a few words: ``accuracy worse; speed, memory same``."""
+    if entry.state != DONE:
+        return f"{entry.state}: {entry.reason}"
+    by_verdict: dict[str, list[str]] = {}
+    for finding in entry.findings:
+        by_verdict.setdefault(finding.verdict, []).append(finding.gate)
+    words = [f"{', '.join(gates)} {verdict}" for verdict, gates in by_verdict.items()]
+    if len(by_verdict) == 1:
+        words = list(by_verdict)
+    words += [finding.alarm for finding in entry.findings if finding.alarm]
+    if entry.accepted:
+        words.append(f"accepted: {entry.accepted}")
+    return "; ".join(words) or "not judged"
+
+
+def _shown(runs: Sequence[Run], asked: Sequence[str]) -> list[str]:
+    """Return the metrics that a table shows: unasked mAP and CMC@1, or the first two that there are."""
+    known = dict.fromkeys(name for run in runs for entry in run.entries for name in entry.metrics)
+    for name in asked:
+        if name not in known:
+            raise UnknownNameError(f"no entry has a metric {name!r}; there are {', '.join(known) or 'none'}")
+    return list(asked) or [name for name in _USUAL if name in known] or list(known)[:2]
+
+
+def _value(name: str, estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    return metric_value(name, math.nan if estimate.value is None else estimate.value)
+
+
+def _ending(run: Run) -> str:
+    state = run_state(run)
+    return f"exit {run.exit_code}" if state == FINISHED else state
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+
+
+def _facts() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _print(parts: RenderableType) -> None:
+    """Print; where standard output is no terminal, as plain text, 80 columns wide."""
+    if sys.stdout.isatty():
+        Console().print(parts)
+        return
+    # A buffer of the stream's own encoding: rich then draws rules out of the characters that there are.
+    buffer = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="replace")
+    Console(file=buffer, width=_LOG_COLUMNS, color_system=None, force_terminal=False).print(parts)
+    buffer.seek(0)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in buffer)

@@ -1,0 +1,187 @@
+"""What ``reid-dist nightly`` does once its options are read."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reid_dist.cli.observed import observed_cluster, refuse_unobservable
+from reid_dist.cli.progress import rows_progress, say, stages
+from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
+from reid_dist.environment import describe_environment
+from reid_dist.errors import InputError
+from reid_dist.history import History
+from reid_dist.history.values import DONE, Entry, Finding, Run
+from reid_dist.nightly.delivery import deliver_night
+from reid_dist.nightly.running import Surroundings, run_suite
+from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
+from reid_dist.reports.files import refuse_uri
+from reid_dist.reports.words import metric_value
+
+__all__ = ["list_jobs", "run_night"]
+
+_GATES = ("accuracy", "speed", "memory")
+
+
+def list_jobs(suite_file: Path, only: Sequence[str]) -> None:
+    """Print the jobs of a suite.
+
+    Parameters
+    ----------
+    suite_file
+        The suite.
+    only
+        Patterns of their names; none for all.
+    """
+    for planned in _chosen(read_suite(suite_file), only):
+        labels = ", ".join(f"{name} {value}" for name, value in planned.labels.items())
+        click.echo(planned.name + (f"   {labels}" if labels else ""))
+
+
+def run_night(
+    suite_file: Path,
+    history_file: Path,
+    cluster: ClusterConfig,
+    *,
+    output: Path | None,
+    only: Sequence[str],
+    workspace: str | None,
+    mlflow_uri: str | None,
+    as_json: bool,
+) -> int:
+    """Run a night, write its files, tell what it found, and return the exit code.
+
+    Parameters
+    ----------
+    suite_file, history_file
+        The two files.
+    cluster
+        Where it runs.
+    output
+        Directory of the page; None for the history without its suffix.
+    only
+        Patterns of names of jobs; none for all.
+    workspace
+        Where jobs share what they compute; None for a directory in `output`.
+    mlflow_uri
+        Where the night is logged besides; None for nowhere.
+    as_json
+        Whether to print the verdict as JSON.
+    """
+    # What makes no sense is told before anything is opened or started.
+    suite = read_suite(suite_file)
+    jobs = _chosen(suite, only)
+    refuse_unobservable(cluster, None)
+    if mlflow_uri is not None:
+        from reid_dist.nightly.mlflow_export import refuse_without_mlflow
+
+        refuse_without_mlflow()
+    folder = refuse_uri(_usual_folder(history_file) if output is None else output)
+    surroundings = Surroundings(
+        connect=lambda: observed_cluster(cluster, None),
+        machine=_machine(cluster),
+        stages=stages,
+        rows=rows_progress,
+        begun=_say_begun,
+        ended=_say_ended,
+    )
+    with History.open(history_file) as history:
+        run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
+        verdict = deliver_night(run, history, folder)
+    if mlflow_uri is not None:
+        from reid_dist.nightly.mlflow_export import export_run
+
+        export_run(run, tracking_uri=mlflow_uri, experiment=suite.suite)
+    if as_json:
+        json.dump(verdict, sys.stdout, indent=2, allow_nan=False)
+        click.echo()
+    else:
+        click.echo("\n".join(_lines(run)))
+        click.echo(f"\nwritten to {folder}: index.html, summary.md, verdict.json")
+    return run.exit_code or 0
+
+
+def _chosen(suite: Suite, only: Sequence[str]) -> list[PlannedJob]:
+    jobs = list(suite.planned())
+    if not only:
+        return jobs
+    unused = [pattern for pattern in only if not any(fnmatch.fnmatchcase(each.name, pattern) for each in jobs)]
+    if unused:
+        names = ", ".join(each.name for each in jobs[:10]) + (", …" if len(jobs) > 10 else "")
+        raise InputError(f"--only {unused[0]!r} is like no job of suite {suite.suite}; its jobs: {names}")
+    return [each for each in jobs if any(fnmatch.fnmatchcase(each.name, pattern) for pattern in only)]
+
+
+def _usual_folder(history_file: Path) -> Path:
+    return history_file.with_suffix("") if history_file.suffix else history_file.with_name(f"{history_file.name}-pages")
+
+
+def _machine(cluster: ClusterConfig) -> dict[str, Any]:
+    """Return what times depend on beside the job."""
+    if isinstance(cluster, ExistingCluster):
+        # What it has is known when it is reached, and may then change from night to night.
+        return {"cluster": cluster.kind, "scheduler": cluster.address or cluster.scheduler_file}
+    size = cluster_size(cluster)
+    here: dict[str, Any] = {}
+    if isinstance(cluster, LocalCluster | Threads):
+        environment = describe_environment()
+        here = {name: environment[name] for name in ("cpu", "cores")}
+    return {"cluster": cluster.kind, "workers": size.n_workers, "threads": size.n_threads, **here}
+
+
+def _say_begun(number: int, total: int, name: str) -> None:
+    say("job_started", f"job {number}/{total}: {name}", job=name, number=number, total=total)
+
+
+def _say_ended(number: int, total: int, entry: Entry) -> None:
+    what = f"{entry.seconds:.1f} s" if entry.seconds is not None else entry.reason
+    verdicts = {finding.gate: finding.verdict for finding in entry.findings}
+    alarms = [finding.alarm for finding in entry.findings if finding.alarm]
+    words = ", ".join([what, *(f"{gate} {verdict}" for gate, verdict in verdicts.items()), *alarms])
+    facts = {"seconds": entry.seconds, "reason": entry.reason, "verdicts": verdicts, "alarms": alarms}
+    line = f"job {number}/{total}: {entry.name} {entry.state}, {words}"
+    say("job_ended", line, job=entry.name, number=number, total=total, state=entry.state, **facts)
+
+
+def _lines(run: Run) -> list[str]:
+    """The night as plain text: a table, and a sentence for everything that is not the same."""
+    heads = ("job", "state", *_GATES, "first metric", "time")
+    rows = [heads, *(_row(entry) for entry in run.entries)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    table = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    reasons = [f"{entry.name}: {entry.state}: {entry.reason}" for entry in run.entries if entry.state != DONE]
+    reasons += [
+        f"{entry.name}: {finding.gate} {_verdict(finding)}: {finding.reason}"
+        for entry in run.entries
+        for finding in entry.findings
+        if finding.is_regression or finding.verdict == "better"
+    ]
+    ended = {0: "nothing failed, nothing is worse", 3: "a job failed", 4: "a regression"}
+    return [
+        f"run {run.number} of suite {run.suite}: {ended.get(run.exit_code or 0, '')}",
+        "",
+        *table,
+        *(["", *reasons] if reasons else []),
+    ]
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    found = {finding.gate: finding for finding in entry.findings}
+    first = next(((name, each.value) for name, each in entry.metrics.items() if each.value is not None), None)
+    return (
+        entry.name,
+        entry.state,
+        *(_verdict(found[gate]) if gate in found else "-" for gate in _GATES),
+        "-" if first is None or first[1] is None else f"{first[0]} {metric_value(first[0], first[1])}",
+        "-" if entry.seconds is None else f"{entry.seconds:.1f} s",
+    )
+
+
+def _verdict(finding: Finding) -> str:
+    return f"{finding.verdict}, ALARM" if finding.alarm else finding.verdict

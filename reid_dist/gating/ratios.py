@@ -1,0 +1,149 @@
+"""The gates of speed and memory: a ratio to the median of the last comparable runs, against the noise of these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from reid_dist.gating.differences import differing, job_differences, listed
+from reid_dist.gating.noise import noise_floor
+from reid_dist.gating.settings import RatioGate
+from reid_dist.history.values import BETTER, DONE, INCOMPARABLE, SAME, WORSE, Change, Entry, Finding
+from reid_dist.reports.plain import plain
+from reid_dist.reports.words import duration
+
+__all__ = ["judge_memory", "judge_speed"]
+
+
+def judge_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+    """Judge the seconds that an entry took.
+
+    Parameters
+    ----------
+    entry
+        The entry.
+    past
+        Entries of the same name from earlier runs, in the order of the runs, the newest last; those that were not done
+        or do not compare are passed over.
+    gate
+        The settings.
+    """
+    return _judge(_SECONDS, entry, past, gate)
+
+
+def judge_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+    """Judge the memory that an entry held at its peak; parameters as in `judge_speed`."""
+    return _judge(_PEAK_BYTES, entry, past, gate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantity:
+    """What is judged.
+
+    Attributes
+    ----------
+    gate, name
+        Of the gate, and of the quantity in a `Change`.
+    of
+        Its value in an entry; None where it is not known.
+    words
+        A value as a person writes it.
+    unknown
+        What to say where there is none.
+    """
+
+    gate: str
+    name: str
+    of: Callable[[Entry], float | None]
+    words: Callable[[float], str]
+    unknown: str
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 1e9:.2f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
+
+
+_SECONDS: Final = _Quantity("speed", "seconds", lambda entry: entry.seconds, duration, "its time is not known")
+_PEAK_BYTES: Final = _Quantity(
+    "memory", "peak_bytes", lambda entry: entry.peak_bytes, _bytes, "its peak memory is not known"
+)
+
+
+def _judge(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+    value = _known(quantity, entry)
+    change = Change(name=quantity.name, baseline=None, candidate=value)
+    if value is None:
+        return Finding(gate=quantity.gate, verdict=INCOMPARABLE, reason=quantity.unknown, changes=(change,))
+    known = [(each, earlier) for each in past if (earlier := _known(quantity, each)) is not None]
+    comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
+    if len(comparable) < gate.minimum_runs:
+        unlike = [found for each, _ in known if (found := _obstacles(each, entry))]
+        reason = _too_few(len(comparable), unlike, gate)
+        return Finding(gate=quantity.gate, verdict=INCOMPARABLE, reason=reason, changes=(change,))
+    logs = np.log(np.array(comparable))
+    noise = noise_floor(logs, gate.false_alarm)
+    median = math.exp(float(np.median(logs)))
+    floor = math.exp(noise)
+    limit = max(gate.smallest_ratio, floor)
+    ratio = value / median
+    verdict = WORSE if ratio > limit else BETTER if ratio < 1 / limit else SAME
+    beyond = "the smallest that matters" if limit == gate.smallest_ratio else "the noise of these runs"
+    outside = "outside" if verdict in (WORSE, BETTER) else "within"
+    reason = (
+        f"{quantity.words(value)}, {ratio:.2f} times the median {quantity.words(median)} of {len(comparable)} "
+        f"comparable runs; {outside} {1 / limit:.2f} to {limit:.2f}, {beyond}"
+    )
+    judged = Change(
+        name=quantity.name,
+        baseline=median,
+        candidate=value,
+        difference=ratio,
+        low=1 / limit,
+        high=limit,
+        verdict=verdict,
+    )
+    return Finding(gate=quantity.gate, verdict=verdict, reason=reason, changes=(judged,))
+
+
+def _known(quantity: _Quantity, entry: Entry) -> float | None:
+    """Value of an entry that was done; None where it is not known or no positive number, which has no logarithm."""
+    value = quantity.of(entry) if entry.state == DONE else None
+    return float(value) if value is not None and 0 < value < math.inf else None
+
+
+def _obstacles(before: Entry, after: Entry) -> list[str]:
+    """Why time and memory of two entries do not compare; nothing if they do."""
+    found = []
+    # Through plain values: what went through a history has lists for tuples.
+    if plain(before.machine) != plain(after.machine):
+        found.append(f"another machine ({listed(differing(before.machine, after.machine))})")
+    if before.job_digest != after.job_digest:
+        found.append(f"another job ({listed(job_differences(before, after)) or 'its digest'})")
+    if set(before.reused) != set(after.reused):
+        stages = [", ".join(sorted(each.reused)) or "none" for each in (before, after)]
+        found.append(f"other stages left by earlier jobs ({stages[0]}, then {stages[1]})")
+    if _shapes(before) != _shapes(after):
+        found.append(f"inputs of another shape ({listed(differing(_shapes(before), _shapes(after)))})")
+    return found
+
+
+def _shapes(entry: Entry) -> dict[str, Any]:
+    """Shape and type of every input."""
+    return {
+        name: {part: plain(description.get(part)) for part in ("shape", "dtype")}
+        for name, description in entry.inputs.items()
+        if isinstance(description, Mapping)
+    }
+
+
+def _too_few(n_comparable: int, unlike: list[list[str]], gate: RatioGate) -> str:
+    runs = f"{n_comparable} comparable run{'' if n_comparable == 1 else 's'}, {gate.minimum_runs} are needed"
+    if not unlike:
+        return runs
+    # The newest tells best what changed last.
+    others = f"{len(unlike)} other{' does' if len(unlike) == 1 else 's do'} not compare"
+    return f"{runs}; {others}, the newest for {' and '.join(unlike[-1])}"

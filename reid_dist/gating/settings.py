@@ -1,0 +1,103 @@
+"""What a gate is told: which metrics, how small a change matters, how often it may cry wolf."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from reid_dist.metrics import parse_metric
+
+__all__ = ["AccuracyGate", "Gates", "RatioGate"]
+
+# How many resamples must lie beyond an end of an interval for that end to be known.
+_LEAST_BEYOND = 10
+
+
+class AccuracyGate(BaseModel):
+    """When the accuracy of an entry is worse than that of the last good run.
+
+    The smallest change that matters is half a point: two trainings of one model differ by about as much, and papers
+    of this field print gains of that size.  With 3,368 queries of 750 identities noise asks for more anyway, unless the
+    two models err on the same queries.  The rate is half of the one in a hundred that a job may have; the rest is room
+    for what a bootstrap misses, and costs little power.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metrics: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Gated metrics; without it the protocol's own average precision and its CMC at rank 1.",
+    )
+    minimum_effect: float = Field(
+        default=0.005, ge=0, lt=1, description="Smallest change that matters, as a share; 0.005 is half a point."
+    )
+    false_alarm: float = Field(
+        default=0.005,
+        gt=0,
+        le=0.5,
+        description="How often a job that did not change may be called worse, over all its gated metrics.",
+    )
+    n_resamples: int = Field(default=10_000, ge=1, description="Of the bootstrap and of the sign flips.")
+    seed: int = Field(default=0, ge=0, description="Of the resamples.")
+
+    @field_validator("metrics")
+    @classmethod
+    def _has_values_per_query(cls, metrics: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in metrics or ():
+            # Before anything runs: a name that nobody knows would be found missing every night.
+            if not parse_metric(name).per_query_name:
+                raise ValueError(
+                    f"{name} is no mean of values per query, so there is nothing to resample; leave it out"
+                )
+        return None if metrics is None else tuple(dict.fromkeys(metrics))
+
+    @model_validator(mode="after")
+    def _draws_enough(self) -> Self:
+        n_metrics = 2 if self.metrics is None else len(self.metrics)
+        # Rounded before it is rounded up: 20 / 0.005 need not be 4000 to the last bit.
+        needed = math.ceil(round(_LEAST_BEYOND * n_metrics / self.false_alarm, 6))
+        if self.n_resamples < needed:
+            raise ValueError(
+                f"n_resamples must be at least {needed} for {n_metrics} metrics at a rate of {self.false_alarm:g}, so "
+                f"that {_LEAST_BEYOND} lie beyond the end of an interval; it is {self.n_resamples}"
+            )
+        return self
+
+
+class RatioGate(BaseModel):
+    """When time or memory of an entry is more than that of earlier runs.
+
+    A night in ten may well be slow by a third for reasons of its own (another tenant, a cold disk), and its own noise
+    comes on top: 1.4 is what leaves room for that and still sees half as much again.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    window: int = Field(default=20, ge=2, description="How many of the last comparable runs to look at.")
+    minimum_runs: int = Field(default=7, ge=2, description="With fewer of them there is no verdict.")
+    smallest_ratio: float = Field(default=1.4, gt=1, description="Smallest ratio to the median that matters.")
+    false_alarm: float = Field(
+        default=0.005,
+        gt=0,
+        le=0.5,
+        description="How often noise alone may reach beyond its floor; 0.5 leaves the smallest ratio to decide.",
+    )
+
+    @model_validator(mode="after")
+    def _window_holds_enough(self) -> Self:
+        if self.window < self.minimum_runs:
+            raise ValueError(f"minimum_runs is {self.minimum_runs}, more than the window of {self.window} runs holds")
+        return self
+
+
+class Gates(BaseModel):
+    """The gates of an entry; None for one that is switched off."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    accuracy: AccuracyGate | None = AccuracyGate()
+    speed: RatioGate | None = RatioGate()
+    memory: RatioGate | None = RatioGate()

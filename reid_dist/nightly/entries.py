@@ -1,0 +1,121 @@
+"""From a report to what the history keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from reid_dist.fingerprint import fingerprint
+from reid_dist.history.values import Entry, Estimate
+from reid_dist.nightly.suite import PlannedJob
+from reid_dist.reports import Report
+from reid_dist.reports.plain import plain
+
+__all__ = ["done_entry", "now", "undone_entry"]
+
+# What a description says about itself in prose: another wording is not another job.
+_PROSE: Final = frozenset({"summary", "source", "definition"})
+# Said of an input and not of the job.
+_INPUTS: Final = frozenset({"ground_truth"})
+
+
+def now() -> str:
+    """Return the time in UTC, as the history writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def done_entry(
+    planned: PlannedJob,
+    report: Report,
+    *,
+    started: str,
+    seconds: float,
+    peak_bytes: int | None,
+    reused: tuple[str, ...],
+    machine: Mapping[str, Any],
+    folder: str,
+) -> Entry:
+    """Return the entry of a job that came to its report.
+
+    Parameters
+    ----------
+    planned
+        The job.
+    report
+        Its report.
+    started, seconds, peak_bytes, reused, machine, folder
+        As in `Entry`.
+    """
+    intervals = (report.confidence or {}).get("intervals", {})
+    conventions = {
+        "protocol": {name: each for name, each in report.protocol.items() if name not in _INPUTS},
+        "distance": report.distance,
+        "expand": report.expand,
+        "rerank": report.rerank,
+        "options": report.options,
+        "metrics": [*report.metrics],
+    }
+    digests = {name: _digests_of(each) for name, each in report.inputs.items() if isinstance(each, Mapping)}
+    truth = report.protocol.get("ground_truth")
+    if isinstance(truth, Mapping):
+        digests["ground_truth"] = _digests_of(truth)
+    return Entry(
+        model=planned.model,
+        dataset=planned.dataset,
+        job=planned.job,
+        labels=planned.labels,
+        started=started,
+        seconds=seconds,
+        timing=report.timing,
+        peak_bytes=peak_bytes,
+        reused=reused,
+        machine=machine,
+        metrics={
+            name: Estimate(plain(value), *intervals.get(name, (None, None))) for name, value in report.metrics.items()
+        },
+        counts=plain(report.counts),
+        conventions=plain(conventions),
+        inputs=plain(report.inputs),
+        environment=plain(report.environment),
+        input_digest=fingerprint(digests),
+        job_digest=fingerprint(plain(_without_prose(conventions))),
+        result_digest=report.result_digest,
+        folder=folder,
+    )
+
+
+def undone_entry(planned: PlannedJob, state: str, reason: str, *, started: str) -> Entry:
+    """Return the entry of a job that failed or was skipped.
+
+    Parameters
+    ----------
+    planned
+        The job.
+    state
+        ``failed`` or ``skipped``.
+    reason
+        Why; made one line.
+    started
+        As in `Entry`.
+    """
+    return Entry(
+        model=planned.model,
+        dataset=planned.dataset,
+        job=planned.job,
+        labels=planned.labels,
+        state=state,
+        reason=" ".join(reason.split()),
+        started=started,
+    )
+
+
+def _digests_of(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What identifies the content of an input, wherever it lies."""
+    return {name: each for name, each in description.items() if name.endswith("digest")}
+
+
+def _without_prose(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_prose(each) for name, each in value.items() if name not in _PROSE}
+    return value

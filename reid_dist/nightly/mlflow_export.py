@@ -1,0 +1,240 @@
+"""Runs of a history as runs of MLflow, for teams that look at all their experiments there.
+
+A job of a night becomes one run of MLflow: its values are metrics, its conventions parameters, what the gates found
+tags, its report an artifact.  MLflow is an extra and is imported only when something is exported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+import os
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+from reid_dist.errors import InputError, RunFailedError
+from reid_dist.history.values import DONE, FAILED, Entry, Run
+
+__all__ = ["export_run", "refuse_without_mlflow"]
+
+_MAX_NAME: Final = 250
+_MAX_PARAM: Final = 6000
+_MAX_TAG: Final = 5000
+_BATCH: Final = 100
+"""Limits of MLflow: characters of names and values, and parameters or tags of one request."""
+
+_Value = TypeVar("_Value")
+
+_TERMINAL: Final = {DONE: "FINISHED", FAILED: "FAILED"}
+_SKIPPED: Final = "KILLED"
+
+
+def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
+    """Log every entry of a run to MLflow, once however often it is called.
+
+    An entry that was exported before is found by its tags; its run of MLflow stays, and only its tags are brought up
+    to date, as somebody may have accepted what the gates found.  An export that was interrupted is completed.
+
+    Parameters
+    ----------
+    run
+        As the history has it.
+    tracking_uri
+        Of MLflow: a server's ``https://...``, or ``sqlite:///FILE``.
+    experiment
+        Name; made if there is none.
+
+    Returns
+    -------
+    list of str
+        Run IDs of MLflow, in the order of ``run.entries``.
+
+    Raises
+    ------
+    InputError
+        If MLflow is not installed.
+    RunFailedError
+        If MLflow could not be reached, or refused something.
+    """
+    mlflow = _import_mlflow()
+    try:
+        client = mlflow.MlflowClient(tracking_uri=tracking_uri)
+        experiment_id = _experiment_id(client, experiment)
+        exported = _exported(client, experiment_id, run)
+        return [_export_entry(mlflow, client, experiment_id, run, entry, exported) for entry in run.entries]
+    # Of a database that is not there MLflow lets SQLAlchemy's errors through, of a package that is not, Python's.
+    except Exception as error:
+        address, credentials = _without_password(tracking_uri)
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if credentials:
+            first_line = first_line.replace(credentials, "***")
+        raise RunFailedError(
+            f"run {run.number} of suite {run.suite} was not exported to MLflow at {address}: {first_line}; the history "
+            f"has it all the same: check the address and the experiment, {experiment!r}, and export again"
+        ) from error
+
+
+def refuse_without_mlflow() -> None:
+    """Tell before a night is run that it could not be exported.
+
+    Raises
+    ------
+    InputError
+        If MLflow is not installed.
+    """
+    _import_mlflow()
+
+
+def _import_mlflow() -> ModuleType:
+    # It reports its use to its makers unless told not to; who wants that says so in the environment.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        return importlib.import_module("mlflow")
+    except ImportError:
+        raise InputError("an export to MLflow needs the package mlflow: pip install 'reid-dist[mlflow]'") from None
+
+
+def _without_password(tracking_uri: str) -> tuple[str, str]:
+    """Return the address as it may be shown, and the credentials that were in it."""
+    parts = urllib.parse.urlsplit(tracking_uri)
+    credentials, at, host = parts.netloc.rpartition("@")
+    return (parts._replace(netloc=f"***@{host}").geturl() if at else tracking_uri), credentials
+
+
+def _experiment_id(client: Any, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    return str(client.create_experiment(name) if found is None else found.experiment_id)
+
+
+def _exported(client: Any, experiment_id: str, run: Run) -> dict[str, Any]:
+    """Runs of MLflow that hold entries of this run, by the name of the entry."""
+    found: dict[str, Any] = {}
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], f"tags.`reid_dist.run` = '{run.number}'", page_token=token)
+        for other in page:
+            tags = other.data.tags
+            # A number alone is not enough: another suite, or a history that was begun anew, has it too.
+            if (tags.get("reid_dist.suite"), tags.get("reid_dist.started")) == (run.suite, run.started):
+                found[tags.get("reid_dist.entry", "")] = other
+        token = page.token
+        if not token:
+            return found
+
+
+def _export_entry(
+    mlflow: ModuleType, client: Any, experiment_id: str, run: Run, entry: Entry, exported: Mapping[str, Any]
+) -> str:
+    tags = _tags(run, entry)
+    started = _milliseconds(entry.started or run.started)
+    existing = exported.get(tags["reid_dist.entry"])
+    if existing is None:
+        existing = client.create_run(experiment_id, start_time=started, tags=tags, run_name=tags["mlflow.runName"])
+    run_id = str(existing.info.run_id)
+    entities = mlflow.entities
+    changed = {key: value for key, value in tags.items() if existing.data.tags.get(key) != value}
+    for batch in _batches(entities.RunTag(key, value) for key, value in changed.items()):
+        client.log_batch(run_id, tags=batch)
+    if existing.info.status != "RUNNING":
+        return run_id
+
+    for batch in _batches(entities.Metric(name, value, started, run.number) for name, value in _metrics(entry).items()):
+        client.log_batch(run_id, metrics=batch)
+    for batch in _batches(entities.Param(name, value) for name, value in _params(entry).items()):
+        client.log_batch(run_id, params=batch)
+    report = Path(run.folder) / entry.folder / "report.html"
+    if entry.folder and report.is_file():
+        client.log_artifact(run_id, str(report))
+    ended = started + round(1000 * (entry.seconds or 0))
+    # Last, so that a run of MLflow that has ended is whole.
+    client.set_terminated(run_id, _TERMINAL.get(entry.state, _SKIPPED), ended)
+    return run_id
+
+
+def _tags(run: Run, entry: Entry) -> dict[str, str]:
+    own = {
+        "suite": run.suite,
+        "run": str(run.number),
+        "started": run.started,
+        "entry": entry.name,
+        "model": entry.model,
+        "dataset": entry.dataset,
+        "job": entry.job,
+        "state": entry.state,
+        "reason": entry.reason,
+        "version": run.version,
+        "host": run.host,
+        "suite_digest": run.suite_digest,
+        "input_digest": entry.input_digest,
+        "job_digest": entry.job_digest,
+        "result_digest": entry.result_digest,
+        "accepted": entry.accepted,
+        "alarm": "; ".join(finding.alarm for finding in entry.findings if finding.alarm),
+        **{f"verdict.{finding.gate}": finding.verdict for finding in entry.findings},
+        **{f"label.{name}": value for name, value in entry.labels.items()},
+    }
+    named = _legal_names((f"reid_dist.{name}", value) for name, value in own.items() if value)
+    # What MLflow shows as the name and the description of a run.
+    named["mlflow.runName"] = f"{entry.name} #{run.number}"
+    named["mlflow.note.content"] = "\n\n".join(
+        f"{found.gate}: {found.verdict}. {found.reason}" for found in entry.findings
+    )
+    return {name: value[:_MAX_TAG] for name, value in named.items() if value}
+
+
+def _metrics(entry: Entry) -> dict[str, float]:
+    values: dict[str, float | None] = {}
+    for name, estimate in entry.metrics.items():
+        values |= {name: estimate.value, f"{name}.low": estimate.low, f"{name}.high": estimate.high}
+    values |= {"seconds": entry.seconds, "peak_bytes": entry.peak_bytes}
+    values |= {f"seconds.{stage}": seconds for stage, seconds in entry.timing.items()}
+    return _legal_names(
+        (name, float(value)) for name, value in values.items() if value is not None and math.isfinite(value)
+    )
+
+
+def _params(entry: Entry) -> dict[str, str]:
+    flat = itertools.chain(_flat("", entry.conventions), _flat("counts.", entry.counts))
+    return {name: value[:_MAX_PARAM] for name, value in _legal_names(flat).items()}
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(f"{prefix}{name}.", value)
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+
+
+def _legal_names(items: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    """By names that MLflow takes, of which no two are one: ``CMC@1`` becomes ``CMC_1``."""
+    legal: dict[str, _Value] = {}
+    for name, value in items:
+        # A slash would make folders, and dots at the ends mean folders too.
+        base = re.sub(r"[^A-Za-z0-9_. -]", "_", name).strip(". ") or "_"
+        unused = base[:_MAX_NAME]
+        for number in itertools.count(2):
+            if unused not in legal:
+                break
+            suffix = f"_{number}"
+            unused = base[: _MAX_NAME - len(suffix)] + suffix
+        legal[unused] = value
+    return legal
+
+
+def _batches(entities: Iterable[Any]) -> Iterator[list[Any]]:
+    remaining = iter(entities)
+    while batch := list(itertools.islice(remaining, _BATCH)):
+        yield batch
+
+
+def _milliseconds(stamp: str) -> int:
+    """Since 1970, of a time as the history writes it."""
+    return round(1000 * datetime.fromisoformat(stamp).timestamp())

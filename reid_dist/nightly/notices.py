@@ -1,0 +1,233 @@
+"""What a night tells others: a verdict for programs, a summary for a chat, figures for a benchmark dashboard.
+
+All of it is made of the run alone, as plain values and text; who calls writes the files.  Texts of the summary are
+escaped for GitHub-flavoured Markdown: reasons and names come from outside.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from reid_dist.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
+from reid_dist.nightly.page.headline import headline
+from reid_dist.nightly.page.reasons import reasons
+from reid_dist.nightly.page.standing import SIGNS, STANDINGS, counted, standing
+from reid_dist.nightly.page.wording import is_share, jobs, shortened, took, when
+from reid_dist.reports.words import upper_first
+
+__all__ = ["SCHEMA", "benchmark_accuracy", "benchmark_cost", "summary_markdown", "verdict_document"]
+
+SCHEMA: Final = 1
+"""The version of the verdict as JSON."""
+
+_MOST_ROWS: Final = 40
+_LONGEST: Final = 300
+
+# Error rates: the only metrics of which less is better.
+_ERROR_RATE: Final = re.compile(r"EER\b.*")
+# A threshold is a setting that was found, neither good nor bad.
+_NO_SIDE: Final = re.compile(r".*threshold.*", re.IGNORECASE)
+
+# What an address is made of; everything else in it is quoted.
+_ADDRESS: Final = "/:?#@!$&'()*+,;=%~"
+
+# What Markdown reads as markup inside a line; an underscore only where it does not join two words.
+_MARKUP: Final = re.compile(r"[\\`*\[\]|~$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
+
+
+def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
+    """Return the content of ``verdict.json``: plain values, and None for a number that is not finite.
+
+    Parameters
+    ----------
+    run
+        The night.
+    earlier
+        The nights before it, as far as the headline may name what changed since then.
+    """
+    first = headline(run, earlier)
+    return {
+        "schema": SCHEMA,
+        "suite": run.suite,
+        "suite_digest": run.suite_digest,
+        "run": run.number,
+        "started": run.started,
+        "finished": run.finished,
+        "exit_code": run.exit_code,
+        "version": run.version,
+        "host": run.host,
+        "headline": upper_first(first.title),
+        "summary": first.sentence,
+        "counts": counted(run),
+        "entries": [_entry(entry) for entry in run.entries],
+    }
+
+
+def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] = ()) -> str:
+    """Return the night in a few lines of GitHub-flavoured Markdown, however many jobs it has.
+
+    Parameters
+    ----------
+    run
+        The night.
+    page
+        Address of its page, to link to; None for none.
+    earlier
+        As for `verdict_document`.
+    """
+    first = headline(run, earlier)
+    facts = [f"run {run.number} of {_escaped(run.suite)}", when(run.started), took(run.started, run.finished)]
+    facts.append("not ended" if run.exit_code is None else f"exit code {run.exit_code}")
+    if page is not None:
+        facts.append(f"[page](<{urllib.parse.quote(page, safe=_ADDRESS)}>)")
+    lines = [f"### {SIGNS[first.kind].mark} {_escaped(first.title)}", "", ", ".join(filter(None, facts)), ""]
+    if first.clauses:
+        lines += [f"- **{_escaped(name)}** {_escaped(shortened(text, most=_LONGEST))}" for name, text in first.clauses]
+        lines.append("")
+    return "\n".join([*lines, *_table(run)])
+
+
+def benchmark_accuracy(run: Run) -> list[dict[str, Any]]:
+    """Return the metrics of a night for github-action-benchmark, tool ``customBiggerIsBetter``, in per cent."""
+    return [
+        figure
+        for entry in run.entries
+        for name, estimate in entry.metrics.items()
+        if not _ERROR_RATE.fullmatch(name)
+        for figure in _metric_figure(entry, name, estimate, run)
+    ]
+
+
+def benchmark_cost(run: Run) -> list[dict[str, Any]]:
+    """Return times, memory and error rates for github-action-benchmark, tool ``customSmallerIsBetter``."""
+    figures = []
+    for entry in run.entries:
+        if entry.state != DONE:
+            continue
+        for title, unit, value in (("time", "s", entry.seconds), ("peak memory", "bytes", entry.peak_bytes)):
+            if value is not None and math.isfinite(value):
+                figures.append(_figure(entry, title, unit, value, run))
+        for name, estimate in entry.metrics.items():
+            if _ERROR_RATE.fullmatch(name):
+                figures += _metric_figure(entry, name, estimate, run)
+    return figures
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "model": entry.model,
+        "dataset": entry.dataset,
+        "job": entry.job,
+        "labels": dict(entry.labels),
+        "state": entry.state,
+        "standing": standing(entry),
+        "reason": entry.reason,
+        "regression": entry.is_regression,
+        "accepted": entry.accepted,
+        "findings": [_finding(finding) for finding in entry.findings],
+        "metrics": {name: _estimate(estimate) for name, estimate in entry.metrics.items()},
+        "digests": {"inputs": entry.input_digest, "job": entry.job_digest, "result": entry.result_digest},
+        "started": entry.started,
+        "seconds": _number(entry.seconds),
+        "timing": {name: _number(seconds) for name, seconds in entry.timing.items()},
+        "peak_bytes": entry.peak_bytes,
+        "reused": list(entry.reused),
+        "report": entry.folder,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "gate": finding.gate,
+        "verdict": finding.verdict,
+        "alarm": finding.alarm,
+        "reason": finding.reason,
+        "baseline": finding.baseline,
+        "changes": [_change(change) for change in finding.changes],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "name": change.name,
+        "verdict": change.verdict,
+        **{name: _number(getattr(change, name)) for name in ("baseline", "candidate", "difference", "low", "high")},
+        "lost": [
+            {
+                "row": moved.row,
+                "pid": moved.pid,
+                "camid": moved.camid,
+                "baseline": _number(moved.baseline),
+                "candidate": _number(moved.candidate),
+            }
+            for moved in change.lost
+        ],
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, float | None]:
+    return {name: _number(getattr(estimate, name)) for name in ("value", "low", "high")}
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _table(run: Run) -> Iterator[str]:
+    """Everything that is not the same, what needs a look first; then the others by their number."""
+    order = {name: place for place, name in enumerate(STANDINGS)}
+    told = sorted((entry for entry in run.entries if standing(entry) != SAME), key=lambda entry: order[standing(entry)])
+    if told:
+        yield "| Job | Verdict | Why |"
+        yield "|---|---|---|"
+        for entry in told[:_MOST_ROWS]:
+            sign, why = SIGNS[standing(entry)], shortened(_why(entry), most=_LONGEST)
+            yield f"| {_escaped(entry.name)} | {sign.mark} {sign.word} | {_escaped(why)} |"
+        yield ""
+        if len(told) > _MOST_ROWS:
+            yield f"{jobs(len(told) - _MOST_ROWS)} more are not the same: the page has them."
+            yield ""
+    n_same = len(run.entries) - len(told)
+    if n_same:
+        yield f"{upper_first(jobs(n_same))} {'is' if n_same == 1 else 'are'} the same as before."
+        yield ""
+
+
+def _why(entry: Entry) -> str:
+    return "; ".join(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))
+
+
+def _escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is, in one line."""
+    flat = " ".join(text.split())
+    marked = _MARKUP.sub(lambda found: f"\\{found[0]}", flat)
+    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Iterator[dict[str, Any]]:
+    """A metric as a figure; nothing where it is undefined or has no good side."""
+    value = _number(estimate.value)
+    if entry.state != DONE or value is None or _NO_SIDE.fullmatch(name) or not is_share(name):
+        return
+    low, high = _number(estimate.low), _number(estimate.high)
+    # The dashboard reads one number; the wider side of the interval is the safer one to show.
+    spread = None if low is None or high is None else 100 * max(value - low, high - value)
+    yield _figure(entry, name, "%", 100 * value, run, spread)
+
+
+def _figure(entry: Entry, title: str, unit: str, value: float, run: Run, spread: float | None = None) -> dict[str, Any]:
+    extra: Mapping[str, str] = {
+        "run": f"{run.number}",
+        "standing": standing(entry),
+        "inputs": shortened(entry.input_digest),
+        "result": shortened(entry.result_digest),
+    }
+    figure: dict[str, Any] = {"name": f"{entry.name} {title}", "unit": unit, "value": value}
+    if spread is not None:
+        figure["range"] = f"\N{PLUS-MINUS SIGN} {spread:.2f}"
+    return figure | {"extra": "\n".join(f"{name}: {text}" for name, text in extra.items() if text)}

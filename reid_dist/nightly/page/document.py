@@ -1,0 +1,281 @@
+"""What stands on the page of the nights, as text, numbers and drawn charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from reid_dist.errors import InputError
+from reid_dist.history.values import DONE, FAILED, SAME, SKIPPED, WORSE, Entry, Run
+from reid_dist.nightly.page.causes import KINDS, causes, compared_with
+from reid_dist.nightly.page.headline import headline
+from reid_dist.nightly.page.reasons import reasons
+from reid_dist.nightly.page.standing import (
+    MOVED,
+    SIGNS,
+    STANDINGS,
+    counted,
+    finding_of,
+    sign_of_finding,
+    standing,
+)
+from reid_dist.nightly.page.trends import change_list, charts, night_table, past_entries, report_link
+from reid_dist.nightly.page.wording import (
+    difference_text,
+    estimate_text,
+    finding_text,
+    is_share,
+    jobs,
+    shortened,
+    tick_day,
+    took,
+    value_text,
+    when,
+)
+from reid_dist.reports import words
+from reid_dist.reports.html import page_environment
+
+__all__ = ["GATES", "exit_words", "render_nights"]
+
+GATES: Final = ("accuracy", "speed", "memory")
+
+_GLANCE: Final = 14
+_MOST_CARDS: Final = 12
+_MOST_OPEN: Final = 4
+_MOST_CAUSES: Final = 8
+_MOST_LOST: Final = 20
+_MOST_METRICS: Final = 3
+
+_EXITS: Final = {
+    0: "nothing failed, nothing is worse",
+    2: "wrong usage or bad input",
+    3: "a part failed",
+    4: "a regression, and nothing failed",
+}
+
+
+def render_nights(runs: Sequence[Run], *, suite: str) -> str:
+    """Return the page of a history; the same runs give the same bytes.
+
+    Parameters
+    ----------
+    runs
+        In their order: the last one is today's, all others are the trend.
+    suite
+        Its name, for the title.
+
+    Raises
+    ------
+    InputError
+        If there is no run.
+    """
+    if not runs:
+        raise InputError(f"no page of suite {suite}: its history has no run yet; run `reid-dist nightly` first")
+    environment = page_environment("reid_dist.nightly")
+    return environment.get_template("nights.html.j2").render(_content(runs, suite))
+
+
+def exit_words(code: int | None) -> str:
+    """Return an exit code with its meaning."""
+    if code is None:
+        return "none: the run did not end"
+    return f"{code}: {_EXITS.get(code, 'not one of this command')}"
+
+
+def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:
+    today, earlier = runs[-1], runs[:-1]
+    first = headline(today, earlier)
+    counts = counted(today)
+    numbered = list(enumerate(today.entries, start=1))
+    ranked = sorted(numbered, key=lambda pair: STANDINGS.index(standing(pair[1])))
+    looked = [(number, entry) for number, entry in ranked if standing(entry) in (FAILED, MOVED, WORSE)]
+    return {
+        "suite": suite,
+        "headline": first,
+        "sign": SIGNS[first.kind],
+        "facts_of_run": _facts(today),
+        "counts": [(SIGNS[name], counts[name]) for name in reversed(STANDINGS) if counts[name]],
+        "total": jobs(len(today.entries)),
+        "cards": [_card(number, entry, earlier) for number, entry in looked[:_MOST_CARDS]],
+        "more_cards": max(0, len(looked) - _MOST_CARDS),
+        "skipped": [(entry.name, shortened(entry.reason)) for entry in today.entries if entry.state == SKIPPED],
+        "gates": GATES,
+        "rows": [_today(number, entry) for number, entry in ranked],
+        "glance": _glance(runs, ranked),
+        "jobs": [_job(number, entry, runs, place < _MOST_OPEN) for place, (number, entry) in enumerate(ranked)],
+        "legend": [SIGNS[name] for name in STANDINGS],
+        "kinds": list(KINDS.values()),
+        "n_earlier": len(earlier),
+        "run": today,
+    }
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    duration = took(run.started, run.finished)
+    facts = [
+        ("Exit code", exit_words(run.exit_code)),
+        ("Run", f"{run.number:,}"),
+        ("Started", when(run.started)),
+        ("Took", duration or ("not known" if run.finished else "has not ended")),
+        ("Version", run.version),
+        ("Host", run.host),
+        ("Suite file", shortened(run.suite_digest)),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def _card(number: int, entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
+    """What must be looked at: why, and what it may come from."""
+    against = compared_with(entry, earlier) if entry.state == DONE else None
+    found = () if against is None else causes(against[1], entry)
+    return {
+        "id": number,
+        "name": entry.name,
+        "sign": SIGNS[standing(entry)],
+        "reasons": reasons(entry),
+        "since": None if against is None else against[0].number,
+        "causes": [(KINDS[cause.kind][1], str(cause)) for cause in found[:_MOST_CAUSES]],
+        "more": max(0, len(found) - _MOST_CAUSES),
+        "link": report_link(entry),
+        "alarm": next((finding.alarm for finding in entry.findings if finding.alarm), ""),
+    }
+
+
+def _today(number: int, entry: Entry) -> dict[str, Any]:
+    found = [finding_of(entry, gate) for gate in GATES]
+    return {
+        "id": number,
+        "name": entry.name,
+        "done": entry.state == DONE,
+        "sign": SIGNS[standing(entry)],
+        "gates": [
+            (gate, None if finding is None else sign_of_finding(finding))
+            for gate, finding in zip(GATES, found, strict=True)
+        ],
+        "metrics": _metrics(entry),
+        "reasons": reasons(entry),
+    }
+
+
+def _metrics(entry: Entry) -> list[tuple[str, str, str]]:
+    """Name, value and change of the first metrics, and of time and memory; of a job without news, of one metric."""
+    changes = {change.name: change for finding in entry.findings for change in finding.changes}
+    most = 1 if standing(entry) == SAME else _MOST_METRICS
+    rows = [
+        (name, value_text(name, estimate.value), difference_text(changes[name]) if name in changes else "")
+        for name, estimate in list(entry.metrics.items())[:most]
+    ]
+    for name, title, value in (("seconds", "time", entry.seconds), ("peak_bytes", "memory", entry.peak_bytes)):
+        if value is not None:
+            rows.append((title, value_text(name, value), difference_text(changes[name]) if name in changes else ""))
+    return rows
+
+
+def _glance(runs: Sequence[Run], ranked: Sequence[tuple[int, Entry]]) -> dict[str, Any]:
+    """The last nights of all jobs, one sign each; tonight first, so that a phone shows it without scrolling."""
+    shown = runs[::-1][:_GLANCE]
+    standings = [{entry.name: standing(entry) for entry in run.entries} for run in shown]
+    return {
+        "nights": [{"run": run.number, "day": tick_day(run.started), "exit": run.exit_code} for run in shown],
+        "rows": [
+            {
+                "id": number,
+                "name": entry.name,
+                "signs": [SIGNS[found[entry.name]] if entry.name in found else None for found in standings],
+            }
+            for number, entry in ranked
+        ],
+    }
+
+
+def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -> dict[str, Any]:
+    past = past_entries(entry.name, runs)
+    return {
+        "id": number,
+        "name": entry.name,
+        "sign": SIGNS[standing(entry)],
+        "open": is_among_first and standing(entry) in (FAILED, MOVED, WORSE),
+        "gates": [
+            (finding.gate, sign_of_finding(finding), finding_text(finding), finding.baseline)
+            for finding in entry.findings
+        ],
+        "reason": entry.reason,
+        "accepted": entry.accepted,
+        "metrics": _metric_table(entry),
+        "lost": _lost(entry),
+        "charts": charts(past),
+        "changes": change_list(past),
+        "nights": night_table(past),
+        "timing": _timing(entry),
+        "facts": _job_facts(entry),
+        "link": report_link(entry),
+    }
+
+
+def _metric_table(entry: Entry) -> list[tuple[str, str, str, str, str]]:
+    """Name, value with interval, value before, change with interval, verdict."""
+    accuracy = finding_of(entry, "accuracy")
+    changes = {} if accuracy is None else {change.name: change for change in accuracy.changes}
+    rows = []
+    for name, estimate in entry.metrics.items():
+        change = changes.get(name)
+        told = ("-", "-", "-")
+        if change is not None:
+            sign = SIGNS[change.verdict]
+            before = value_text(name, change.baseline)
+            told = (before, difference_text(change, interval=True) or "-", f"{sign.mark} {sign.word}")
+        rows.append((name, estimate_text(name, estimate), *told))
+    return rows
+
+
+def _lost(entry: Entry) -> list[dict[str, Any]]:
+    """The queries that lost most, by metric."""
+    return [
+        {
+            "metric": change.name,
+            "heads": ["query row", "pid", "camid", "before", "after", "change"],
+            "rows": [
+                [
+                    f"{moved.row}",
+                    "-" if moved.pid is None else f"{moved.pid}",
+                    "-" if moved.camid is None else f"{moved.camid}",
+                    value_text(change.name, moved.baseline),
+                    value_text(change.name, moved.candidate),
+                    _points(change.name, moved.candidate - moved.baseline),
+                ]
+                for moved in change.lost[:_MOST_LOST]
+            ],
+            "n_more": max(0, len(change.lost) - _MOST_LOST),
+        }
+        for finding in entry.findings
+        for change in finding.changes
+        if change.lost
+    ]
+
+
+def _points(name: str, difference: float) -> str:
+    text = f"{100 * difference:+.2f} points" if is_share(name) else f"{difference:+.4g}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _timing(entry: Entry) -> list[tuple[str, str, str]]:
+    longest = max((seconds for seconds in entry.timing.values() if seconds > 0), default=1.0)
+    return [
+        (stage, words.duration(seconds), f"{100 * max(0.0, seconds) / longest:.1f}%")
+        for stage, seconds in entry.timing.items()
+    ]
+
+
+def _job_facts(entry: Entry) -> list[tuple[str, str]]:
+    facts = [
+        ("Started", when(entry.started)),
+        ("Labels", ", ".join(f"{name} {text}" for name, text in entry.labels.items())),
+        ("Machine", ", ".join(f"{name} {text}" for name, text in words.flatten(entry.machine))),
+        ("Stages reused", ", ".join(entry.reused) or ("none" if entry.state == DONE else "")),
+        ("Queries", words.integer(entry.counts.get("n_query")) if "n_query" in entry.counts else ""),
+        ("Gallery rows", words.integer(entry.counts.get("n_gallery")) if "n_gallery" in entry.counts else ""),
+        ("Digest of the inputs", entry.input_digest),
+        ("Digest of the job", entry.job_digest),
+        ("Digest of the result", entry.result_digest),
+    ]
+    return [(name, text) for name, text in facts if text]

@@ -1,0 +1,225 @@
+"""The history of one job: its charts, what changed and when, and the table of its nights."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reid_dist.history.values import BETTER, DONE, FAILED, SKIPPED, WORSE, Change, Entry, Estimate, Run
+from reid_dist.nightly.page.causes import KINDS, Cause, causes, entry_of
+from reid_dist.nightly.page.charts import Night, trend_chart
+from reid_dist.nightly.page.standing import ACCEPTED, MOVED, SIGNS, finding_of, standing
+from reid_dist.nightly.page.wording import estimate_text, shortened, tick_day, value_text, when
+
+__all__ = ["PastEntry", "change_list", "charts", "night_table", "past_entries", "report_link"]
+
+MOST_NIGHTS: Final = 90
+"""Nights of a chart."""
+
+MOST_METRICS: Final = 8
+"""Charts of metrics of one job."""
+
+_FULL_NIGHTS: Final = 14
+_MOST_OLDER: Final = 16
+_STRIDE: Final = 7
+_MOST_CHANGES: Final = 20
+_MOST_SAID: Final = 6
+_QUIET: Final = ("same", "incomparable")
+
+_COSTS: Final[tuple[tuple[str, str, str], ...]] = (
+    ("seconds", "speed", "Time"),
+    ("peak_bytes", "memory", "Peak memory"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PastEntry:
+    """An entry in the history of its job.
+
+    Attributes
+    ----------
+    run
+        The run that holds it.
+    entry
+        None where the job was no part of that run.
+    moved
+        What changed since the job was done last.
+    """
+
+    run: Run
+    entry: Entry | None
+    moved: tuple[Cause, ...]
+
+    @property
+    def letters(self) -> str:
+        """Letters of the kinds of what changed, each once."""
+        kinds = {cause.kind for cause in self.moved}
+        return "".join(letter for kind, (letter, _) in KINDS.items() if kind in kinds)
+
+
+def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
+    """Return the entries of a job in all runs since the first that has it, with what changed between them."""
+    found: list[PastEntry] = []
+    before: Entry | None = None
+    for run in runs:
+        entry = entry_of(run, name)
+        if entry is None and not found:
+            continue
+        done = entry is not None and entry.state == DONE
+        found.append(PastEntry(run, entry, causes(before, entry) if done and before and entry else ()))
+        before = entry if done else before
+    return found
+
+
+def charts(past: Sequence[PastEntry]) -> dict[str, Any]:
+    """Return the charts of a job: ``metrics`` and ``costs``, each a list of plots, and ``notes``."""
+    shown, notes = past[-MOST_NIGHTS:], []
+    if len(shown) < len(past):
+        notes.append(f"Charts show the last {len(shown)} of {len(past):,} nights.")
+    names = _metric_names(shown)
+    if len(names) > MOST_METRICS:
+        notes.append(f"Charts show {MOST_METRICS} of {len(names)} metrics; the reports have all.")
+    metrics = [trend_chart(name, name, [_metric_night(name, each) for each in shown]) for name in names[:MOST_METRICS]]
+    costs = [
+        trend_chart(quantity, title, [_cost_night(quantity, gate, each) for each in shown], bounds=True)
+        for quantity, gate, title in _COSTS
+        if any(each.entry is not None and _cost(quantity, each.entry) is not None for each in shown)
+    ]
+    return {"metrics": metrics, "costs": costs, "notes": notes}
+
+
+def change_list(past: Sequence[PastEntry]) -> dict[str, Any]:
+    """Return what changed and when, the latest first: ``rows`` of run, day, letter, meaning and words."""
+    rows = []
+    for each in reversed(past[-MOST_NIGHTS:]):
+        for kind, (letter, meaning) in KINDS.items():
+            said = [str(cause) for cause in each.moved if cause.kind == kind]
+            if said:
+                more = len(said) - _MOST_SAID
+                text = "; ".join(said[:_MOST_SAID]) + (f"; and {more} more" if more > 0 else "")
+                rows.append(
+                    {
+                        "run": each.run.number,
+                        "day": when(each.run.started),
+                        "letter": letter,
+                        "meaning": meaning,
+                        "words": text,
+                    }
+                )
+    left = len(rows) - _MOST_CHANGES
+    return {"rows": rows[:_MOST_CHANGES], "note": f"{left:,} older changes are left out." if left > 0 else ""}
+
+
+def night_table(past: Sequence[PastEntry]) -> dict[str, Any]:
+    """Return the table of the nights of a job, the latest first; older ones thinned, with a note."""
+    there = [each for each in past if each.entry is not None]
+    full, older = there[-_FULL_NIGHTS:], there[:-_FULL_NIGHTS]
+    kept = [
+        each
+        for back, each in enumerate(reversed(older), start=1)
+        if each.entry is not None and (standing(each.entry) not in _QUIET or each.letters or back % _STRIDE == 0)
+    ][:_MOST_OLDER]
+    names = _metric_names(past)[:MOST_METRICS]
+    rows = [_row(each.run, each.entry, each.letters, names) for each in [*reversed(full), *kept] if each.entry]
+    note = ""
+    if older:
+        note = (
+            f"Of the {len(older):,} nights before run {full[0].run.number}, every {_STRIDE}th is listed, and those that "
+            f"brought news; {_MOST_OLDER} at the most."
+        )
+    return {"heads": names, "rows": rows, "note": note}
+
+
+def report_link(entry: Entry) -> str:
+    """Return the address of an entry's report, relative to the page; empty where there is none."""
+    if entry.state != DONE or not entry.folder or entry.folder.startswith("/"):
+        return ""
+    # Quoted, and begun with a dot: a folder is a folder, whatever its name looks like.
+    return f"./{urllib.parse.quote(entry.folder.rstrip('/'))}/report.html"
+
+
+def _row(run: Run, entry: Entry, letters: str, names: Sequence[str]) -> dict[str, Any]:
+    done = entry.state == DONE
+    return {
+        "run": run.number,
+        "day": when(run.started),
+        "sign": SIGNS[standing(entry)],
+        "values": [estimate_text(name, entry.metrics.get(name)) for name in names],
+        "seconds": value_text("seconds", entry.seconds) if done and entry.seconds is not None else "-",
+        "peak": value_text("peak_bytes", entry.peak_bytes) if done and entry.peak_bytes is not None else "-",
+        "letters": letters,
+        "reason": "" if done else shortened(entry.reason, most=160),
+        "link": report_link(entry),
+    }
+
+
+def _metric_names(past: Sequence[PastEntry]) -> list[str]:
+    """Names in the order of tonight's report, then those that only earlier nights have."""
+    entries = [each.entry for each in reversed(past) if each.entry is not None]
+    return list(dict.fromkeys(name for entry in entries for name in entry.metrics))
+
+
+def _told(run: Run) -> str:
+    return f"run {run.number}, {tick_day(run.started)}"
+
+
+def _metric_night(name: str, each: PastEntry) -> Night:
+    entry = each.entry
+    found = Estimate(None) if entry is None else entry.metrics.get(name, Estimate(None))
+    return Night(
+        name=_told(each.run),
+        tick=tick_day(each.run.started),
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        kind="" if entry is None else _kind(entry, "accuracy", name),
+        letters=each.letters,
+    )
+
+
+def _cost_night(quantity: str, gate: str, each: PastEntry) -> Night:
+    entry = each.entry
+    low, high = (None, None) if entry is None else _bounds(quantity, _changes(entry, gate))
+    return Night(
+        name=_told(each.run),
+        tick=tick_day(each.run.started),
+        value=None if entry is None else _cost(quantity, entry),
+        low=low,
+        high=high,
+        kind="" if entry is None else _kind(entry, gate, quantity),
+        letters=each.letters,
+    )
+
+
+def _cost(quantity: str, entry: Entry) -> float | None:
+    if entry.state != DONE:
+        return None
+    return entry.seconds if quantity == "seconds" else entry.peak_bytes
+
+
+def _changes(entry: Entry, gate: str) -> Mapping[str, Change]:
+    finding = finding_of(entry, gate)
+    return {} if finding is None else {change.name: change for change in finding.changes}
+
+
+def _bounds(quantity: str, changes: Mapping[str, Change]) -> tuple[float | None, float | None]:
+    """Bounds in the unit of the quantity; the gate has them as ratios."""
+    change = changes.get(quantity)
+    if change is None or change.baseline is None or change.low is None or change.high is None:
+        return None, None
+    return change.baseline * change.low, change.baseline * change.high
+
+
+def _kind(entry: Entry, gate: str, name: str) -> str:
+    """Standing of one quantity of an entry, as far as it is news."""
+    if entry.state in (FAILED, SKIPPED):
+        return entry.state
+    finding, change = finding_of(entry, gate), _changes(entry, gate).get(name)
+    if finding is not None and finding.alarm:
+        moved = not finding.changes if change is None else change.baseline != change.candidate
+        return (ACCEPTED if entry.accepted else MOVED) if moved else ""
+    if change is None or change.verdict not in (WORSE, BETTER):
+        return ""
+    return ACCEPTED if change.verdict == WORSE and entry.accepted else change.verdict

@@ -1,0 +1,224 @@
+"""What a night computes: a suite file in YAML, models x data sets x jobs, validated whole before anything starts."""
+
+from __future__ import annotations
+
+import os
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.fingerprint import fingerprint
+from reid_dist.gating import Gates
+from reid_dist.jobs import PipelineJob, ProtocolParts
+from reid_dist.validation import explain
+from reid_dist.yaml_text import read_yaml
+
+__all__ = ["DataSet", "Model", "PlannedJob", "Suite", "Variant", "read_suite"]
+
+# Names become folders of the output directory, and parts of model/dataset/job.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=64)]
+Labels = dict[str, str | int | float | bool]
+
+_PLACES: Final = ("path", "model", "dataset")
+_WITH_PLACES: Final = ("query", "gallery", "ground_truth", "distances", "lists", "image_root")
+_NOT_OF_A_JOB: Final = frozenset({"labels", "models", "datasets"})
+
+
+class Model(BaseModel):
+    """A model: where its features are, and what to know of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(default="", description="What {path} stands for in the data sets.")
+    labels: Labels = Field(
+        default_factory=dict, description="Such as its backbone or commit; shown, never computed with."
+    )
+
+
+class DataSet(PipelineJob):
+    """A data set: query, gallery, and whatever a job on it needs, such as its protocol or ground truth."""
+
+    labels: Labels = Field(default_factory=dict)
+    models: tuple[str, ...] | None = Field(default=None, description="Only these models have features of it.")
+
+
+class Variant(PipelineJob):
+    """A way to evaluate: fields of a pipeline, which win over those of the data set."""
+
+    query: str = Field(default="", description="Leave out for that of the data set.")
+    gallery: str = Field(default="", description="Leave out for that of the data set.")
+    labels: Labels = Field(default_factory=dict)
+    models: tuple[str, ...] | None = Field(default=None, description="Only for these models.")
+    datasets: tuple[str, ...] | None = Field(default=None, description="Only on these data sets.")
+
+
+class Suite(BaseModel):
+    """A suite: every model on every data set in every way."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    suite: Name = Field(description="Its name in the history; runs of one name are compared.")
+    description: str = ""
+    models: dict[Name, Model] = Field(min_length=1)
+    datasets: dict[Name, DataSet] = Field(min_length=1)
+    jobs: dict[Name, Variant] = Field(min_length=1)
+    hours: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Time budget; what is not begun by then is skipped."
+    )
+    gates: Gates = Field(default_factory=Gates)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all fields."""
+        return fingerprint(self.model_dump(mode="json"))
+
+    def planned(self) -> Iterator[PlannedJob]:
+        """Give the jobs in order: those of one model on one data set follow each other, for they share stages."""
+        for model, features in self.models.items():
+            for dataset, sets in self.datasets.items():
+                if sets.models is not None and model not in sets.models:
+                    continue
+                for name, variant in self.jobs.items():
+                    left_out = variant.models is not None and model not in variant.models
+                    if left_out or (variant.datasets is not None and dataset not in variant.datasets):
+                        continue
+                    yield PlannedJob(
+                        model=model,
+                        dataset=dataset,
+                        job=name,
+                        labels={
+                            key: str(value) for each in (features, sets, variant) for key, value in each.labels.items()
+                        },
+                        pipeline=_merged(sets, variant, {"path": features.path, "model": model, "dataset": dataset}),
+                    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedJob:
+    """One job of a suite.
+
+    Attributes
+    ----------
+    model, dataset, job
+        Names in the suite.
+    labels
+        Of all three.
+    pipeline
+        What is computed.
+    """
+
+    model: str
+    dataset: str
+    job: str
+    labels: Mapping[str, str]
+    pipeline: PipelineJob
+
+    @property
+    def name(self) -> str:
+        """``model/dataset/job``."""
+        return f"{self.model}/{self.dataset}/{self.job}"
+
+
+def read_suite(path: str | os.PathLike[str]) -> Suite:
+    """Read and validate a suite file.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no such file.
+    InputError
+        If it is not YAML or no suite; every problem is named.
+    """
+    where = os.fspath(path)
+    try:
+        content: Any = read_yaml(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreNotFoundError(f"there is no suite file {where!r}") from None
+    except OSError as error:
+        raise InputError(f"cannot read suite file {where!r}: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{where} holds no suite; it needs the keys suite, models, datasets and jobs")
+    # ``plain:`` with nothing behind it is a job, or a model, of which there is nothing more to say.
+    for group in ("models", "jobs"):
+        if isinstance(content.get(group), dict):
+            content[group] = {name: {} if each is None else each for name, each in content[group].items()}
+    try:
+        suite = Suite.model_validate(content)
+    except ValidationError as error:
+        known = [
+            *Suite.model_fields,
+            *Model.model_fields,
+            *DataSet.model_fields,
+            *Variant.model_fields,
+            *ProtocolParts.model_fields,
+        ]
+        raise InputError(explain(f"suite file {where}", error, known)) from None
+    # Jobs are put together only of what is right by itself.
+    problems = [*dict.fromkeys(_problems(suite))] or [*dict.fromkeys(_problems_of_jobs(suite))]
+    if problems:
+        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+        raise InputError(f"suite file {where} has {count}: {'; '.join(problems)}")
+    return suite
+
+
+def _problems(suite: Suite) -> Iterator[str]:
+    """What cannot be told field by field."""
+    groups: dict[str, Mapping[str, object]] = {"models": suite.models, "datasets": suite.datasets}
+    owners: dict[str, PipelineJob] = {f"datasets.{name}": each for name, each in suite.datasets.items()}
+    owners |= {f"jobs.{name}": each for name, each in suite.jobs.items()}
+    for owner, each in owners.items():
+        for group, named in groups.items():
+            for name in getattr(each, group, None) or ():
+                if name not in named:
+                    yield f"{owner}.{group}: there is no {group.removesuffix('s')} {name!r}"
+        for field in _WITH_PLACES:
+            yield from (f"{owner}.{field}: {wrong}" for wrong in _wrong_places(getattr(each, field)))
+        if each.sweep is not None:
+            yield f"{owner}.sweep: a suite runs single jobs; put the best point into one"
+
+
+def _problems_of_jobs(suite: Suite) -> Iterator[str]:
+    """What is wrong with data sets and jobs together."""
+    jobs = list(suite.planned())
+    if not jobs:
+        yield "no job is left: models and datasets leave out every one"
+    for planned in jobs:
+        try:
+            _ = planned.pipeline.rules
+        except InputError as error:
+            yield f"jobs.{planned.job} on datasets.{planned.dataset}: {error}"
+
+
+def _wrong_places(text: str | None) -> Iterator[str]:
+    """Say what is wrong with the places in a text, such as ``{modle}``."""
+    try:
+        found = list(string.Formatter().parse(text or ""))
+    except ValueError as error:
+        yield f"{error}, found {text!r}; write {{{{ for a brace"
+        return
+    for _, place, form, conversion in found:
+        # Nothing but the bare names: a format text can reach into objects.
+        if place is not None and (place not in _PLACES or form or conversion):
+            yield f"unknown place {{{place}}} in {text!r}; known: {{path}}, {{model}}, {{dataset}}"
+
+
+def _merged(sets: DataSet, variant: Variant, places: Mapping[str, str]) -> PipelineJob:
+    """Return the pipeline of a data set and a way to evaluate it."""
+    fields = {
+        name: getattr(each, name)
+        for each in (sets, variant)
+        for name in PipelineJob.model_fields
+        if name in each.model_fields_set - _NOT_OF_A_JOB and not (each is variant and getattr(each, name) == "")
+    }
+    for name in _WITH_PLACES:
+        if isinstance(fields.get(name), str):
+            fields[name] = string.Formatter().vformat(fields[name], (), places)
+    return PipelineJob.model_validate(fields)

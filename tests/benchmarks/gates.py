@@ -1,0 +1,297 @@
+"""How often the gates cry wolf, and how often they see a wolf: many nights, judged by the gates themselves.
+
+Accuracy.  Two models are two noises on the features of one synthetic set; each is evaluated once, and the pairs of
+values per query are what nights are made of: identities are drawn with replacement, each with its queries.  For a night
+without a change either the two models change places identity by identity, at random (``swapped``), or identities are
+drawn with slightly unequal chances, such that the models are equal in the mean (``reweighted``, which keeps the skew
+that swapping removes).  For a night with a drop
+the second model has just as much more noise as costs one point of mAP.  Models may share much of their noise
+(``siblings``, what is hard for one is hard for the other) or nothing but the identities (``strangers``).
+
+Speed and memory.  Log-normal noise around one value, with or without one night in ten that is slow by 30 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from reid_dist import FeatureSet, Report, evaluate
+from reid_dist.gating import AccuracyGate, Earlier, RatioGate, judge_accuracy, judge_speed
+from reid_dist.history.values import WORSE, Entry
+from reid_dist.synthetic import MARKET1501, SyntheticSet, SyntheticShape, make_sets
+
+__all__ = [
+    "Pairs",
+    "Tally",
+    "gates",
+    "is_worse",
+    "make_pairs",
+    "may_be_worse",
+    "tally_drops",
+    "tally_ratios",
+    "tally_unchanged",
+]
+
+Float64 = NDArray[np.float64]
+
+# Columns of the gated metrics.
+COLUMNS = {"mAP": "AP", "CMC@1": "CMC@1"}
+# Part of the variance of a model's noise that other models share.
+KINSHIPS = {"siblings": 0.95, "cousins": 0.85, "relatives": 0.7, "strangers": 0.0}
+# Alarms without a change are counted at both ends of them and in between.
+COUNTED = ("siblings", "relatives", "strangers")
+OUTLIER_SHARE, OUTLIER = 0.1, 1.3
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Nights that were called worse."""
+
+    n_worse: int
+    n_nights: int
+
+    @property
+    def share(self) -> float:
+        return self.n_worse / self.n_nights
+
+    @property
+    def at_most(self) -> float:
+        """Upper end of the one-sided 95 % interval of Clopper and Pearson."""
+        return float(beta.ppf(0.95, self.n_worse + 1, self.n_nights - self.n_worse)) if self.share < 1 else 1.0
+
+    @property
+    def at_least(self) -> float:
+        return float(beta.ppf(0.05, self.n_worse, self.n_nights - self.n_worse + 1)) if self.n_worse else 0.0
+
+    def __str__(self) -> str:
+        # Figures with a decimal point are positive: a rate is given by its bound.
+        return f"{self.n_worse} of {self.n_nights} nights"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Values of the same queries in two models, by metric, and the queries of every identity.
+
+    Attributes
+    ----------
+    baseline, candidate
+        Shape (n_query,) by name of metric.
+    rows
+        Rows of every identity.
+    """
+
+    baseline: dict[str, Float64]
+    candidate: dict[str, Float64]
+    rows: list[NDArray[np.int64]]
+
+    @property
+    def drop(self) -> float:
+        """By how much the mAP of the second model is lower, as a share."""
+        return float(np.mean(self.baseline["mAP"] - self.candidate["mAP"]))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the difference of AP per query."""
+        return float(np.std(self.candidate["mAP"] - self.baseline["mAP"]))
+
+    @cached_property
+    def even_chances(self) -> Float64:
+        """Chance of every identity to be drawn, shape (n_identities,), such that no metric differs in the mean.
+
+        They are proportional to ``exp(tilt . sums)``, which is as near to equal chances as can be.
+        """
+        difference = np.stack([self.candidate[name] - each for name, each in self.baseline.items()], axis=1)
+        sums = np.stack([difference[rows].sum(axis=0) for rows in self.rows])
+        tilt = np.zeros(sums.shape[1])
+        for _ in range(50):
+            exponent = sums @ tilt
+            chances = np.exp(exponent - exponent.max())
+            chances /= chances.sum()
+            mean = chances @ sums
+            # Newton; the ridge keeps tiny sets, where no chances will do, from running away.
+            curvature = (sums * chances[:, None]).T @ sums - np.outer(mean, mean) + 1e-6 * np.eye(len(tilt))
+            tilt -= np.linalg.solve(curvature, mean)
+        return chances
+
+    def night(
+        self, rng: np.random.Generator, n_identities: int, *, swapped: bool = False, reweighted: bool = False
+    ) -> tuple[dict[str, Float64], dict[str, Float64], NDArray[np.int64]]:
+        """Draw identities: values before and after, and pids; an identity that is drawn twice is two."""
+        chances = self.even_chances if reweighted else None
+        drawn = [self.rows[at] for at in rng.choice(len(self.rows), n_identities, p=chances)]
+        pids = np.repeat(np.arange(n_identities), [len(rows) for rows in drawn])
+        rows = np.concatenate(drawn)
+        exchanged = (rng.random(n_identities) < 0.5)[pids] & swapped
+        near = {
+            name: np.where(exchanged, self.candidate[name][rows], each[rows]) for name, each in self.baseline.items()
+        }
+        far = {
+            name: np.where(exchanged, each[rows], self.candidate[name][rows]) for name, each in self.baseline.items()
+        }
+        return near, far, pids
+
+
+def make_pairs(kinship: float, *, scale: float = 1.0, drop: float = 0.0, seed: int = 0) -> Pairs:
+    """Evaluate two models; `drop` is what the second should lose in mAP, as a share."""
+    size = {name: max(floor, round(getattr(MARKET1501, name) * scale)) for name, floor in (
+        ("n_identity", 10), ("n_query", 45), ("n_gallery", 240), ("n_distractor", 30), ("n_junk", 30)
+    )}  # fmt: skip
+    # What all models share is in the sets; the rest of the noise is each model's own.
+    shape = replace(MARKET1501, **size, noise=MARKET1501.noise * math.sqrt(kinship))
+    sets = make_sets(shape, seed)
+    own = MARKET1501.noise * math.sqrt(1 - kinship)
+    first = _evaluated(sets, shape, own, seed + 1)
+    second = _evaluated(sets, shape, own, seed + 2)
+    if drop:
+        second = _worse_by(drop, first, second, lambda noise: _evaluated(sets, shape, noise, seed + 2), own)
+    pids = first.per_query["pid"]
+    valid = ~np.isnan(first.per_query["AP"])
+    rows = [np.flatnonzero((pids == pid) & valid) for pid in np.unique(pids[valid])]
+    values = [{name: each.per_query[column] for name, column in COLUMNS.items()} for each in (first, second)]
+    return Pairs(values[0], values[1], rows)
+
+
+def _worse_by(
+    drop: float, first: Report, second: Report, with_noise: Callable[[float], Report], noise: float
+) -> Report:
+    """Find by secants how much noise makes the second model lose `drop`, as near as it will come."""
+    last, missed = noise, first.metrics["mAP"] - second.metrics["mAP"] - drop
+    noise += 0.05
+    for _ in range(8):
+        second = with_noise(noise)
+        misses = first.metrics["mAP"] - second.metrics["mAP"] - drop
+        if abs(misses) < 0.02 * drop or misses == missed:
+            break
+        step = -misses * (noise - last) / (misses - missed)
+        last, missed, noise = noise, misses, max(0.0, noise + min(step, 0.5))
+    return second
+
+
+def _evaluated(sets: Sequence[SyntheticSet], shape: SyntheticShape, own_noise: float, seed: int) -> Report:
+    rng = np.random.default_rng(seed)
+    length = np.float32(own_noise / math.sqrt(shape.dim))
+    sides = [
+        FeatureSet.from_arrays(
+            each.features + rng.standard_normal(each.features.shape, np.float32) * length, each.pids, each.camids
+        )
+        for each in sets
+    ]
+    return evaluate(*sides, confidence=None)
+
+
+def _report(values: dict[str, Float64], pids: NDArray[np.int64]) -> Report:
+    described = {"content_digest": "content", "labels_digest": "labels"}
+    return Report(
+        metrics={name: math.fsum(column) / len(column) for name, column in values.items()},
+        curves={},
+        counts={"n_query": len(pids), "n_valid": len(pids), "n_gallery": 1, "n_junk": 0, "n_invalid_by_reason": {}},
+        per_query={"pid": pids, **{COLUMNS[name]: column for name, column in values.items()}},
+        protocol={"name": "market1501", "cmc_family": "CMC", "ap_family": "mAP", "invalid_query": "left out"},
+        distance={"name": "cosine"},
+        inputs={"query": described, "gallery": described},
+    )
+
+
+def _entry(report: Report) -> Entry:
+    return Entry(
+        model="m", dataset="d", job="j", input_digest="in", job_digest="job", result_digest=report.result_digest
+    )
+
+
+def is_worse(near: dict[str, Float64], far: dict[str, Float64], pids: NDArray[np.int64], gate: AccuracyGate) -> bool:
+    before, after = _report(near, pids), _report(far, pids)
+    earlier = Earlier(1, _entry(before), before)
+    facts = replace(_entry(after), input_digest="other")
+    return judge_accuracy(after, facts, last_good=earlier, same_question=None, gate=gate).verdict == WORSE
+
+
+def may_be_worse(
+    near: dict[str, Float64], far: dict[str, Float64], pids: NDArray[np.int64], gate: AccuracyGate
+) -> bool:
+    """Whether a night is worth its resamples: they are what takes the time, and most nights are plainly not worse.
+
+    A drop must have the smallest size that matters.  It must also be some 2.8 standard errors (of sums by identity) for
+    a rate of 0.25 %; what has not even 2.2 is left out.
+    """
+    for name in near:
+        lost = near[name] - far[name]
+        sums = np.bincount(pids, weights=lost)
+        if lost.mean() >= gate.minimum_effect - 1e-9 and sums.sum() >= 2.2 * np.linalg.norm(sums):
+            return True
+    return False
+
+
+def tally_unchanged(
+    pairs: Pairs, n_nights: int, *, n_identities: int | None = None, swapped: bool, gate: AccuracyGate | None = None
+) -> Tally:
+    """Judge nights on which nothing changed: models change places, or identities have chances that even them out."""
+    return _tally(pairs, n_nights, n_identities, gate or AccuracyGate(), swapped=swapped, reweighted=not swapped)
+
+
+def tally_drops(pairs: Pairs, n_nights: int, *, gate: AccuracyGate | None = None) -> Tally:
+    """Judge nights on which the second model took the place of the first."""
+    return _tally(pairs, n_nights, None, gate or AccuracyGate())
+
+
+def _tally(pairs: Pairs, n_nights: int, n_identities: int | None, gate: AccuracyGate, **null: bool) -> Tally:
+    rng = np.random.default_rng(1)
+    drawn = (pairs.night(rng, n_identities or len(pairs.rows), **null) for _ in range(n_nights))
+    n_worse = sum(may_be_worse(*night, gate) and is_worse(*night, gate) for night in drawn)
+    return Tally(n_worse, n_nights)
+
+
+def tally_ratios(
+    noise: float, n_nights: int, *, n_past: int, outliers: bool, slowdown: float = 1.0, gate: RatioGate | None = None
+) -> Tally:
+    """Judge nights whose time is log-normal, each with a history of its own."""
+    rng = np.random.default_rng(round(1000 * noise) + n_past)
+    n_worse = 0
+    template = Entry(model="m", dataset="d", job="j", job_digest="job", machine={"cores": 4})
+    for _ in range(n_nights):
+        logs = noise * rng.standard_normal(n_past + 1)
+        odd = rng.random(n_past + 1) < OUTLIER_SHARE
+        seconds = 60 * np.exp(logs + (odd & outliers) * math.log(OUTLIER))
+        past = [replace(template, seconds=float(each)) for each in seconds[:-1]]
+        tonight = replace(template, seconds=float(seconds[-1] * slowdown))
+        n_worse += judge_speed(tonight, past, gate or RatioGate()).verdict == WORSE
+    return Tally(n_worse, n_nights)
+
+
+def gates(scale: float, say: Callable[[str], None] = print) -> None:
+    """Print rates with their bounds; `scale` is the share of rows and of nights."""
+
+    def nights(n: int) -> int:
+        return max(1, round(n * scale))
+
+    for kin, kinship in KINSHIPS.items():
+        pairs = make_pairs(kinship, scale=scale)
+        about = f"{kin}, spread of the differences {pairs.spread:.3g}"
+        for swapped in (True, False) if kin in COUNTED else ():
+            how = "swapped" if swapped else "reweighted"
+            found = tally_unchanged(pairs, nights(2000), swapped=swapped)
+            say(f"accuracy, no change, {how}: {about}: {found} worse, at most {found.at_most:.2%}")
+        if kin == "strangers":
+            for n_identities in (100, 30, 10):
+                found = tally_unchanged(pairs, nights(1000), n_identities=n_identities, swapped=False)
+                say(f"accuracy, no change, {n_identities} identities: {found} worse, at most {found.at_most:.2%}")
+        worse = make_pairs(kinship, scale=scale, drop=0.01)
+        found = tally_drops(worse, nights(200))
+        say(
+            f"accuracy, a drop of {100 * worse.drop:.3g} points: {kin}, spread {worse.spread:.3g}: {found} worse, "
+            f"at least {100 * found.at_least:.3g} %"
+        )
+    for noise in (0.02, 0.05, 0.15):
+        for outliers in (False, True):
+            for n_past in (7, 20):
+                about = f"noise {noise:.0%}{', one night in ten slow by 30 %' if outliers else ''}, {n_past} runs"
+                found = tally_ratios(noise, nights(5000), n_past=n_past, outliers=outliers)
+                say(f"speed and memory, no change: {about}: {found} worse, at most {found.at_most:.2%}")
+                found = tally_ratios(noise, nights(1000), n_past=n_past, outliers=outliers, slowdown=1.5)
+                say(f"speed and memory, 1.5 times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")

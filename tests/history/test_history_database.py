@@ -1,0 +1,363 @@
+"""Files that are no history, newer, older, locked, damaged, read-only or full: one clear line, and nothing lost."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from history_entries import BAD, GOOD, NAME, entry_of, small_report
+
+from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError, StoreNotFoundError
+from reid_dist.history import History
+from reid_dist.history.schema import APPLICATION_ID, MIGRATIONS, SCHEMA
+
+VERSION_1 = Path(__file__).with_name("version_1.sql")
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def one_line(error: BaseException) -> str:
+    text = str(error)
+    assert "\n" not in text
+    return text
+
+
+def two_nights(path: Path) -> None:
+    with History.open(path) as history:
+        for seed in (0, 1):
+            number = history.begin("market", "digest")
+            report = small_report(seed)
+            history.add(number, entry_of(report), report)
+            history.judge(number, NAME, [GOOD if seed == 0 else BAD])
+            history.finish(number, 4 * seed)
+
+
+def older(path: Path) -> None:
+    """A history as version 1 of the schema left it."""
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_1.read_text())
+    connection.close()
+
+
+def test_a_missing_file_is_made_only_when_asked_to(path: Path) -> None:
+    for options in ({"create": False}, {"create": False, "read_only": True}, {"read_only": True}):
+        with pytest.raises(StoreNotFoundError) as caught:
+            History.open(path, **options)
+        assert one_line(caught.value) == f"there is no history {path}; `reid-dist nightly` makes one"
+    assert not path.exists()
+    with History.open(path.parent / "deep" / "down" / "nightly.db") as history:
+        assert history.runs() == []
+
+
+def test_an_empty_file_becomes_a_history_only_when_asked_to(path: Path) -> None:
+    path.touch()
+    with pytest.raises(StoreNotFoundError, match="is empty, not a history"):
+        History.open(path, create=False)
+    assert path.stat().st_size == 0
+    with History.open(path) as history:
+        assert history.begin("market", "") == 1
+
+
+def test_a_history_is_in_write_ahead_mode_with_strict_tables(path: Path) -> None:
+    two_nights(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+    assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+    tables = connection.execute("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'").fetchall()
+    assert {name for name, strict in tables if not strict} == {"sqlite_schema", "sqlite_sequence"}
+    with pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT value in REAL"):
+        connection.execute("UPDATE metrics SET value = 'high'")
+    connection.close()
+
+
+def test_what_is_no_history_is_refused_and_left_alone(path: Path, tmp_path: Path) -> None:
+    path.write_text("run;mAP\n1;0.5\n" * 100)
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE runs (number INTEGER)")
+    connection.close()
+    for file, words in (
+        (path, "no SQLite file"),
+        (other, "an SQLite file of another program"),
+        (tmp_path, "a directory"),
+    ):
+        before = digest_of(file) if file.is_file() else ""
+        for options in ({}, {"create": False}, {"create": False, "read_only": True}):
+            with pytest.raises(StoreError, match=words) as caught:
+                History.open(file, **options)
+            assert one_line(caught.value)
+            assert not isinstance(caught.value, DamagedStoreError)
+            assert caught.value.exit_code == 2
+        assert not file.is_file() or digest_of(file) == before
+    assert {item.name for item in tmp_path.iterdir()} == {"nightly.db", "other.db"}
+    with pytest.raises(InputError, match="local file, found the URI"):
+        History.open("s3://bucket/nightly.db")
+
+
+def test_a_newer_history_names_the_version_that_reads_it(path: Path) -> None:
+    two_nights(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("INSERT INTO migrations VALUES (99, '7.1.0', '2031-01-01T00:00:00Z')")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = digest_of(path)
+    for read_only in (False, True):
+        with pytest.raises(StoreError) as caught:
+            History.open(path, create=False, read_only=read_only)
+        assert "has schema 99" in one_line(caught.value)
+        assert "use reid-dist 7.1.0 or later" in str(caught.value)
+        assert f"reads up to {SCHEMA};" in str(caught.value)
+    assert digest_of(path) == before
+
+
+def test_a_history_of_version_1_is_brought_up_to_date(path: Path) -> None:
+    older(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    connection.close()
+    with History.open(path) as history:
+        (first, second) = history.runs()
+        assert [entry.name for entry in first.entries] == [NAME, "vit/market1501/plain"]
+        assert first.entries[0] == entry_of(small_report(0), findings=(GOOD,))
+        assert second.entries[0].findings == (BAD,)
+        assert history.report(1, NAME).result_digest == small_report(0).result_digest
+        assert history.accept(2, NAME, "on purpose") == 1
+        assert history.begin("market", "") == 3
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+    assert connection.execute("SELECT schema FROM migrations ORDER BY schema").fetchall() == [
+        (number,) for number in range(1, SCHEMA + 1)
+    ]
+    connection.close()
+
+
+def test_an_older_history_is_read_without_being_changed(path: Path) -> None:
+    older(path)
+    before = digest_of(path)
+    with History.open(path, create=False, read_only=True) as history:
+        assert history.run(2).entries[0].findings == (BAD,)
+        with pytest.raises(StoreError, match="read-only"):
+            history.accept(2, NAME, "on purpose")
+    assert digest_of(path) == before
+
+
+def test_both_ways_lead_to_the_same_tables(path: Path, tmp_path: Path) -> None:
+    older(path)
+    other = tmp_path / "new.db"
+    tables = []
+    for file in (path, other):
+        History.open(file).close()
+        connection = sqlite3.connect(file)
+        tables.append(connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall())
+        connection.close()
+    assert tables[0] == tables[1]
+
+
+def test_a_migration_that_fails_half_way_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older(path)
+    broken = (*MIGRATIONS, ("CREATE TABLE half (a INTEGER) STRICT", "CREATE TABLE half (a INTEGER) STRICT"))
+    monkeypatch.setattr("reid_dist.history.schema.MIGRATIONS", broken)
+    monkeypatch.setattr("reid_dist.history.schema.SCHEMA", len(broken))
+    with pytest.raises(StoreError, match="table half already exists"):
+        History.open(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("SELECT name FROM sqlite_schema WHERE name IN ('half', 'accepted')").fetchall() == []
+    connection.close()
+    monkeypatch.undo()
+    with History.open(path) as history:
+        assert len(history.runs()) == 2
+
+
+def test_a_lock_is_waited_for_and_then_told(path: Path) -> None:
+    two_nights(path)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with History.open(path, timeout=0.2) as history:
+        assert len(history.runs()) == 2  # reading goes on beside a writer
+        with pytest.raises(StoreError) as caught:
+            history.begin("market", "")
+        assert "is locked: another process has been writing to it for more than 0.2 s" in one_line(caught.value)
+        holder.execute("ROLLBACK")
+        assert history.begin("market", "") == 3
+    holder.close()
+
+
+def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:
+    two_nights(path)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match="is locked") as caught:
+            History.open(path, create=False, read_only=read_only, timeout=0.1)
+        assert one_line(caught.value)
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert len(History.open(path).runs()) == 2
+
+
+def test_a_full_disk_loses_nothing_that_was_there(path: Path) -> None:
+    two_nights(path)
+    with History.open(path) as history:
+        number = history.begin("market", "")
+        with history._database.apart() as connection:
+            pages = connection.execute("PRAGMA page_count").fetchone()[0]
+            connection.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall()
+        report = small_report(5, n_query=50_000)
+        with pytest.raises(StoreError, match="the disk is full") as caught:
+            history.add(number, entry_of(report), report)
+        assert one_line(caught.value)
+        assert [len(run.entries) for run in history.runs()] == [1, 1, 0]
+
+
+_BOUNDED = """
+import resource, sys
+sys.path.insert(0, {tests!r})
+from history_entries import entry_of, small_report
+from reid_dist.errors import StoreError
+from reid_dist.history import History
+with History.open({path!r}) as history:
+    number = history.begin("market", "")
+    report = small_report(5, n_query=50_000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    try:
+        history.add(number, entry_of(report), report)
+    except StoreError as error:
+        print(error)
+"""
+
+
+def test_a_disk_that_takes_no_more_is_told_in_one_line(path: Path) -> None:
+    two_nights(path)
+    words = _BOUNDED.format(tests=str(Path(__file__).parent), path=str(path))
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"cannot use history {path}: disk I/O error")
+    assert done.stdout.count("\n") == 1
+    with History.open(path) as history:
+        assert [len(run.entries) for run in history.runs()] == [1, 1, 0]
+
+
+_AS_NOBODY = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import history_entries
+from reid_dist.errors import ReidDistError
+from reid_dist.history import History
+def look():
+    with History.open({path!r}, create=False, read_only=True) as history:
+        print(len(history.runs()), history.report(1, history_entries.NAME).counts["n_query"])
+look()  # imports what nobody may not read
+os.setgid(65534), os.setuid(65534)
+look()
+try:
+    History.open({path!r}).begin("market", "")
+except ReidDistError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+def test_a_directory_that_cannot_be_written_to_is_enough_for_reading(path: Path) -> None:
+    two_nights(path)
+    for folder in (path.parent, *path.parent.parents):
+        if folder.stat().st_mode & 0o005 != 0o005:
+            folder.chmod(folder.stat().st_mode | 0o005)
+    words = _AS_NOBODY.format(tests=str(Path(__file__).parent), path=str(path))
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True)
+    assert done.stderr == ""
+    *looks, last = done.stdout.splitlines()
+    assert looks == ["2 40", "2 40"]
+    assert last.startswith(f"cannot write to history {path}: the file or its directory is read-only")
+
+
+def test_a_cut_file_is_damaged(path: Path) -> None:
+    two_nights(path)
+    whole = path.read_bytes()
+    for size in (len(whole) - 4096, len(whole) // 2, 5000, 700, 90):
+        path.write_bytes(whole[:size])
+        for read_only in (True, False):
+            with pytest.raises(DamagedStoreError, match="damaged") as caught:
+                History.open(path, read_only=read_only, create=False)
+            assert one_line(caught.value)
+        assert path.read_bytes() == whole[:size]
+
+
+def everything(path: Path) -> list[object]:
+    with History.open(path, create=False, read_only=True) as history:
+        runs = history.runs()
+        reports = [history.report(run.number, entry.name).to_json() for run in runs for entry in run.entries]
+        return [[entry for run in runs for entry in run.entries], reports]
+
+
+def test_flipped_bytes_are_never_taken_for_results(path: Path) -> None:
+    """Any byte of the file may flip: what is read is what was written, or a line that says otherwise."""
+    two_nights(path)
+    whole = path.read_bytes()
+    expected = everything(path)
+    dice = random.Random(0)
+    errors = []
+    # Most of a small file is unused; a byte that is not 0 mostly means something.
+    for at in dice.sample([at for at, byte in enumerate(whole) if byte], 400):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << dice.randrange(8))]) + whole[at + 1 :])
+        try:
+            found = everything(path)
+        except ReidDistError as error:
+            errors.append(error)
+        else:
+            assert found == expected, at
+    assert len(errors) > 200
+    assert all(one_line(error) and error.exit_code == 2 for error in errors)
+
+
+def test_a_changed_number_is_found(path: Path) -> None:
+    for change in (
+        "UPDATE metrics SET value = value + 0.01 WHERE position = 0",
+        "UPDATE entries SET seconds = 1.0",
+        "UPDATE facts SET content = '{}'",
+        "UPDATE findings SET verdict = 'same', changes = '[]'",
+        "DELETE FROM metrics WHERE position = 1",
+    ):
+        path.unlink(missing_ok=True)
+        two_nights(path)
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(change)
+        connection.close()
+        with (
+            History.open(path) as history,
+            pytest.raises(DamagedStoreError, match="is not as it was written") as caught,
+        ):
+            history.runs()
+        assert one_line(caught.value)
+
+
+def test_a_changed_report_is_found(path: Path) -> None:
+    two_nights(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE reports SET document = x'00' WHERE entry = 2")
+    connection.close()
+    with History.open(path) as history:
+        with pytest.raises(DamagedStoreError) as caught:
+            history.report(2, NAME)
+        assert f"report of {NAME} of run 2 in history {path} cannot be decoded" in one_line(caught.value)
+
+
+def test_arrays_of_another_answer_are_found(path: Path) -> None:
+    two_nights(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE reports SET result_digest = (SELECT result_digest FROM reports WHERE entry = 1)")
+    connection.close()
+    with History.open(path) as history:
+        assert history.report(1, NAME).result_digest == small_report(0).result_digest
+        with pytest.raises(DamagedStoreError, match="was changed after it was written"):
+            history.report(2, NAME)

@@ -1,0 +1,81 @@
+"""A report as bytes: the same report comes back, or an error says that it is another."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import zlib
+
+import numpy as np
+import pytest
+from history_entries import small_report
+
+from reid_dist.errors import DamagedStoreError, StoreError
+from reid_dist.reports.packing import PackedReport, pack, unpack
+
+
+def test_all_kinds_of_values_come_back_to_the_bit() -> None:
+    per_query = {
+        "AP": np.array([0.1, np.nan, np.inf, 5e-324]),
+        "n_relevant": np.array([1, 0, 2**40, -1]),
+        "in time": np.array([True, False, True, True]),
+        "reason": np.array(["", "none", "\u00fc\U0001f600", "a" * 70]),
+        "file": np.array(["", "", "", ""]),
+    }
+    counts = small_report().counts | {"n_query": 4}
+    report = small_report(
+        per_query=per_query,
+        counts=counts,
+        curves={"CMC": np.array([0.5, np.inf, -np.inf, np.nan])},
+        metrics={"EER": float("-inf"), "mAP": 0.1},
+        confidence=None,
+        verification={"n_genuine": 4, "n_impostor": 9, "thresholds": {"EER": float("inf")}},
+        notes=["\u00fc", "two"],
+    )
+    found = unpack(pack(report), "it")
+    assert found.to_dict() == report.to_dict()
+    assert found.result_digest == report.result_digest
+    for name, values in report.per_query.items():
+        assert found.per_query[name].tobytes() == values.tobytes()
+        assert found.per_query[name].dtype == values.dtype
+
+
+def test_equal_reports_have_equal_bytes() -> None:
+    assert pack(small_report(1)) == pack(small_report(1))
+    slower = small_report(1, timing={"open": 9.0})
+    assert pack(slower).per_query == pack(small_report(1)).per_query
+    assert pack(slower).document != pack(small_report(1)).document
+
+
+def test_no_flipped_bit_is_taken_for_a_result() -> None:
+    packed = pack(small_report(1))
+    expected = small_report(1).to_dict()
+    dice = random.Random(0)
+    n_told = 0
+    for field in ("document", "per_query"):
+        content = getattr(packed, field)
+        for at in dice.sample(range(len(content)), 150):
+            flipped = content[:at] + bytes([content[at] ^ (1 << dice.randrange(8))]) + content[at + 1 :]
+            try:
+                found = unpack(dataclasses.replace(packed, **{field: flipped}), "report of m/d/j")
+            except DamagedStoreError as error:
+                n_told += "report of m/d/j" in str(error)
+            else:
+                # Dates and flags of an archive say nothing about a result.
+                assert field == "per_query"
+                assert found.to_dict() == expected
+    assert n_told > 200
+
+
+@pytest.mark.parametrize("document", [b"[1, 2]", b"{", b"\xff"])
+def test_what_is_no_document_is_damaged(document: bytes) -> None:
+    with pytest.raises(DamagedStoreError, match=r"^it (holds a list|cannot be decoded)"):
+        unpack(PackedReport(zlib.compress(document), pack(small_report()).per_query), "it")
+
+
+def test_a_document_of_another_schema_is_told() -> None:
+    packed = pack(small_report())
+    document = json.loads(zlib.decompress(packed.document)) | {"schema": 99}
+    with pytest.raises(StoreError, match="it has schema 99, this version reads 1"):
+        unpack(PackedReport(zlib.compress(json.dumps(document).encode()), packed.per_query), "it")

@@ -1,0 +1,284 @@
+"""Nights of a suite as values: a level history in which something happens, without a database or an evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from reid_dist.history.values import (
+    ALARM,
+    BETTER,
+    FAILED,
+    INCOMPARABLE,
+    SAME,
+    SKIPPED,
+    WORSE,
+    Change,
+    Entry,
+    Estimate,
+    Finding,
+    Moved,
+    Run,
+)
+
+FIRST = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
+METRICS = {"mAP": 0.852, "mINP": 0.615, "CMC@1": 0.941, "CMC@5": 0.972, "CMC@10": 0.985}
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def stamp(night: int, seconds: float = 0.0) -> str:
+    return (FIRST + timedelta(days=night, seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def finding(gate: str, verdict: str = SAME, reason: str = "", **more: Any) -> Finding:
+    reasons = {
+        "accuracy": "mAP +0.00 points, within [-0.50, +0.50] that do not matter",
+        "speed": "123 s, 1.01 of the median of 10 nights; the noise allows up to 1.15",
+        "memory": "1.9 GiB, 1.00 of the median of 10 nights; the noise allows up to 1.05",
+    }
+    return Finding(gate=gate, verdict=verdict, reason=reason or reasons[gate], **more)
+
+
+def cost(name: str, baseline: float, candidate: float, low: float, high: float, verdict: str = SAME) -> Change:
+    return Change(
+        name=name,
+        baseline=baseline,
+        candidate=candidate,
+        difference=candidate / baseline,
+        low=low,
+        high=high,
+        verdict=verdict,
+    )
+
+
+def entry(
+    model: str = "resnet50",
+    dataset: str = "market1501",
+    job: str = "plain",
+    *,
+    night: int = 0,
+    shift: float = 0.0,
+    seconds: float = 123.0,
+    peak_bytes: int = 2_040_109_465,
+    features: str = "a",
+    judged: bool = True,
+    **more: Any,
+) -> Entry:
+    """A job that was done, and on which all gates agree that it is as it was."""
+    draws = np.random.default_rng([night, *f"{model}/{dataset}/{job}".encode()])
+    seconds, peak_bytes = seconds * (1 + 0.03 * draws.standard_normal()), int(peak_bytes * (1 + 0.01 * draws.random()))
+    name = f"{model}/{dataset}/{job}"
+    metrics = {
+        each: Estimate(value + shift, value + shift - 0.011, value + shift + 0.011) for each, value in METRICS.items()
+    }
+    findings = (
+        finding("accuracy", baseline=night, changes=tuple(same_change(each, metrics) for each in metrics)),
+        finding("speed", changes=(cost("seconds", 123.0, seconds, 0.87, 1.15),)),
+        finding("memory", changes=(cost("peak_bytes", 2.05e9, peak_bytes, 0.95, 1.05),)),
+    )
+    fields: dict[str, Any] = {
+        "labels": {"backbone": model, "commit": "3f2a9c1"},
+        "started": stamp(night, 60),
+        "seconds": seconds,
+        "timing": {"plan": 0.2, "counts": 0.7 * seconds, "metrics": 0.25 * seconds, "report": 0.05 * seconds},
+        "peak_bytes": peak_bytes,
+        "machine": {"cpu": "AMD EPYC 7763", "cores": 32, "cluster": "local, 4 workers"},
+        "metrics": metrics,
+        "counts": {"n_query": 3368, "n_valid": 3368, "n_gallery": 15913},
+        "conventions": {
+            "protocol": {"name": dataset},
+            "distance": {"name": "cosine"},
+            "rerank": {"name": "k_reciprocal", "k1": 20, "k2": 6} if job == "reranked" else None,
+        },
+        "inputs": {
+            side: {"uri": f"/features/{model}/{side}.zarr", "content_digest": digest(f"{name}{side}{features}")}
+            for side in ("query", "gallery")
+        },
+        "environment": {"reid_dist": "0.1.0", "numpy": "2.3.1", "host": f"node{night % 3}", "git_commit": digest("g")},
+        "input_digest": digest(f"{name}{features}"),
+        "job_digest": digest(job),
+        "result_digest": digest(f"{name}{features}{shift}"),
+        "folder": f"runs/{night + 1:05d}/{name}",
+        "findings": findings if judged else (),
+    }
+    return Entry(model=model, dataset=dataset, job=job, **(fields | more))
+
+
+def same_change(name: str, metrics: Mapping[str, Estimate]) -> Change:
+    value = metrics[name].value
+    return Change(name=name, baseline=value, candidate=value, difference=0.0, low=-0.001, high=0.001, verdict=SAME)
+
+
+def run(night: int, entries: Sequence[Entry], *, exit_code: int | None = 0, **more: Any) -> Run:
+    fields: dict[str, Any] = {
+        "number": night + 1,
+        "suite": "nightly",
+        "suite_digest": digest("suite"),
+        "started": stamp(night),
+        "finished": stamp(night, 1834),
+        "exit_code": exit_code,
+        "host": f"node{night % 3}",
+        "pid": 4711,
+        "version": "0.1.0",
+        "entries": tuple(entries),
+    }
+    return Run(**(fields | more))
+
+
+def worse_entry(night: int, *, baseline: int, **more: Any) -> Entry:
+    """A model that lost 1.83 points of mAP after its query features and its commit changed."""
+    lost = tuple(
+        Moved(
+            row=31 * place, pid=100 + place, camid=None if place % 5 == 4 else place % 6, baseline=0.9, candidate=0.02
+        )
+        for place in range(10)
+    )
+    found = entry(night=night, shift=-0.0183, features="b", **more)
+    changes = tuple(
+        Change(
+            name=name,
+            baseline=METRICS[name],
+            candidate=estimate.value,
+            difference=-0.0183,
+            low=-0.0241,
+            high=-0.0120,
+            verdict=WORSE,
+            lost=lost if name == "mAP" else (),
+        )
+        for name, estimate in found.metrics.items()
+    )
+    reason = "mAP 85.20 % -> 83.37 %: -1.83 points, 99 % interval [-2.41, -1.20], beyond the 0.50 points that matter"
+    accuracy = finding("accuracy", WORSE, reason, baseline=baseline, changes=changes)
+    return dataclasses.replace(
+        found,
+        labels=found.labels | {"commit": "77d01be"},
+        environment=found.environment | {"numpy": "2.4.0"},
+        findings=(accuracy, *found.findings[1:]),
+    )
+
+
+def slow_entry(night: int, **more: Any) -> Entry:
+    found = entry(night=night, seconds=301.0, **more)
+    assert found.seconds is not None
+    reason = f"{found.seconds:.0f} s, {found.seconds / 123:.2f} of the median of 10 nights; the noise allows up to 1.15"
+    speed = finding("speed", WORSE, reason, changes=(cost("seconds", 123.0, found.seconds, 0.87, 1.15, WORSE),))
+    return dataclasses.replace(found, findings=(found.findings[0], speed, found.findings[2]))
+
+
+def alarm_entry(night: int, *, baseline: int, **more: Any) -> Entry:
+    """Equal inputs and an equal job, and another answer."""
+    found = entry(night=night, **more)
+    moved = dataclasses.replace(
+        found.findings[0].changes[0], candidate=METRICS["mAP"] - 1e-4, difference=-1e-4, verdict=SAME
+    )
+    reason = f"equal inputs and an equal job gave another result digest than in run {baseline}"
+    accuracy = finding("accuracy", SAME, reason, alarm=ALARM, baseline=baseline, changes=(moved,))
+    return dataclasses.replace(found, result_digest=digest("something else"), findings=(accuracy, *found.findings[1:]))
+
+
+def better_entry(night: int, *, baseline: int, **more: Any) -> Entry:
+    found = entry(night=night, shift=0.012, features="c", **more)
+    changes = tuple(
+        Change(
+            name=name,
+            baseline=METRICS[name],
+            candidate=each.value,
+            difference=0.012,
+            low=0.006,
+            high=0.018,
+            verdict=BETTER,
+        )
+        for name, each in found.metrics.items()
+    )
+    reason = "mAP 85.20 % -> 86.40 %: +1.20 points, 99 % interval [+0.60, +1.80]"
+    accuracy = finding("accuracy", BETTER, reason, baseline=baseline, changes=changes)
+    return dataclasses.replace(found, findings=(accuracy, *found.findings[1:]))
+
+
+def undone_entry(state: str, reason: str, *, night: int, **more: Any) -> Entry:
+    names = {name: more[name] for name in ("model", "dataset", "job") if name in more}
+    return Entry(
+        **({"model": "resnet50", "dataset": "market1501", "job": "plain"} | names),
+        state=state,
+        reason=reason,
+        started=stamp(night),
+    )
+
+
+def new_entry(night: int, **more: Any) -> Entry:
+    """A job that has no earlier night."""
+    reason = "no earlier night of this job"
+    found = tuple(finding(gate, INCOMPARABLE, reason) for gate in ("accuracy", "speed", "memory"))
+    return dataclasses.replace(entry(night=night, **more), findings=found)
+
+
+def eventful_nights(n_nights: int = 24) -> list[Run]:
+    """Several jobs over nights; the last night has one of everything."""
+    last = n_nights - 1
+    runs = []
+    for night in range(n_nights):
+        # A model that is trained on: other features every fourth night, and values that wander.
+        week = night // 4
+        entries = [
+            entry(night=night, features=f"a{week}", shift=0.004 * (week % 3 - 1)),
+            entry(job="reranked", night=night, seconds=140.0),
+            entry(dataset="msmt17", night=night),
+            entry(model="vit_b", night=night),
+            entry(model="vit_b", dataset="msmt17", night=night),
+            entry(model="vit_b", job="reranked", night=night),
+            entry(model="osnet", night=night),
+        ]
+        exit_code: int | None = 0
+        if night == 5:
+            entries[0] = undone_entry(FAILED, "store /features/resnet50/query.zarr: chunk 3 is damaged", night=night)
+            exit_code = 3
+        if night == 9:
+            exit_code = None
+            entries = entries[:3]
+        if night == last:
+            entries = [
+                worse_entry(night, baseline=last),
+                slow_entry(night, job="reranked"),
+                alarm_entry(night, baseline=last, dataset="msmt17"),
+                better_entry(night, baseline=last, model="vit_b"),
+                undone_entry(
+                    FAILED,
+                    "store /features/vit_b/gallery.zarr: array features, chunk 17: checksum differs",
+                    night=night,
+                    model="vit_b",
+                    dataset="msmt17",
+                ),
+                undone_entry(SKIPPED, "the time budget of 2 h was spent", night=night, model="vit_b", job="reranked"),
+                entries[6],
+                new_entry(night, model="swin_t"),
+            ]
+            exit_code = 3
+        runs.append(run(night, [_as_of(night, each) for each in entries], exit_code=exit_code))
+    return runs
+
+
+def _as_of(night: int, entry: Entry) -> Entry:
+    """What everybody had from a night on: another version from the 17th, another k1 from the 13th."""
+    if entry.state != "done":
+        return entry
+    if night >= 12 and entry.job == "reranked":
+        conventions = entry.conventions | {"rerank": {"name": "k_reciprocal", "k1": 25, "k2": 6}}
+        entry = dataclasses.replace(entry, job_digest=digest("k1=25"), conventions=conventions)
+    if night >= 16:
+        entry = dataclasses.replace(entry, environment=entry.environment | {"reid_dist": "0.2.0"})
+    return entry
+
+
+def quiet_nights(n_nights: int, n_jobs: int) -> list[Run]:
+    """Nights of many jobs in which nothing happens."""
+    return [
+        run(night, [entry(model=f"model{job:02d}", night=night) for job in range(n_jobs)]) for night in range(n_nights)
+    ]

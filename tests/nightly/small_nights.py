@@ -1,0 +1,53 @@
+"""Small data sets of models that are better or worse, and suites over them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from reid_dist import FeatureSet
+
+N_IDENTITY, N_CAMERA, DIM = 60, 4, 24
+_RNG = np.random.default_rng(5)
+_CENTRES = _RNG.standard_normal((N_IDENTITY, DIM))
+_PIDS = {"query": np.repeat(np.arange(N_IDENTITY), 3), "gallery": np.repeat(np.arange(N_IDENTITY), 8)}
+_CAMIDS = {name: _RNG.integers(0, N_CAMERA, len(pids)) for name, pids in _PIDS.items()}
+
+
+def save_model(folder: Path, noise: float, seed: int = 0) -> Path:
+    """Write the features of a model of that noise, in the place of those that are there."""
+    rng = np.random.default_rng(seed)
+    for name, pids in _PIDS.items():
+        target = folder / f"{name}.zarr"
+        shutil.rmtree(target, ignore_errors=True)
+        features = _CENTRES[pids] + noise * rng.standard_normal((len(pids), DIM))
+        FeatureSet.from_arrays(features.astype(np.float32), pids, _CAMIDS[name]).save(target)
+    return folder
+
+
+def write_suite(folder: Path, models: dict[str, Path], jobs: dict[str, Any], **more: Any) -> Path:
+    """Write a suite of models on one data set."""
+    content = {
+        "suite": "small",
+        "models": {name: {"path": str(path)} for name, path in models.items()},
+        "datasets": {"set": {"query": "{path}/query.zarr", "gallery": "{path}/gallery.zarr"}},
+        "jobs": jobs,
+        **more,
+    }
+    path = folder / "suite.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def damage(store: Path) -> None:
+    """Flip one byte of the features of a store."""
+    chunk = max(
+        (path for path in (store / "features").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 1
+    chunk.write_bytes(content)

@@ -1,0 +1,279 @@
+"""The command over five nights: good, retrained, really worse, with a store that is damaged, and slow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_nights import damage, save_model, write_suite
+
+from reid_dist.history import History
+from reid_dist.history.liveness import run_state
+
+THREADS = "kind: threads\n"
+# Three nights are enough here, and only what is grossly slow counts: machines that run tests are busy.
+GATES = {"speed": {"minimum_runs": 3, "smallest_ratio": 5, "false_alarm": 0.5}, "memory": None}
+
+
+@dataclass
+class Told:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.err.splitlines()]
+
+
+class Nights:
+    """A folder with a suite, its history and its page."""
+
+    def __init__(self, folder: Path, models: dict[str, float], jobs: dict[str, Any], **more: Any) -> None:
+        self.folder = folder
+        self.models = {name: save_model(folder / name, noise) for name, noise in models.items()}
+        self.suite = write_suite(folder, self.models, jobs, **{"gates": GATES, **more})
+        self.history = folder / "nights.db"
+        (folder / "threads.yaml").write_text(THREADS)
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        words = ("nightly", str(self.suite), "--history", str(self.history), "--cluster", "threads.yaml", *more)
+        return subprocess.Popen(
+            [sys.executable, "-m", "reid_dist.cli", *words],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *more: str) -> Told:
+        with self.start(*more) as process:
+            out, err = process.communicate(timeout=200)
+        assert "Traceback" not in err, err
+        return Told(process.returncode, out, err)
+
+    def night(self) -> tuple[int, dict[str, Any]]:
+        told = self.run("--json")
+        verdict = json.loads(told.out)
+        assert verdict == json.loads((self.folder / "nights" / "verdict.json").read_text())
+        assert verdict["exit_code"] == told.code
+        return told.code, {entry["name"]: entry for entry in verdict["entries"]}
+
+    def disturbed(self, strike: Callable[[subprocess.Popen[str]], None], name: str, *more: str) -> Told:
+        """Run a night, and do something to it when the first stage of a job begins."""
+        process = self.start("--log-json", *more)
+        assert process.stderr is not None
+        lines, job = [], ""
+        with process:
+            for line in process.stderr:
+                lines.append(line)
+                event = json.loads(line)
+                job = event["job"] if event["event"] == "job_started" else job
+                if event["event"] == "stage_started" and job == name:
+                    strike(process)
+                    job = ""
+            assert process.stdout is not None
+            out = process.stdout.read()
+        return Told(process.returncode, out, "".join(lines))
+
+
+def verdicts(entry: dict[str, Any]) -> dict[str, str]:
+    return {finding["gate"]: finding["verdict"] for finding in entry["findings"]}
+
+
+def test_five_nights(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}, "expanded": {"expand": "aqe(k=2)"}})
+
+    # The first has nothing to compare with.
+    code, entries = nights.night()
+    assert code == 0
+    assert list(entries) == [f"{m}/set/{j}" for m in ("ours", "theirs") for j in ("plain", "expanded")]
+    assert all(set(verdicts(entry).values()) == {"incomparable"} for entry in entries.values())
+    first = entries["ours/set/plain"]
+
+    # The second: one model trained again, no better and no worse; the other one as it was.
+    save_model(nights.models["ours"], 1.0, seed=7)
+    code, entries = nights.night()
+    assert code == 0
+    assert entries["ours/set/plain"]["digests"]["result"] != first["digests"]["result"]
+    assert {name: verdicts(entry)["accuracy"] for name, entry in entries.items()} == dict.fromkeys(entries, "same")
+    assert entries["theirs/set/plain"]["findings"][0]["reason"] == "the same answer as in run 1, to the last bit"
+
+    # The third: that model is really worse.
+    save_model(nights.models["ours"], 1.5, seed=8)
+    code, entries = nights.night()
+    assert code == 4
+    for job in ("plain", "expanded"):
+        worse, other = entries[f"ours/set/{job}"], entries[f"theirs/set/{job}"]
+        assert (verdicts(worse)["accuracy"], verdicts(other)["accuracy"]) == ("worse", "same")
+        finding = next(each for each in worse["findings"] if each["gate"] == "accuracy")
+        assert finding["baseline"] == 2
+        lost = next(change for change in finding["changes"] if change["name"] == "mAP")
+        assert lost["high"] < 0
+        assert lost["lost"][0]["candidate"] < lost["lost"][0]["baseline"]
+    summary = (tmp_path / "nights" / "summary.md").read_text()
+    assert "ours/set/plain" in summary
+    assert "worse" in summary
+
+    # The fourth: the model is as good as before, and a store of the other one is damaged.
+    save_model(nights.models["ours"], 1.0, seed=7)
+    damage(nights.models["theirs"] / "gallery.zarr")
+    code, entries = nights.night()
+    assert code == 3
+    assert [entry["state"] for entry in entries.values()] == ["done", "done", "failed", "failed"]
+    assert verdicts(entries["ours/set/plain"])["accuracy"] == "same"
+    assert "gallery.zarr" in entries["theirs/set/plain"]["reason"]
+    assert "\n" not in entries["theirs/set/plain"]["reason"]
+
+    # The fifth: all is well again, and one job is slow.
+    save_model(nights.models["theirs"], 1.1)
+
+    def pause(process: subprocess.Popen[str]) -> None:
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(14)
+        process.send_signal(signal.SIGCONT)
+
+    told = nights.disturbed(pause, "ours/set/expanded", "--json")
+    assert told.code == 4
+    entries = {entry["name"]: entry for entry in json.loads(told.out)["entries"]}
+    assert {name: verdicts(entry)["accuracy"] for name, entry in entries.items()} == dict.fromkeys(entries, "same")
+    speed = {name: verdicts(entry)["speed"] for name, entry in entries.items()}
+    assert speed["ours/set/expanded"] == "worse"
+    assert [name for name, verdict in speed.items() if verdict == "worse"] == ["ours/set/expanded"]
+
+    page = (tmp_path / "nights" / "index.html").read_text()
+    assert "<script" not in page
+    for number, entry in ((3, "ours/set/plain"), (5, "ours/set/expanded")):
+        assert f'href="./runs/{number:05}/{entry}/report.html"' in page
+        assert (tmp_path / "nights" / "runs" / f"{number:05}" / entry / "report.html").is_file()
+    with History.open(nights.history, create=False) as history:
+        assert [run.exit_code for run in history.runs()] == [0, 0, 4, 3, 4]
+    for name in ("accuracy", "cost"):
+        figures = json.loads((tmp_path / "nights" / f"benchmark-{name}.json").read_text())
+        assert figures
+        assert all({"name", "unit", "value"} <= set(figure) for figure in figures)
+
+
+def test_a_killed_night_keeps_what_it_had(tmp_path: Path) -> None:
+    jobs = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}
+    nights = Nights(tmp_path, {"ours": 1.0}, jobs)
+    assert nights.disturbed(subprocess.Popen.kill, "ours/set/reranked").code == -signal.SIGKILL
+    with History.open(nights.history, create=False) as history:
+        (killed,) = history.runs()
+        assert run_state(killed) == "killed"
+        assert [entry.name for entry in killed.entries] == ["ours/set/plain"]
+        assert history.report(1, "ours/set/plain").result_digest == killed.entries[0].result_digest
+    code, entries = nights.night()
+    assert code == 0
+    assert verdicts(entries["ours/set/plain"])["accuracy"] == "same"
+    assert verdicts(entries["ours/set/reranked"])["accuracy"] == "incomparable"
+    assert not (tmp_path / "nights" / "workspace").exists()
+    with contextlib.closing(sqlite3.connect(nights.history)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_two_nights_at_once(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}})
+    running = [nights.start() for _ in range(2)]
+    ended = [process.communicate(timeout=200) for process in running]
+    assert [process.returncode for process in running] == [0, 0], ended
+    with History.open(nights.history, create=False) as history:
+        runs = history.runs()
+    assert [run.number for run in runs] == [1, 2]
+    assert all([entry.state for entry in run.entries] == ["done", "done"] for run in runs)
+    assert len({entry.result_digest for run in runs for entry in run.entries}) == 2
+
+
+def test_some_jobs_alone(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}, "more": {"max_rank": 9}})
+    listed = nights.run("--list", "--only", "*/plain")
+    assert listed.out.splitlines() == ["ours/set/plain", "theirs/set/plain"]
+    assert not nights.history.exists()
+    told = nights.run("--only", "ours/*/more", "--output", "elsewhere")
+    assert told.code == 0
+    with History.open(nights.history, create=False) as history:
+        assert [entry.name for entry in history.run(1).entries] == ["ours/set/more"]
+    assert (tmp_path / "elsewhere" / "index.html").is_file()
+    assert "written to elsewhere" in told.out
+
+
+def _newer(path: Path) -> None:
+    with History.open(path):
+        pass
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+
+
+def _other(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE things (name TEXT)")
+
+
+def _damaged(path: Path) -> None:
+    with History.open(path) as history:
+        history.begin("small", "0")
+    content = bytearray(path.read_bytes())
+    content[100:4000] = os.urandom(3900)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (_newer, "999"),
+        (_other, "not a history"),
+        (_damaged, "damaged"),
+        (lambda path: path.write_text("these are no nights"), "not a history"),
+        (lambda path: path.mkdir(), "nights.db"),
+    ],
+    ids=["newer", "other", "damaged", "text", "folder"],
+)
+def test_a_history_that_cannot_be_used(tmp_path: Path, prepare: Callable[[Path], object], said: str) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
+    prepare(nights.history)
+    before = None if nights.history.is_dir() else nights.history.read_bytes()
+    told = nights.run()
+    assert told.code == 2, told.err
+    (line,) = told.err.splitlines()
+    assert line.startswith("Error: ")
+    assert said in line
+    assert told.out == ""
+    assert before is None or nights.history.read_bytes() == before
+    assert not (tmp_path / "nights" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--only", "nobody/*"), "is like no job of suite small; its jobs: ours/set/plain"),
+        (("--output", "s3://bucket/nights"), "local directory"),
+        (("--workers", "2"), "--workers belongs to the local cluster"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
+    told = nights.run(*words)
+    assert told.code == 2
+    assert said in told.err
+    assert not nights.history.exists()
+
+
+def test_a_store_that_is_missing_is_a_part_that_failed(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"gallery": "nowhere.zarr"}})
+    code, entries = nights.night()
+    assert code == 3
+    assert entries["ours/set/plain"]["state"] == "done"
+    assert "nowhere.zarr" in entries["ours/set/other"]["reason"]

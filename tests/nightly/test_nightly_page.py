@@ -1,0 +1,533 @@
+"""The page of the nights: what it says first, what stands where, and that texts from outside stay texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from typing import Any
+
+import example_nights as nights
+import pytest
+
+from reid_dist.errors import InputError
+from reid_dist.history.values import ALARM, FAILED, INCOMPARABLE, SKIPPED, WORSE, Entry, Estimate, Run
+from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.page.causes import causes, compared_with
+from reid_dist.nightly.page.charts import Night, trend_chart
+from reid_dist.nightly.page.headline import headline
+from reid_dist.nightly.page.standing import counted, standing
+
+VOID = {"meta", "br", "wbr", "img"}
+
+
+class Outline(HTMLParser):
+    """A page as a list of elements, each with its attributes and all of the text within it; refuses unclosed ones."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[str] = []
+        self._open: list[int] = []
+        self.feed(page)
+        self.close()
+        assert self._open == [], "every element is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        self.texts.append("")
+        if tag not in VOID:
+            self._open.append(len(self.elements) - 1)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        self.texts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.elements[self._open[-1]][0] == tag
+        if tag in ("td", "th"):  # cells stand apart
+            self.handle_data(" ")
+        self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        for place in self._open:
+            self.texts[place] += data
+
+    def all(self, tag: str, css: str = "") -> list[tuple[dict[str, str], str]]:
+        return [
+            (attributes, " ".join(text.split()))
+            for (name, attributes), text in zip(self.elements, self.texts, strict=True)
+            if name == tag and (not css or css in attributes.get("class", "").split())
+        ]
+
+    def text(self) -> str:
+        return self.all("body")[0][1]
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    return nights.eventful_nights()
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Run]) -> Outline:
+    return Outline(render_nights(runs, suite="nightly"))
+
+
+def table_rows(page: Outline, css: str) -> list[str]:
+    """Texts of the rows of the first table of a class."""
+    start = next(
+        place
+        for place, (tag, attributes) in enumerate(page.elements)
+        if tag == "table" and css in attributes.get("class", "").split()
+    )
+    rows = []
+    for (tag, _), text in zip(page.elements[start + 1 :], page.texts[start + 1 :], strict=True):
+        if tag == "table":
+            break
+        if tag == "tr":
+            rows.append(" ".join(text.split()))
+    return rows
+
+
+def test_the_first_words_say_what_changed_whether_it_is_real_and_what_it_may_come_from() -> None:
+    earlier = [nights.run(night, [nights.entry(night=night)]) for night in range(3)]
+    today = nights.run(3, [nights.worse_entry(3, baseline=3)], exit_code=4)
+    first = headline(today, earlier)
+    assert (first.kind, first.title) == (WORSE, "1 worse of 1 job")
+    said = first.sentence.replace("\N{MINUS SIGN}", "-")
+    assert said.startswith("resnet50/market1501/plain is worse, beyond chance: mAP 85.20 %")
+    assert "-1.83 points [-2.41, -1.20]" in said
+    assert "since run 3 changed: content of query" in said
+    page = Outline(render_nights([*earlier, today], suite="nightly"))
+    about = page.all("dl", "about")[0][1]
+    assert "4: a regression, and nothing failed" in about
+    assert "2026-01-08 02:00 UTC" in about
+    # All causes stand on the card: the label with the commit, and the version.
+    (card,) = page.all("article")
+    assert "case worse" in card[0]["class"]
+    assert "commit 3f2a9c1 \N{RIGHTWARDS ARROW} 77d01be" in card[1]
+    assert "numpy 2.3.1 \N{RIGHTWARDS ARROW} 2.4.0" in card[1]
+
+
+def test_a_worse_night_that_has_no_recorded_cause_says_so() -> None:
+    before, after = (nights.run(night, [nights.entry(night=0)]) for night in range(2))
+    slow = dataclasses.replace(after, entries=(nights.slow_entry(0),))
+    (clause,) = headline(slow, [before]).clauses
+    assert "beyond the noise of earlier nights" in clause[1]
+    assert "nothing that is recorded changed" in clause[1]
+
+
+def test_a_quiet_night_is_one_quiet_sentence() -> None:
+    first = headline(nights.quiet_nights(2, 3)[-1])
+    assert (first.kind, first.title, first.clauses) == ("same", "All 3 jobs are the same as before", ())
+    page = Outline(render_nights(nights.quiet_nights(2, 3), suite="nightly"))
+    assert "No gate found a change." in page.text()
+    assert page.all("article") == []
+
+
+def test_what_is_compared_is_what_the_gate_took() -> None:
+    """The last good run may be older than last night."""
+    old, bad = nights.entry(night=0), nights.entry(night=1, features="z")
+    earlier = [nights.run(0, [old]), nights.run(1, [bad]), nights.run(2, [nights.undone_entry(FAILED, "x", night=2)])]
+    today = nights.worse_entry(3, baseline=1)
+    assert compared_with(today, earlier) == (earlier[0], old)
+    unjudged = dataclasses.replace(today, findings=())
+    assert compared_with(unjudged, earlier) == (earlier[1], bad), "else the last that was done"
+    assert compared_with(unjudged, earlier[2:]) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (
+            {"input_digest": "new", "inputs": {"query": {"content_digest": "b", "uri": "here"}}},
+            [("inputs", "content of query", "b")],
+        ),
+        ({"input_digest": "new"}, [("inputs", "digest of the inputs", "new")]),
+        ({"inputs": {"query": {"content_digest": "a", "uri": "elsewhere"}}}, []),
+        ({"job_digest": "new", "conventions": {"rerank": {"k1": 25}}}, [("job", "rerank.k1", "25")]),
+        ({"conventions": {"rerank": {"k1": 20, "summary": "reworded"}}}, []),
+        ({"labels": {"commit": "8"}}, [("labels", "commit", "8")]),
+        ({"environment": {"numpy": "2", "host": "one"}}, [("version", "numpy", "2")]),
+        ({"environment": {"numpy": "1", "host": "two"}}, []),
+        ({"environment": {"host": "one"}}, [("version", "numpy", "none")]),
+        ({"machine": {"cores": 8}}, [("machine", "cores", "8")]),
+    ],
+)
+def test_what_changed_is_told_by_its_kind(change: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
+    before = Entry(
+        model="m",
+        dataset="d",
+        job="j",
+        labels={"commit": "7"},
+        input_digest="old",
+        job_digest="old",
+        inputs={"query": {"content_digest": "a", "uri": "here"}},
+        conventions={"rerank": {"k1": 20}},
+        environment={"numpy": "1", "host": "one"},
+        machine={"cores": 4},
+    )
+    after = dataclasses.replace(before, **change)
+    assert [(cause.kind, cause.what, cause.after) for cause in causes(before, after)] == found
+
+
+def test_digests_that_begin_alike_are_told_in_full() -> None:
+    digests = ["0123456789abcdef" + last for last in "01"]
+    near, far = (
+        Entry(model="m", dataset="d", job="j", input_digest=each, inputs={"query": {"content_digest": each}})
+        for each in digests
+    )
+    (cause,) = causes(near, far)
+    assert [cause.before, cause.after] == digests
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (nights.entry(), "same"),
+        (nights.worse_entry(1, baseline=1), "worse"),
+        (nights.slow_entry(1), "worse"),
+        (nights.alarm_entry(1, baseline=1), "alarm"),
+        (nights.better_entry(1, baseline=1), "better"),
+        (nights.new_entry(1), "incomparable"),
+        (nights.entry(judged=False), "incomparable"),
+        (nights.undone_entry(FAILED, "x", night=0), "failed"),
+        (nights.undone_entry(SKIPPED, "x", night=0), "skipped"),
+        (dataclasses.replace(nights.worse_entry(1, baseline=1), accepted="new backbone"), "accepted"),
+        # A time that nothing is known of yet does not hide that the answer is the same.
+        (
+            dataclasses.replace(
+                nights.entry(), findings=(nights.entry().findings[0], nights.finding("speed", INCOMPARABLE))
+            ),
+            "same",
+        ),
+    ],
+)
+def test_an_entry_comes_to_one_word(entry: Entry, expected: str) -> None:
+    assert standing(entry) == expected
+
+
+def test_every_entry_is_counted_once(runs: list[Run], page: Outline) -> None:
+    counts = counted(runs[-1])
+    assert counts == {
+        "failed": 1, "alarm": 1, "worse": 2, "skipped": 1, "incomparable": 1, "accepted": 0, "better": 1, "same": 1
+    }  # fmt: skip
+    tally = {text.split()[1]: int(text.split()[2]) for text in (item[1] for item in page.all("li")) if _is_tally(text)}
+    assert tally == {name: count for name, count in counts.items() if count}
+
+
+def _is_tally(text: str) -> bool:
+    return re.fullmatch(r"\S \w+ \d+", text) is not None
+
+
+def test_no_colour_is_alone(page: Outline) -> None:
+    words = {"failed", "alarm", "worse", "skipped", "incomparable", "accepted", "better", "same"}
+    badges = page.all("span", "badge")
+    assert len(badges) > 40
+    for attributes, text in badges:
+        sign, word = text.split()
+        assert word in words
+        assert word in attributes["class"].split()
+        assert len(sign) == 1
+    cells = [each for each in page.all("abbr", "cell") if each[1]]
+    assert len(cells) > 80
+    assert len({(attributes["title"], text) for attributes, text in cells}) == len({text for _, text in cells})
+    legend = " ".join(text for attributes, text in page.all("ul", "legend"))
+    assert all(word in legend for word in words)
+
+
+def test_the_table_of_today_begins_with_what_needs_a_look(runs: list[Run], page: Outline) -> None:
+    head, *rows = table_rows(page, "today")
+    assert head == "Job Accuracy Speed Memory Values and changes Reason"
+    assert len(rows) == len(runs[-1].entries)
+    assert [row.split()[0] for row in rows[:5]] == [
+        "vit_b/msmt17/plain",
+        "resnet50/msmt17/plain",
+        "resnet50/market1501/plain",
+        "resnet50/market1501/reranked",
+        "vit_b/market1501/reranked",
+    ]
+    assert "failed store /features/vit_b/gallery.zarr: array features, chunk 17: checksum differs" in rows[0]
+    assert ALARM in rows[1]
+    assert re.search(r"CMC@1 92\.27 % .1\.83 points", rows[2])
+    assert re.search(r"same . worse = same", rows[3])
+    assert "the time budget of 2 h was spent" in rows[4]
+
+
+def test_an_alarm_is_of_its_own_kind(page: Outline) -> None:
+    (alarm,) = page.all("article", "alarm")
+    assert "resnet50/msmt17/plain" in alarm[1]
+    assert ALARM in alarm[1]
+    assert "Nothing that is recorded changed since run 23" in alarm[1]
+    assert ALARM not in " ".join(text for _, text in page.all("article", "worse"))
+
+
+def test_the_alarm_is_said_once() -> None:
+    entry = nights.alarm_entry(1, baseline=1)
+    told = dataclasses.replace(entry.findings[0], reason=f"{ALARM}: the digest differs")
+    entry = dataclasses.replace(entry, findings=(told, *entry.findings[1:]))
+    page = Outline(render_nights([nights.run(1, [entry])], suite="nightly"))
+    assert page.all("article")[0][1].count(ALARM) == 1
+
+
+def test_the_queries_that_lost_most_are_listed(page: Outline) -> None:
+    rows = [text for _, text in page.all("tr")]
+    assert "31 101 1 90.00 % 2.00 % \N{MINUS SIGN}88.00 points" in rows
+    assert "124 104 - 90.00 % 2.00 % \N{MINUS SIGN}88.00 points" in rows, "a query without a camera"
+
+
+def test_reports_are_linked_relative_to_the_page(runs: list[Run], page: Outline) -> None:
+    links = {attributes["href"] for attributes, _ in page.all("a")}
+    assert "./runs/00024/resnet50/market1501/plain/report.html" in links
+    assert "./runs/00023/resnet50/market1501/plain/report.html" in links, "an earlier night"
+    outside = {link for link in links if not link.startswith("#")}
+    assert all(re.fullmatch(r"\./runs/\d{5}/[\w./]+/report\.html", link) for link in outside)
+    assert not any("00024/vit_b/msmt17" in link for link in outside), "a failed job has no report"
+    inside = {link[1:] for link in links if link.startswith("#")}
+    assert inside <= {attributes.get("id") for _, attributes in page.elements}
+
+
+@pytest.mark.parametrize("folder", ["", "/srv/elsewhere", "//evil.example/x"])
+def test_no_link_leads_nowhere(folder: str) -> None:
+    page = Outline(render_nights([nights.run(0, [nights.entry(folder=folder)])], suite="nightly"))
+    assert [attributes["href"] for attributes, _ in page.all("a") if not attributes["href"].startswith("#")] == []
+
+
+@pytest.mark.parametrize("folder", ["javascript:alert(1)", "https://evil.example", 'a" onclick="x', "a?b#c"])
+def test_a_folder_is_a_folder_whatever_its_name(folder: str) -> None:
+    page = Outline(render_nights([nights.run(0, [nights.entry(folder=folder)])], suite="nightly"))
+    links = {attributes["href"] for attributes, _ in page.all("a") if not attributes["href"].startswith("#")}
+    (link,) = links
+    assert link.startswith("./")
+    assert not set(link) & set('?#":<>')
+    assert all("onclick" not in attributes for _, attributes in page.elements)
+
+
+def test_texts_from_outside_stay_texts() -> None:
+    evil = "</style></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7 * 7 }} & | `"
+    entry = nights.worse_entry(1, baseline=1)
+    odd = dataclasses.replace(
+        entry,
+        model=evil,
+        dataset=evil,
+        job=evil,
+        labels={evil: evil},
+        accepted="",
+        started=evil,
+        timing={evil: 1.0},
+        machine={evil: evil},
+        reused=(evil,),
+        metrics={evil: Estimate(0.5, 0.4, 0.6), "mAP": Estimate(0.5)},
+        environment={evil: evil},
+        inputs={evil: evil},
+        conventions={evil: evil},
+        input_digest=evil,
+        findings=tuple(
+            dataclasses.replace(
+                finding,
+                reason=evil,
+                changes=tuple(dataclasses.replace(change, name=evil) for change in finding.changes),
+            )
+            for finding in entry.findings
+        ),
+    )
+    before = dataclasses.replace(
+        odd, environment={}, inputs={}, conventions={}, input_digest="", job_digest="", labels={}
+    )
+    failed = dataclasses.replace(odd, job="2", state=FAILED, reason=evil)
+    skipped = dataclasses.replace(odd, job="3", state=SKIPPED, reason=evil)
+    runs = [
+        nights.run(0, [before], started=evil),
+        nights.run(1, [odd, failed, skipped], host=evil, version=evil, suite_digest=evil, finished=evil),
+    ]
+    text = render_nights(runs, suite=evil)
+    page = Outline(text)
+    names = {tag for tag, _ in page.elements}
+    assert not names & {"script", "img", "iframe", "object", "link", "base", "form"}
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert "49" not in page.all("h3")[0][1]
+    assert evil in page.text(), "and the reader sees what it is"
+    assert page.text().count("alert('x')") > 20
+
+
+def test_the_page_needs_no_network_and_no_script(runs: list[Run], page: Outline) -> None:
+    text = render_nights(runs, suite="nightly")
+    policy = next(each["content"] for each, _ in page.all("meta") if "http-equiv" in each)
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    assert not any(name in attributes for _, attributes in page.elements for name in ("src", "srcset", "data"))
+    assert "http" not in text.replace("http-equiv", "")
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_the_outline_is_sound(page: Outline) -> None:
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    labelled = [attributes["aria-labelledby"] for _, attributes in page.elements if "aria-labelledby" in attributes]
+    assert labelled
+    assert set(labelled) <= set(ids)
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(levels)), "no level is left out"
+    assert all(each.get("scope") in ("col", "row") for each, _ in page.all("th"))
+    for attributes, _ in page.all("svg"):
+        assert attributes["role"] == "img"
+        assert len(attributes["aria-label"]) > 20
+    assert all(each.get("tabindex") == "0" and each.get("aria-label") for each, _ in page.all("div", "scroll"))
+
+
+def test_the_same_runs_give_the_same_bytes(runs: list[Run]) -> None:
+    assert render_nights(runs, suite="nightly") == render_nights(nights.eventful_nights(), suite="nightly")
+
+
+def test_an_empty_history_is_one_clear_line() -> None:
+    with pytest.raises(InputError, match=r"^no page of suite nightly: its history has no run yet; run .+ first$"):
+        render_nights([], suite="nightly")
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [nights.run(0, [])],
+        [nights.run(0, [nights.entry(judged=False)], exit_code=None, finished=None)],
+        [nights.run(0, [nights.undone_entry(FAILED, "", night=0)], exit_code=3)],
+        [nights.run(0, [nights.entry(metrics={}, seconds=1e-4, peak_bytes=0)])],
+        [nights.run(0, [nights.entry(metrics={"mAP": Estimate(None)}, timing={})])],
+        [nights.run(0, [nights.entry()]), nights.run(1, [nights.entry(model="other", night=1)])],
+        [nights.run(night, [nights.entry(metrics={"mAP": Estimate(0.0, 0.0, 0.0)})]) for night in range(2)],
+        [nights.run(0, [nights.entry(metrics={"threshold@FAR=0.1": Estimate(1.5, 1.4, 1.6)}, labels={})])],
+    ],
+    ids=["no jobs", "killed", "failed", "no metrics", "undefined", "another job", "all zero", "a threshold"],
+)
+def test_meagre_histories_have_a_page(runs: list[Run]) -> None:
+    page = Outline(render_nights(runs, suite="nightly"))
+    assert "nan" not in page.text().split()
+    assert len(page.all("details", "job")) == len(runs[-1].entries)
+
+
+def test_what_was_accepted_is_told_and_is_no_regression() -> None:
+    accepted = dataclasses.replace(nights.worse_entry(1, baseline=1), accepted="smaller backbone on purpose")
+    page = Outline(render_nights([nights.run(0, [nights.entry()]), nights.run(1, [accepted])], suite="nightly"))
+    assert page.all("article") == []
+    assert "smaller backbone on purpose" in table_rows(page, "today")[1]
+    assert page.all("h1")[0][1].endswith("1 accepted of 1 job")
+
+
+def test_a_killed_night_is_told(runs: list[Run]) -> None:
+    killed = dataclasses.replace(runs[-1], exit_code=None, finished=None)
+    about = Outline(render_nights([*runs[:-1], killed], suite="nightly")).all("dl", "about")[0][1]
+    assert "none: the run did not end" in about
+    assert "has not ended" in about
+
+
+def test_many_nights_of_many_jobs_are_a_sensible_page() -> None:
+    runs = nights.quiet_nights(60, 30)
+    news = nights.run(20, [nights.slow_entry(20, model="model07")], exit_code=4)
+    runs[20] = dataclasses.replace(news, entries=(*news.entries, *runs[20].entries[8:]))
+    text = render_nights(runs, suite="nightly")
+    assert len(text.encode()) < 1_800_000
+    page = Outline(text)
+    assert len(page.all("details", "job")) == 30
+    assert page.text().count("every 7th is listed") == 30
+    links = [attributes["href"] for attributes, _ in page.all("a")]
+    tables = [link for link in links if "model07" in link]
+    nights_of = {int(link.split("/")[2]) for link in tables}
+    assert {60 - night for night in range(14)} <= nights_of, "the last nights in full"
+    assert 21 in nights_of, "a night that brought news is kept"
+    assert len(nights_of) <= 31
+
+
+def test_more_nights_than_a_chart_shows_are_said_to_be_left_out() -> None:
+    text = Outline(render_nights(nights.quiet_nights(95, 1), suite="nightly")).text()
+    assert "Charts show the last 90 of 95 nights." in text
+
+
+def series(n_nights: int, **at: dict[str, Any]) -> list[Night]:
+    found = [
+        Night(name=f"run {night}", tick=f"{night}", value=0.8 + 0.001 * night, low=0.7, high=0.9)
+        for night in range(n_nights)
+    ]
+    for place, change in at.items():
+        night = int(place.removeprefix("night"))
+        found[night] = dataclasses.replace(found[night], **change)
+    return found
+
+
+def drawn(*arguments: Any, **options: Any) -> ElementTree.Element:
+    return ElementTree.fromstring(str(trend_chart(*arguments, **options)))
+
+
+def by_class(plot: ElementTree.Element, css: str) -> list[ElementTree.Element]:
+    return [each for each in plot.iter() if css in each.get("class", "").split()]
+
+
+def test_a_night_without_a_value_is_a_gap_and_a_failure_a_cross() -> None:
+    plot = drawn("mAP", "mAP", series(6, night2={"value": None, "low": None, "high": None, "kind": FAILED}))
+    lines = [len(line.get("points", "").split()) for line in by_class(plot, "line")]
+    assert lines == [2, 3]
+    (cross,) = by_class(plot, "failed")
+    assert cross[0].text == "run 2: failed"
+    (whiskers,) = by_class(plot, "whisker")
+    assert whiskers.get("d", "").count("M") == 5
+    (dots,) = by_class(plot, "dots")
+    assert dots.get("d", "").count("M") == 4, "and the last night is a shape of its own"
+
+
+def test_marks_stand_where_something_changed() -> None:
+    plot = drawn("mAP", "mAP", series(9, night3={"letters": "IV"}, night8={"letters": "M"}))
+    dots = re.findall(r"M([\d.]+)", by_class(plot, "dots")[0].get("d", ""))
+    lines = [line.get("x1") for line in by_class(plot, "moved")]
+    letters = [(text.get("x"), text.text) for text in by_class(plot, "letters")]
+    assert lines[0] == dots[3]
+    assert letters[0] == (dots[3], "IV")
+    assert letters[1] == (lines[1], "M")
+    assert "run 3 (I, V), run 8 (M)" in plot.get("aria-label", "")
+
+
+def test_marks_of_every_night_do_not_overlap() -> None:
+    every = {f"night{night}": {"letters": "IJV"} for night in range(60)}
+    plot = drawn("mAP", "mAP", series(60, **every))
+    assert len(by_class(plot, "moved")) == 60
+    places = sorted((float(text.get("y", "")), float(text.get("x", ""))) for text in by_class(plot, "letters"))
+    assert len(places) > 10
+    assert all(x2 - x1 > 25 for (y1, x1), (y2, x2) in itertools.pairwise(places) if y1 == y2)
+
+
+@pytest.mark.parametrize(("quantity", "unit"), [("seconds", 60.0), ("peak_bytes", 2.0**30)])
+def test_bounds_are_drawn_where_the_values_would_be(quantity: str, unit: float) -> None:
+    values = [5 * unit, 4 * unit, 6 * unit]
+    bounded = [
+        Night(name=f"run {night}", tick="", value=value, low=4 * unit, high=6 * unit)
+        for night, value in enumerate(values)
+    ]
+    plot = drawn(quantity, "Cost", bounded, bounds=True)
+    (band,) = by_class(plot, "bounds")
+    heights = {float(corner.split(",")[1]) for corner in band.get("points", "").split()}
+    line = [float(point.split(",")[1]) for point in by_class(plot, "line")[0].get("points", "").split()]
+    assert heights == {line[1], line[2]}
+    assert line[2] < line[0] < line[1]
+
+
+@pytest.mark.parametrize("kind", ["worse", "better", "alarm", "accepted"])
+def test_news_has_a_shape_and_a_word(kind: str) -> None:
+    plot = drawn("mAP", "mAP", series(4, night1={"kind": kind}))
+    (shape,) = by_class(plot, kind)
+    assert shape[0].text == f"run 1: 80.10 %, {kind}"
+    other = drawn("mAP", "mAP", series(4, night1={"kind": "worse" if kind != "worse" else "better"}))
+    assert shape.get("d", "").split("m")[1] not in {
+        each.get("d", "").split("m")[1] for each in by_class(other, "shape")
+    }
+
+
+def test_the_trend_of_a_job_shows_its_own_nights(page: Outline) -> None:
+    labels = [attributes["aria-label"] for attributes, _ in page.all("svg")]
+    assert any(label.startswith("mAP over 24 nights: 84.80 % in run 1, Jan 5, 83.37 % in run 24") for label in labels)
+    assert any(label.startswith("mAP over 1 nights: 85.20 % in run 24") for label in labels), "a job of tonight alone"
+    assert any(label.startswith("Peak memory over 24 nights") for label in labels)
+    changed = table_rows(page, "changed")
+    assert changed[0] == "Run Night Mark What"
+    assert any("V version or commit reid_dist 0.1.0 \N{RIGHTWARDS ARROW} 0.2.0" in row for row in changed)

@@ -1,0 +1,274 @@
+"""The verdict for programs, the summary for people, the figures for a dashboard."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Iterator
+
+import example_nights as nights
+import jsonschema
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from reid_dist.history.values import FAILED, SKIPPED, Change, Entry, Estimate, Moved, Run
+from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
+
+NUMBER = {"type": ["number", "null"]}
+TEXT = {"type": "string"}
+STANDINGS = ["failed", "alarm", "worse", "skipped", "incomparable", "accepted", "better", "same"]
+VERDICT = {"enum": ["better", "same", "worse", "incomparable"]}
+
+
+def exactly(properties: dict[str, object]) -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+MOVED = exactly(
+    {
+        "row": {"type": "integer"},
+        "pid": {"type": ["integer", "null"]},
+        "camid": {"type": ["integer", "null"]},
+        "baseline": NUMBER,
+        "candidate": NUMBER,
+    }
+)
+CHANGE = exactly(
+    {
+        "name": TEXT,
+        "verdict": VERDICT,
+        **dict.fromkeys(["baseline", "candidate", "difference", "low", "high"], NUMBER),
+        "lost": {"type": "array", "items": MOVED},
+    }
+)
+FINDING = exactly(
+    {
+        "gate": {"enum": ["accuracy", "speed", "memory"]},
+        "verdict": VERDICT,
+        "alarm": TEXT,
+        "reason": TEXT,
+        "baseline": {"type": ["integer", "null"]},
+        "changes": {"type": "array", "items": CHANGE},
+    }
+)
+ENTRY = exactly(
+    {
+        **dict.fromkeys(["name", "model", "dataset", "job", "reason", "accepted", "started", "report"], TEXT),
+        "labels": {"type": "object", "additionalProperties": TEXT},
+        "state": {"enum": ["done", "failed", "skipped"]},
+        "standing": {"enum": STANDINGS},
+        "regression": {"type": "boolean"},
+        "findings": {"type": "array", "items": FINDING},
+        "metrics": {
+            "type": "object",
+            "additionalProperties": exactly({"value": NUMBER, "low": NUMBER, "high": NUMBER}),
+        },
+        "digests": exactly({"inputs": TEXT, "job": TEXT, "result": TEXT}),
+        "seconds": NUMBER,
+        "timing": {"type": "object", "additionalProperties": NUMBER},
+        "peak_bytes": {"type": ["integer", "null"]},
+        "reused": {"type": "array", "items": TEXT},
+    }
+)
+DOCUMENT = exactly(
+    {
+        "schema": {"const": 1},
+        **dict.fromkeys(["suite", "suite_digest", "started", "version", "host", "headline", "summary"], TEXT),
+        "run": {"type": "integer", "minimum": 1},
+        "finished": {"type": ["string", "null"]},
+        "exit_code": {"type": ["integer", "null"]},
+        "counts": exactly({name: {"type": "integer", "minimum": 0} for name in STANDINGS}),
+        "entries": {"type": "array", "items": ENTRY},
+    }
+)
+# As github-action-benchmark reads its custom tools.
+FIGURES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"name": TEXT, "unit": TEXT, "value": {"type": "number"}, "range": TEXT, "extra": TEXT},
+        "required": ["name", "unit", "value"],
+        "additionalProperties": False,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    return nights.eventful_nights()
+
+
+def as_read(content: object) -> object:
+    return json.loads(json.dumps(content, allow_nan=False))
+
+
+def test_the_verdict_is_what_its_schema_says(runs: list[Run]) -> None:
+    document = as_read(verdict_document(runs[-1], runs[:-1]))
+    jsonschema.validate(document, DOCUMENT)
+    assert document["run"] == 24
+    assert document["exit_code"] == 3
+    assert sum(document["counts"].values()) == len(document["entries"]) == 8
+    assert document["counts"]["worse"] == 2
+    worse = document["entries"][0]
+    assert worse["name"] == "resnet50/market1501/plain"
+    assert worse["regression"]
+    assert worse["report"] == "runs/00024/resnet50/market1501/plain"
+    change = worse["findings"][0]["changes"][0]
+    assert (change["name"], change["verdict"], change["difference"]) == ("mAP", "worse", -0.0183)
+    assert change["lost"][4] == {"row": 124, "pid": 104, "camid": None, "baseline": 0.9, "candidate": 0.02}
+    assert worse["digests"]["inputs"] == runs[-1].entries[0].input_digest
+    assert "since run 23 changed" in document["summary"]
+    assert document["entries"][4]["reason"].startswith("store /features/vit_b")
+
+
+def test_every_night_has_a_verdict(runs: list[Run]) -> None:
+    for run in runs:
+        jsonschema.validate(as_read(verdict_document(run)), DOCUMENT)
+
+
+def test_what_is_no_number_is_null() -> None:
+    odd = Change(name="mAP", baseline=math.nan, candidate=math.inf, lost=(Moved(0, None, None, math.nan, 0.5),))
+    entry = nights.entry(metrics={"mAP": Estimate(math.nan)}, seconds=1.0, timing={"plan": math.inf})
+    entry = dataclasses.replace(entry, findings=(nights.finding("accuracy", changes=(odd,)),))
+    document = as_read(verdict_document(nights.run(0, [entry])))
+    jsonschema.validate(document, DOCUMENT)
+    (found,) = document["entries"]
+    assert found["metrics"]["mAP"]["value"] is None
+    assert found["timing"]["plan"] is None
+    assert found["findings"][0]["changes"][0]["candidate"] is None
+    assert found["findings"][0]["changes"][0]["lost"][0]["baseline"] is None
+
+
+def parsed(text: str) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(text)
+
+
+def shown(token: Token) -> str:
+    """What a reader sees of a line."""
+    return "".join(child.content for child in token.children or [] if child.type in ("text", "text_special"))
+
+
+def inside(tokens: list[Token], kind: str) -> Iterator[list[Token]]:
+    """Tokens between each opening of a kind and its closing."""
+    opened = None
+    for place, token in enumerate(tokens):
+        if token.type == f"{kind}_open":
+            opened = place
+        elif token.type == f"{kind}_close" and opened is not None:
+            yield tokens[opened + 1 : place]
+
+
+def table_of(text: str) -> list[list[str]]:
+    return [[shown(token) for token in row if token.type == "inline"] for row in inside(parsed(text), "tr")]
+
+
+def test_the_summary_is_a_headline_a_list_and_a_table(runs: list[Run]) -> None:
+    text = summary_markdown(runs[-1], "index.html", runs[:-1])
+    tokens = parsed(text)
+    (heading,) = inside(tokens, "heading")
+    assert shown(heading[0]).endswith("1 failed, 1 moved without a cause, 2 worse and 1 skipped of 8 jobs")
+    links = [child.attrs["href"] for token in tokens for child in token.children or [] if child.type == "link_open"]
+    assert links == ["index.html"]
+    head, *rows = table_of(text)
+    assert head == ["Job", "Verdict", "Why"]
+    assert [row[1].split()[1] for row in rows] == [
+        "failed", "alarm", "worse", "worse", "skipped", "incomparable", "better"
+    ]  # fmt: skip
+    assert all(len(row) == 3 and all(row) for row in rows)
+    assert "osnet/market1501/plain" not in [row[0] for row in rows], "what is the same is a number"
+    assert "1 job is the same as before." in text
+    assert "exit code 3" in text
+
+
+def test_a_quiet_summary_has_no_table() -> None:
+    text = summary_markdown(nights.quiet_nights(1, 4)[0])
+    assert table_of(text) == []
+    assert text.splitlines()[0] == "### = All 4 jobs are the same as before"
+    assert "](" not in text
+
+
+HOSTILE = "a|b `c` **d** _e_ [f](javascript:x) <script>g</script> \\| ~~h~~ $i$ &amp; # j\n\n| k |\n---\n* l"
+
+
+@pytest.mark.parametrize("state", [FAILED, SKIPPED])
+def test_texts_from_outside_are_shown_as_they_are(state: str) -> None:
+    entry = Entry(model=HOSTILE, dataset="d", job="j", state=state, reason=HOSTILE)
+    text = summary_markdown(nights.run(0, [entry], suite=HOSTILE))
+    flat = " ".join(HOSTILE.split())
+    head, row = table_of(text)
+    assert len(head) == len(row) == 3
+    assert row[0] == f"{flat}/d/j"
+    assert row[2] == flat
+    tokens = parsed(text)
+    kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or []}
+    assert not kinds & {"html_inline", "html_block", "link_open", "code_inline", "em_open", "hr", "image", "fence"}
+    assert [token.type for token in tokens].count("heading_open") == 1
+
+
+@pytest.mark.parametrize("page", ["index.html", "https://ci.example/a b/(1)>x", "a|b\nc.html"])
+def test_the_page_is_linked_whatever_its_address(page: str) -> None:
+    tokens = parsed(summary_markdown(nights.quiet_nights(1, 1)[0], page))
+    (link,) = [child for token in tokens for child in token.children or [] if child.type == "link_open"]
+    assert (
+        str(link.attrs["href"]).replace("%20", " ").replace("%3E", ">").replace("%7C", "|").replace("%0A", "\n") == page
+    )
+
+
+def test_a_long_night_is_a_short_summary() -> None:
+    reason = "chunk 3 is damaged " * 100
+    entries = [nights.undone_entry(FAILED, reason, night=0, model=f"model{number}") for number in range(500)]
+    text = summary_markdown(nights.run(0, [*entries, nights.entry()], exit_code=3), "index.html")
+    assert len(text.splitlines()) <= 60
+    assert len(text) < 20_000
+    assert "460 jobs more are not the same" in text
+    assert len(table_of(text)) == 41
+
+
+def test_the_dashboard_has_metrics_in_per_cent(runs: list[Run]) -> None:
+    figures = as_read(benchmark_accuracy(runs[-1]))
+    jsonschema.validate(figures, FIGURES)
+    names = [figure["name"] for figure in figures]
+    assert len(names) == len(set(names)) == 6 * 5, "six jobs were done, of five metrics each"
+    first = figures[0]
+    assert first["name"] == "resnet50/market1501/plain mAP"
+    assert (first["unit"], first["value"]) == ("%", pytest.approx(83.37))
+    assert first["range"] == "\N{PLUS-MINUS SIGN} 1.10"
+    assert "standing: worse" in first["extra"]
+    assert not any("msmt17" in name and "vit_b" in name for name in names), "a failed job has no figure"
+
+
+def test_the_dashboard_has_costs_where_less_is_better(runs: list[Run]) -> None:
+    figures = as_read(benchmark_cost(runs[-1]))
+    jsonschema.validate(figures, FIGURES)
+    assert {figure["unit"] for figure in figures} == {"s", "bytes"}
+    assert len(figures) == 12
+    seconds = next(figure["value"] for figure in figures if figure["name"] == "resnet50/market1501/reranked time")
+    assert seconds == runs[-1].entries[1].seconds
+
+
+def test_a_figure_stands_on_the_side_that_is_good() -> None:
+    metrics = {
+        "mAP": Estimate(0.5),
+        "EER": Estimate(0.02, 0.01, 0.05),
+        "threshold@FAR=0.1": Estimate(0.7),
+        "mINP": Estimate(None),
+        "CMC@1": Estimate(math.nan),
+    }
+    run = nights.run(0, [nights.entry(metrics=metrics, seconds=1.0, peak_bytes=1)])
+    run = dataclasses.replace(run, entries=(dataclasses.replace(run.entries[0], peak_bytes=None),))
+    accuracy, cost = benchmark_accuracy(run), benchmark_cost(run)
+    prefix = "resnet50/market1501/plain "
+    assert [figure["name"].removeprefix(prefix) for figure in accuracy] == ["mAP"]
+    assert [figure["name"].removeprefix(prefix) for figure in cost] == ["time", "EER"]
+    assert "range" not in accuracy[0]
+    assert cost[1]["value"] == pytest.approx(2.0)
+    assert cost[1]["range"] == "\N{PLUS-MINUS SIGN} 3.00", "the wider side"
+    assert as_read(list(itertools.chain(accuracy, cost)))

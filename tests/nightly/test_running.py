@@ -1,0 +1,241 @@
+"""A night in this process: every job is recorded as it ends, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+from local_workers import started
+from small_nights import damage, save_model, write_suite
+
+import reid_dist.nightly.running as running
+from reid_dist import FeatureSet, evaluate
+from reid_dist.errors import ClusterError, RunFailedError
+from reid_dist.history import History
+from reid_dist.history.values import DONE, FAILED, SKIPPED, Entry, Run
+from reid_dist.nightly.running import Surroundings, run_suite
+from reid_dist.nightly.suite import read_suite
+from reid_dist.reports import Report
+from reid_dist.task_graph import Progress
+
+JOBS = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}
+
+
+def threads() -> Surroundings:
+    return Surroundings(connect=contextlib.nullcontext, machine={"cluster": "threads"})
+
+
+def night(suite: Path, folder: Path, surroundings: Surroundings | None = None, **more: Any) -> Run:
+    read = read_suite(suite)
+    with History.open(folder / "nights.db") as history:
+        return run_suite(read, list(read.planned()), history, folder / "nights", surroundings or threads(), **more)
+
+
+def by_name(run: Run) -> dict[str, Entry]:
+    return {entry.name: entry for entry in run.entries}
+
+
+def test_every_job_has_the_answer_of_its_evaluation(tmp_path: Path) -> None:
+    models = {"good": save_model(tmp_path / "good", 0.8), "bad": save_model(tmp_path / "bad", 1.6)}
+    run = night(write_suite(tmp_path, models, JOBS), tmp_path)
+    assert (run.number, run.exit_code, run.finished is not None) == (1, 0, True)
+    assert [entry.name for entry in run.entries] == [f"{m}/set/{j}" for m in models for j in JOBS]
+    for entry in run.entries:
+        sides = [FeatureSet.open(models[entry.model] / f"{name}.zarr") for name in ("query", "gallery")]
+        expected = evaluate(*sides, rerank=JOBS[entry.job].get("rerank"))
+        assert entry.result_digest == expected.result_digest
+        assert {name: each.value for name, each in entry.metrics.items()} == expected.metrics
+        assert [entry.metrics["mAP"].low, entry.metrics["mAP"].high] == expected.confidence["intervals"]["mAP"]
+        assert entry.state == DONE
+        assert entry.seconds > 0
+        assert entry.peak_bytes > 10_000_000
+        assert Report.load(tmp_path / "nights" / entry.folder).result_digest == expected.result_digest
+        assert all(finding.verdict == "incomparable" for finding in entry.findings)
+    entries = by_name(run)
+    assert entries["good/set/plain"].input_digest == entries["good/set/reranked"].input_digest
+    assert entries["good/set/plain"].input_digest != entries["bad/set/plain"].input_digest
+    assert entries["good/set/plain"].job_digest == entries["bad/set/plain"].job_digest
+    assert entries["good/set/plain"].job_digest != entries["good/set/reranked"].job_digest
+    assert {path.name for path in (tmp_path / "nights").iterdir()} == {"runs"}
+
+
+def test_stages_are_shared_and_said(tmp_path: Path) -> None:
+    jobs = {
+        "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"},
+        "mixed": {"rerank": "k_reciprocal(k1=4,k2=2,lambda_value=0.5)"},
+        "plain": {},
+    }
+    counted: list[dict[str, int]] = []
+
+    class Count(Progress):
+        def start(self, totals: dict[str, int]) -> None:
+            counted[-1].update(totals)
+
+    told = Surroundings(
+        connect=contextlib.nullcontext,
+        stages=lambda: contextlib.nullcontext(Count()),
+        begun=lambda *_: counted.append({}),
+    )
+    models = {"one": save_model(tmp_path / "one", 0.8), "two": save_model(tmp_path / "two", 0.9)}
+    run = night(write_suite(tmp_path, models, jobs), tmp_path, told)
+    computed = [sorted(set(totals) & {"neighbours", "weights", "means"}) for totals in counted]
+    assert computed == [["means", "neighbours", "weights"], [], []] * 2
+    assert [entry.reused for entry in run.entries] == [(), *[("means", "neighbours", "weights")] * 2] * 2
+
+
+def test_what_fails_does_not_stop_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {
+        "good": save_model(tmp_path / "good", 0.8),
+        "missing": tmp_path / "missing",
+        "damaged": save_model(tmp_path / "damaged", 0.8),
+        "last": save_model(tmp_path / "last", 0.8),
+    }
+    damage(models["damaged"] / "gallery.zarr")
+    real = running.evaluate_sides
+
+    def defective(job: Any, *rest: Any) -> Report:
+        if "last" in job.query and job.rerank is None:
+            raise AttributeError("'NoneType' object has no attribute 'shape'")
+        return real(job, *rest)
+
+    monkeypatch.setattr(running, "evaluate_sides", defective)
+    run = night(write_suite(tmp_path, models, JOBS), tmp_path)
+    assert run.exit_code == 3
+    entries = by_name(run)
+    assert [entry.state for entry in run.entries] == [DONE, DONE, *[FAILED] * 5, DONE]
+    assert "missing" in entries["missing/set/plain"].reason
+    assert "gallery.zarr" in entries["damaged/set/reranked"].reason
+    assert all("\n" not in entry.reason for entry in run.entries)
+    defect = entries["last/set/plain"].reason
+    assert "a defect of reid-dist: AttributeError" in defect
+    kept = tmp_path / "nights" / "runs" / "00001" / "last" / "set" / "plain" / running.DEFECTS
+    assert str(kept) in defect
+    assert "Traceback" in kept.read_text()
+    assert not entries["missing/set/plain"].findings
+    assert not list((tmp_path / "nights").glob("workspace*"))
+
+
+class _Slow(Progress):
+    def advance(self, stage: str) -> None:
+        time.sleep(0.2)
+
+
+def test_what_the_budget_leaves_out_is_skipped(tmp_path: Path) -> None:
+    model = save_model(tmp_path / "model", 0.8)
+    jobs = {f"job{number}": {"chunk_rows": 16} for number in range(4)}
+    suite = write_suite(tmp_path, {"model": model}, jobs, hours=1.2 / 3600)
+    slow = Surroundings(connect=contextlib.nullcontext, stages=lambda: contextlib.nullcontext(_Slow()))
+    begin = time.monotonic()
+    run = night(suite, tmp_path, slow)
+    # A job that runs when the time is over ends with the task that it is at.
+    assert time.monotonic() - begin < 6
+    assert run.exit_code == 0
+    states = [entry.state for entry in run.entries]
+    assert states[-1] == SKIPPED
+    assert set(states) <= {DONE, SKIPPED}
+    skipped = [entry for entry in run.entries if entry.state == SKIPPED]
+    assert all("the time budget of" in entry.reason for entry in skipped)
+
+
+def test_a_broken_cluster_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected: list[int] = []
+
+    @contextlib.contextmanager
+    def connect() -> Iterator[Client]:
+        connected.append(1)
+        with started(1, tmp_path / "workers") as client:
+            yield client
+
+    models = {name: save_model(tmp_path / name, 0.8) for name in ("a", "b", "c")}
+    real = running.evaluate_sides
+
+    def broken(job: Any, query: Any, gallery: Any, client: Client, *rest: Any) -> Report:
+        if "/b/" in job.query:
+            raise RunFailedError("lost the scheduler")
+        return real(job, query, gallery, client, *rest)
+
+    monkeypatch.setattr(running, "evaluate_sides", broken)
+    run = night(write_suite(tmp_path, models, {"plain": {}}), tmp_path, Surroundings(connect=connect))
+    assert [entry.state for entry in run.entries] == [DONE, FAILED, DONE]
+    assert len(connected) == 2
+    assert run.entries[0].peak_bytes > 10_000_000
+
+
+def test_a_cluster_that_never_starts_is_not_waited_for_again_and_again(tmp_path: Path) -> None:
+    tried: list[int] = []
+
+    @contextlib.contextmanager
+    def connect() -> Iterator[Client]:
+        tried.append(1)
+        raise ClusterError("no scheduler at tcp://127.0.0.1:1")
+        yield
+
+    models = {name: save_model(tmp_path / name, 0.8) for name in ("a", "b", "c", "d")}
+    run = night(write_suite(tmp_path, models, {"plain": {}}), tmp_path, Surroundings(connect=connect))
+    assert [entry.state for entry in run.entries] == [FAILED] * 4
+    assert all("no scheduler at" in entry.reason for entry in run.entries)
+    assert len(tried) == 2
+    assert run.exit_code == 3
+
+
+def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {"a": save_model(tmp_path / "a", 0.8)}
+    suite = write_suite(tmp_path, models, JOBS)
+    with History.open(tmp_path / "nights.db") as history:
+        killed = history.begin("small", "0", pid=2**22 - 1)
+        alive = history.begin("small", "0")
+    left = [tmp_path / "nights" / "workspace" / f"run-{number:05}" for number in (killed, alive)]
+    for folder in left:
+        (folder / "a" / "set" / "weights-0").mkdir(parents=True)
+    run = night(suite, tmp_path)
+    assert run.exit_code == 0
+    assert [folder.exists() for folder in left] == [False, True]
+
+
+def test_another_wording_is_not_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
+    first = night(suite, tmp_path)
+    real = running.evaluate_sides
+
+    def reworded(*given: Any) -> Report:
+        report = real(*given)
+        report.protocol["summary"] = "the same in other words"
+        return report
+
+    monkeypatch.setattr(running, "evaluate_sides", reworded)
+    second = night(suite, tmp_path)
+    assert first.entries[0].job_digest == second.entries[0].job_digest
+    findings = {finding.gate: finding for finding in second.entries[0].findings}
+    assert (findings["accuracy"].verdict, findings["accuracy"].alarm) == ("same", "")
+    assert findings["accuracy"].baseline == first.number
+
+
+def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
+    night(suite, tmp_path)
+    real = running.evaluate_sides
+
+    def moved(*given: Any) -> Report:
+        report = real(*given)
+        found = {name: values.copy() for name, values in report.per_query.items()}
+        found["AP"][0] = found["AP"][0] * 0.999
+        document = {**report.per_query, "AP": found["AP"]}
+        return Report(**{**{f: getattr(report, f) for f in report.__dataclass_fields__}, "per_query": document})
+
+    monkeypatch.setattr(running, "evaluate_sides", moved)
+    run = night(suite, tmp_path)
+    assert run.exit_code == 4
+    (accuracy,) = (finding for finding in run.entries[0].findings if finding.gate == "accuracy")
+    assert accuracy.alarm == "numbers moved without a cause"
+    # And again as long as nobody says that it is right.
+    assert night(suite, tmp_path).exit_code == 4
+    with History.open(tmp_path / "nights.db") as history:
+        assert history.accept(3, None, "the old one was wrong") == 1
+    assert night(suite, tmp_path).exit_code == 0
+    assert json.loads((tmp_path / "nights" / run.entries[0].folder / "report.json").read_text())["schema"] == 1

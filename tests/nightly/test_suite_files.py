@@ -1,0 +1,127 @@
+"""Suite files: models x data sets x jobs, and one line for everything that is wrong with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.nightly.suite import Suite, read_suite
+
+ROOT = Path(__file__).parents[2]
+SUITES = sorted((ROOT / "pipelines").glob("nightly*.yaml"))
+
+SMALL: dict[str, Any] = {
+    "suite": "small",
+    "models": {"a": {"path": "features/a", "labels": {"backbone": "A"}}, "b": {"path": "features/b"}},
+    "datasets": {
+        "market": {"query": "{path}/q.zarr", "gallery": "{path}/g.zarr", "labels": {"images": "real"}},
+        "veri": {"query": "{path}/{dataset}.npz", "gallery": "{path}/{dataset}.npz", "protocol": "no_cameras"},
+    },
+    "jobs": {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=3,k2=2)", "protocol": "same_set"}},
+}
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "suite.yaml"
+    path.write_text(yaml.safe_dump({**SMALL, **changes}, sort_keys=False))
+    return path
+
+
+def names(suite: Suite) -> list[str]:
+    return [planned.name for planned in suite.planned()]
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_suites_that_come_along(path: Path) -> None:
+    assert names(read_suite(path))
+    assert len(path.read_text().splitlines()) <= 25
+
+
+def test_there_are_suites() -> None:
+    assert {path.stem for path in SUITES} >= {"nightly", "nightly_demo"}
+
+
+def test_every_model_on_every_data_set_in_every_way(tmp_path: Path) -> None:
+    suite = read_suite(written(tmp_path))
+    assert names(suite) == [
+        f"{model}/{dataset}/{job}" for model in "ab" for dataset in ("market", "veri") for job in ("plain", "reranked")
+    ]
+    planned = {each.name: each for each in suite.planned()}
+    plain = planned["a/market/plain"].pipeline
+    assert (plain.query, plain.gallery, plain.protocol) == ("features/a/q.zarr", "features/a/g.zarr", "market1501")
+    assert planned["b/veri/plain"].pipeline.query == "features/b/veri.npz"
+    assert planned["b/veri/plain"].pipeline.protocol == "no_cameras"
+    # What a job says wins over what its data set says.
+    assert planned["b/veri/reranked"].pipeline.protocol == "same_set"
+    assert planned["b/veri/reranked"].pipeline.rerank == "k_reciprocal(k1=3,k2=2)"
+    assert planned["a/market/plain"].labels == {"backbone": "A", "images": "real"}
+
+
+def test_some_of_them_are_left_out(tmp_path: Path) -> None:
+    datasets = {**SMALL["datasets"], "veri": {**SMALL["datasets"]["veri"], "models": ["b"]}}
+    jobs = {"plain": None, "reranked": {"rerank": "k_reciprocal", "datasets": ["market"], "models": ["a"]}}
+    suite = read_suite(written(tmp_path, datasets=datasets, jobs=jobs))
+    assert names(suite) == ["a/market/plain", "a/market/reranked", "b/market/plain", "b/veri/plain"]
+
+
+def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    first = read_suite(path).digest
+    path.write_text("# a remark\n" + path.read_text())
+    assert read_suite(path).digest == first
+    assert read_suite(written(tmp_path, hours=2)).digest != first
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"modles": {}}, ["modles: unknown key", "did you mean 'models'"]),
+        ({"models": {}}, ["models: "]),
+        ({"models": {"a": {"pth": "x"}}}, ["models.a.pth: unknown key", "did you mean 'path'"]),
+        ({"models": {"../a": {}}}, ["models.../a", "match pattern"]),
+        ({"jobs": {"plain": {"topk": 0}}}, ["jobs.plain.topk"]),
+        ({"jobs": {"plain": {"rernak": "k_reciprocal"}}}, ["jobs.plain.rernak", "did you mean 'rerank'"]),
+        ({"jobs": {"plain": {"models": ["c"], "datasets": ["x"]}}}, ["no model 'c'", "no dataset 'x'"]),
+        ({"jobs": {"grid": {"sweep": {"k": "0:3"}, "expand": "aqe"}}}, ["jobs.grid.sweep", "single jobs"]),
+        ({"jobs": {"plain": {"protocol": {"name": "x", "base": "nothing"}}}}, ["jobs.plain on datasets.market"]),
+        ({"datasets": {"m": {"query": "{pth}/q", "gallery": "g"}}}, ["datasets.m.query", "unknown place {pth}"]),
+        ({"datasets": {"m": {"query": "{path.real}", "gallery": "g"}}}, ["unknown place {path.real}"]),
+        ({"datasets": {"m": {"query": "{path!r}", "gallery": "g"}}}, ["unknown place {path}"]),
+        ({"datasets": {"m": {"query": "{path", "gallery": "g"}}}, ["datasets.m.query", "write {{ for a brace"]),
+        ({"datasets": {"m": {"gallery": "g"}}}, ["datasets.m.query: missing"]),
+        ({"hours": 0}, ["hours"]),
+        ({"gates": {"accuracy": {"minimum_efect": 0.1}}}, ["gates.accuracy.minimum_efect"]),
+        ({"jobs": {"plain": {"models": []}, "more": {"datasets": []}}}, ["no job is left"]),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(tmp_path: Path, changes: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(InputError) as raised:
+        read_suite(written(tmp_path, **changes))
+    message = str(raised.value)
+    assert "\n" not in message
+    assert "suite.yaml" in message
+    for words in said:
+        assert words in message
+
+
+def test_two_jobs_with_one_name(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(
+        "suite: x\nmodels: {m: {}}\ndatasets: {d: {query: q, gallery: g}}\njobs:\n  plain: {}\n  plain: {}\n"
+    )
+    with pytest.raises(InputError, match="'plain' stands twice, in lines 5 and 6"):
+        read_suite(path)
+
+
+@pytest.mark.parametrize(("text", "said"), [("[1]", "holds no suite"), ("a: [", "is not YAML")])
+def test_what_is_no_suite(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_suite(path)
+    with pytest.raises(StoreNotFoundError, match="no suite file"):
+        read_suite(tmp_path / "missing.yaml")

@@ -1,0 +1,78 @@
+"""The CronJob: validated against Kubernetes' own schema and against itself; no cluster runs it here."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from schedule_files import SCHEDULES
+
+DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all((SCHEDULES / "kubernetes-cronjob.yaml").read_text()))
+BY_KIND = {document["kind"]: document for document in DOCUMENTS}
+CRON_JOB = BY_KIND["CronJob"]
+JOB = CRON_JOB["spec"]["jobTemplate"]["spec"]
+POD = JOB["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+
+
+@pytest.mark.parametrize("version", ["1.29", kubernetes_validate.latest_version()])
+@pytest.mark.parametrize("kind", BY_KIND)
+def test_schema_validates(kind: str, version: str) -> None:
+    """Strict: a field that the schema does not know is an error."""
+    kubernetes_validate.validate(BY_KIND[kind], version, strict=True)
+
+
+def test_schema_validation_bites() -> None:
+    wrong = copy.deepcopy(CRON_JOB)
+    wrong["spec"]["concurencyPolicy"] = "Forbid"
+    with pytest.raises(kubernetes_validate.ValidationError, match="concurencyPolicy"):
+        kubernetes_validate.validate(wrong, "1.29", strict=True)
+
+
+def test_nights_neither_overlap_nor_repeat() -> None:
+    assert CRON_JOB["spec"]["concurrencyPolicy"] == "Forbid"
+    assert JOB["backoffLimit"] == 0
+    assert POD["restartPolicy"] == "Never"
+    # One that hangs is over before the next.
+    assert JOB["activeDeadlineSeconds"] + CRON_JOB["spec"]["startingDeadlineSeconds"] < 86400
+    assert BY_KIND["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+def test_what_the_pod_names_is_there() -> None:
+    claims = [
+        volume["persistentVolumeClaim"]["claimName"] for volume in POD["volumes"] if "persistentVolumeClaim" in volume
+    ]
+    # The features are the team's own.
+    assert set(claims) - {"features"} == {BY_KIND["PersistentVolumeClaim"]["metadata"]["name"]}
+    maps = [volume["configMap"]["name"] for volume in POD["volumes"] if "configMap" in volume]
+    assert maps == [BY_KIND["ConfigMap"]["metadata"]["name"]]
+    assert {mount["name"] for mount in CONTAINER["volumeMounts"]} == {volume["name"] for volume in POD["volumes"]}
+
+
+def test_the_command_reads_and_writes_what_is_mounted() -> None:
+    """The root of the container is read-only, and so are suite and features."""
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in CONTAINER["volumeMounts"]}
+    assert CONTAINER["securityContext"]["readOnlyRootFilesystem"] is True
+    program, verb, suite, option, history = CONTAINER["command"]
+    assert (program, verb, option) == ("reid-dist", "nightly", "--history")
+    folder, _, name = suite.rpartition("/")
+    assert mounts[folder] is True
+    assert name in BY_KIND["ConfigMap"]["data"]
+    assert mounts[history.rpartition("/")[0]] is False
+    for variable in CONTAINER["env"]:
+        assert not mounts["/" + variable["value"].split("/")[1]], variable
+
+
+def test_the_pod_has_no_more_rights_than_it_needs() -> None:
+    context = POD["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["runAsUser"] > 0
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert CONTAINER["securityContext"]["allowPrivilegeEscalation"] is False
+    assert CONTAINER["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert POD["automountServiceAccountToken"] is False
+    # All is requested that may be used, which is what Kubernetes evicts last.
+    assert CONTAINER["resources"]["requests"] == CONTAINER["resources"]["limits"]
