@@ -197,6 +197,8 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
         raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise InputError(f"{where} holds no job; it needs at least the keys query and gallery")
+    if "suite" in content:
+        raise InputError(f"{where} is a suite of many jobs; run it with `reid-dist nightly {where} --history FILE`")
     for override in overrides:
         _override(content, override)
     try:

@@ -62,9 +62,9 @@ def command(
 
     \b
     Examples:
-      reid-dist nightly pipelines/nightly_demo.yaml --history nightly.db
+      reid-dist nightly pipelines/nightly_market1501.yaml --history nightly.db
       reid-dist nightly pipelines/nightly.yaml --history nightly.db --cluster cluster_configs/slurm.yaml
-      reid-dist nightly pipelines/nightly_demo.yaml --history nightly.db --only 'synthetic/*/plain' --list
+      reid-dist nightly pipelines/nightly_market1501.yaml --history nightly.db --only 'baseline/*/plain' --list
       reid-dist history show nightly.db
     """
     if only_listed:

@@ -158,10 +158,13 @@ class Database:
 
     def _schema_of(self, connection: sqlite3.Connection, *, empty_is_new: bool) -> int:
         """Return the schema of a history, 0 for an empty database; refuse everything else before it is touched."""
+        # Of one moment: another process may be making the file.
+        connection.execute("BEGIN")
         kind, schema, n_tables = (
             int(connection.execute(query).fetchone()[0])
             for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
         )
+        connection.execute("COMMIT")
         if kind == schema == n_tables == 0:
             if not empty_is_new:
                 raise StoreNotFoundError(f"{self.path} is empty, not a history; `reid-dist nightly` makes one")

@@ -146,6 +146,8 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
         raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise InputError(f"{where} holds no suite; it needs the keys suite, models, datasets and jobs")
+    if "suite" not in content and "query" in content:
+        raise InputError(f"{where} is a single job and no suite; run it with `reid-dist run {where}`")
     # ``plain:`` with nothing behind it is a job, or a model, of which there is nothing more to say.
     for group in ("models", "jobs"):
         if isinstance(content.get(group), dict):

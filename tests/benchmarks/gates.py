@@ -279,7 +279,7 @@ def gates(scale: float, say: Callable[[str], None] = print) -> None:
             say(f"accuracy, no change, {how}: {about}: {found} worse, at most {found.at_most:.2%}")
         if kin == "strangers":
             for n_identities in (100, 30, 10):
-                found = tally_unchanged(pairs, nights(1000), n_identities=n_identities, swapped=False)
+                found = tally_unchanged(pairs, nights(3000), n_identities=n_identities, swapped=False)
                 say(f"accuracy, no change, {n_identities} identities: {found} worse, at most {found.at_most:.2%}")
         worse = make_pairs(kinship, scale=scale, drop=0.01)
         found = tally_drops(worse, nights(200))

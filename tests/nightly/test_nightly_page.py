@@ -96,7 +96,7 @@ def test_the_first_words_say_what_changed_whether_it_is_real_and_what_it_may_com
     earlier = [nights.run(night, [nights.entry(night=night)]) for night in range(3)]
     today = nights.run(3, [nights.worse_entry(3, baseline=3)], exit_code=4)
     first = headline(today, earlier)
-    assert (first.kind, first.title) == (WORSE, "1 worse of 1 job")
+    assert (first.kind, first.title) == (WORSE, "The one job is worse")
     said = first.sentence.replace("\N{MINUS SIGN}", "-")
     assert said.startswith("resnet50/market1501/plain is worse, beyond chance: mAP 85.20 %")
     assert "-1.83 points [-2.41, -1.20]" in said
@@ -126,6 +126,25 @@ def test_a_quiet_night_is_one_quiet_sentence() -> None:
     page = Outline(render_nights(nights.quiet_nights(2, 3), suite="nightly"))
     assert "No gate found a change." in page.text()
     assert page.all("article") == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "title"),
+    [
+        ([], "No job was run"),
+        ([nights.entry()], "The one job is the same as before"),
+        ([nights.entry(), nights.slow_entry(1), nights.slow_entry(1)], "2 of 3 jobs are worse"),
+        ([nights.entry(), nights.alarm_entry(1, baseline=1)], "1 of 2 jobs moved without a cause"),
+        ([nights.entry(), nights.better_entry(1, baseline=1)], "1 of 2 jobs is better"),
+        ([nights.new_entry(0), nights.new_entry(0)], "All 2 jobs have nothing to compare with"),
+        (
+            [nights.entry(), nights.slow_entry(1), nights.undone_entry(FAILED, "x", night=1)],
+            "Of 3 jobs, 1 failed and 1 is worse",
+        ),
+    ],
+)
+def test_the_title_counts_what_is_news(entries: list[Entry], title: str) -> None:
+    assert headline(nights.run(1, entries)).title == title
 
 
 def test_what_is_compared_is_what_the_gate_took() -> None:
@@ -414,7 +433,7 @@ def test_what_was_accepted_is_told_and_is_no_regression() -> None:
     page = Outline(render_nights([nights.run(0, [nights.entry()]), nights.run(1, [accepted])], suite="nightly"))
     assert page.all("article") == []
     assert "smaller backbone on purpose" in table_rows(page, "today")[1]
-    assert page.all("h1")[0][1].endswith("1 accepted of 1 job")
+    assert page.all("h1")[0][1].endswith("The one job is worse, and was accepted")
 
 
 def test_a_killed_night_is_told(runs: list[Run]) -> None:

@@ -174,7 +174,7 @@ def test_the_summary_is_a_headline_a_list_and_a_table(runs: list[Run]) -> None:
     text = summary_markdown(runs[-1], "index.html", runs[:-1])
     tokens = parsed(text)
     (heading,) = inside(tokens, "heading")
-    assert shown(heading[0]).endswith("1 failed, 1 moved without a cause, 2 worse and 1 skipped of 8 jobs")
+    assert shown(heading[0]).endswith("Of 8 jobs, 1 failed, 1 moved without a cause, 2 are worse and 1 was skipped")
     links = [child.attrs["href"] for token in tokens for child in token.children or [] if child.type == "link_open"]
     assert links == ["index.html"]
     head, *rows = table_of(text)

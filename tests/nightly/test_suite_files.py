@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.jobs import read_job
 from reid_dist.nightly.suite import Suite, read_suite
 
 ROOT = Path(__file__).parents[2]
-SUITES = sorted((ROOT / "pipelines").glob("nightly*.yaml"))
+SUITES = sorted((ROOT / "pipelines").glob("n*.yaml"))
 
 SMALL: dict[str, Any] = {
     "suite": "small",
@@ -42,7 +43,7 @@ def test_suites_that_come_along(path: Path) -> None:
 
 
 def test_there_are_suites() -> None:
-    assert {path.stem for path in SUITES} >= {"nightly", "nightly_demo"}
+    assert {path.stem for path in SUITES} == {"nightly", "nightly_market1501"}
 
 
 def test_every_model_on_every_data_set_in_every_way(tmp_path: Path) -> None:
@@ -115,6 +116,13 @@ def test_two_jobs_with_one_name(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="'plain' stands twice, in lines 5 and 6"):
         read_suite(path)
+
+
+def test_jobs_and_suites_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a single job and no suite; run it with `reid-dist run "):
+        read_suite(ROOT / "pipelines" / "demo.yaml")
+    with pytest.raises(InputError, match="is a suite of many jobs; run it with `reid-dist nightly "):
+        read_job(written(tmp_path))
 
 
 @pytest.mark.parametrize(("text", "said"), [("[1]", "holds no suite"), ("a: [", "is not YAML")])

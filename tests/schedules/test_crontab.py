@@ -66,6 +66,18 @@ def test_the_entry_is_one_time_a_night() -> None:
     assert "@" in SETTINGS["MAILTO"]
 
 
+@pytest.mark.skipif(shutil.which("crontab") is None, reason="crontab is not here")
+def test_syntax_validates_by_the_program_crontab(tmp_path: Path) -> None:
+    """It reads the file and installs nothing."""
+    wrong = tmp_path / "wrong"
+    wrong.write_text(TEXT.replace(ENTRY, "77" + ENTRY[2:]))
+    codes = [
+        subprocess.run(["crontab", "-n", path], capture_output=True, check=False, timeout=60).returncode
+        for path in (SCHEDULES / "crontab", wrong)
+    ]
+    assert codes == [0, 1]
+
+
 def test_a_quiet_night_is_logged_and_mails_nothing(cron: Cron, stand_in: StandIn) -> None:
     assert cron.run() == (0, "")
     assert stand_in.record == [f"started {cron.directory} nightly nightly.yaml --history nightly.db", "ended"]

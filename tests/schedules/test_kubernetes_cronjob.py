@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 from schedule_files import SCHEDULES
+
+from reid_dist.nightly.suite import read_suite
 
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all((SCHEDULES / "kubernetes-cronjob.yaml").read_text()))
 BY_KIND = {document["kind"]: document for document in DOCUMENTS}
@@ -64,6 +67,16 @@ def test_the_command_reads_and_writes_what_is_mounted() -> None:
     assert mounts[history.rpartition("/")[0]] is False
     for variable in CONTAINER["env"]:
         assert not mounts["/" + variable["value"].split("/")[1]], variable
+
+
+def test_the_suite_is_one(tmp_path: Path) -> None:
+    """And its features are where the claim of the features is mounted."""
+    ((name, text),) = BY_KIND["ConfigMap"]["data"].items()
+    (tmp_path / name).write_text(text)
+    (planned,) = read_suite(tmp_path / name).planned()
+    assert planned.name == "resnet50/market1501/plain"
+    (features,) = [mount["mountPath"] for mount in CONTAINER["volumeMounts"] if mount["name"] == "features"]
+    assert yaml.safe_load(text)["models"]["resnet50"]["path"].startswith(features + "/")
 
 
 def test_the_pod_has_no_more_rights_than_it_needs() -> None:

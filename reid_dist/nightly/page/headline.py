@@ -15,6 +15,18 @@ __all__ = ["Headline", "headline", "leading_change"]
 
 _LONGEST_REASON = 240
 
+# What is said of one job, and of several, by standing.
+_PHRASES = {
+    FAILED: ("failed", "failed"),
+    MOVED: ("moved without a cause", "moved without a cause"),
+    WORSE: ("is worse", "are worse"),
+    SKIPPED: ("was skipped", "were skipped"),
+    BETTER: ("is better", "are better"),
+    ACCEPTED: ("is worse, and was accepted", "are worse, and were accepted"),
+    INCOMPARABLE: ("has nothing to compare with", "have nothing to compare with"),
+    SAME: ("is the same as before", "are the same as before"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Headline:
@@ -70,16 +82,17 @@ def leading_change(entry: Entry) -> Change | None:
 def _title(counts: dict[str, int], n_jobs: int) -> str:
     if not n_jobs:
         return "no job was run"
-    if counts[SAME] == n_jobs:
-        return "the one job is the same as before" if n_jobs == 1 else f"all {jobs(n_jobs)} are the same as before"
-    if counts[INCOMPARABLE] == n_jobs:
-        return f"nothing to compare {'the one job' if n_jobs == 1 else jobs(n_jobs)} with"
     # What needs a look, or else what is news; the tally of all standings has the rest.
-    phrases = {FAILED: "failed", MOVED: "moved without a cause", WORSE: "worse", SKIPPED: "skipped"}
-    if not any(counts[name] for name in phrases):
-        phrases = {BETTER: "better", ACCEPTED: "accepted", INCOMPARABLE: "not comparable"}
-    said = [f"{counts[name]:,} {phrase}" for name, phrase in phrases.items() if counts[name]]
-    return f"{_listed(said)} of {jobs(n_jobs)}"
+    told = [name for name in (FAILED, MOVED, WORSE, SKIPPED) if counts[name]]
+    told = told or [name for name in (BETTER, ACCEPTED, INCOMPARABLE) if counts[name]] or [SAME]
+    if counts[told[0]] == n_jobs:
+        one, many = _PHRASES[told[0]]
+        return f"the one job {one}" if n_jobs == 1 else f"all {jobs(n_jobs)} {many}"
+    said = [f"{counts[name]:,} {_PHRASES[name][counts[name] != 1]}" for name in told]
+    if len(said) > 1:
+        return f"of {jobs(n_jobs)}, {_listed(said)}"
+    number, _, phrase = said[0].partition(" ")
+    return f"{number} of {jobs(n_jobs)} {phrase}"
 
 
 def _listed(said: Sequence[str]) -> str:
