@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from reid_dist.errors import InputError
 from reid_dist.history import History
 from reid_dist.history.values import DONE, Entry, Finding, Run
 from reid_dist.nightly.delivery import deliver_night
-from reid_dist.nightly.running import Surroundings, run_suite
+from reid_dist.nightly.running import FINE, INTERRUPTED, PARTS_FAILED, REGRESSION, Surroundings, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
 from reid_dist.reports.files import refuse_uri
 from reid_dist.reports.words import metric_value
@@ -91,20 +93,31 @@ def run_night(
         begun=_say_begun,
         ended=_say_ended,
     )
-    with History.open(history_file) as history:
+    with History.open(history_file) as history, _ended_as_by_hand():
         run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
         verdict = deliver_night(run, history, folder)
-    if mlflow_uri is not None:
-        from reid_dist.nightly.mlflow_export import export_run
-
-        export_run(run, tracking_uri=mlflow_uri, experiment=suite.suite)
     if as_json:
         json.dump(verdict, sys.stdout, indent=2, allow_nan=False)
         click.echo()
     else:
         click.echo("\n".join(_lines(run)))
         click.echo(f"\nwritten to {folder}: index.html, summary.md, verdict.json")
+    if mlflow_uri is not None:
+        from reid_dist.nightly.mlflow_export import export_run
+
+        # Last: a server that is away must not hide what the night found.
+        export_run(run, tracking_uri=mlflow_uri, experiment=suite.suite)
     return run.exit_code or 0
+
+
+@contextlib.contextmanager
+def _ended_as_by_hand() -> Iterator[None]:
+    """Take the signal by which schedulers end a job for Ctrl-C, so that the night closes its books."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _chosen(suite: Suite, only: Sequence[str]) -> list[PlannedJob]:
@@ -162,9 +175,9 @@ def _lines(run: Run) -> list[str]:
         for finding in entry.findings
         if finding.is_regression or finding.verdict == "better"
     ]
-    ended = {0: "nothing failed, nothing is worse", 3: "a job failed", 4: "a regression"}
+    ended = {FINE: "nothing failed, nothing is worse", PARTS_FAILED: "a job failed", REGRESSION: "a regression"}
     return [
-        f"run {run.number} of suite {run.suite}: {ended.get(run.exit_code or 0, '')}",
+        f"run {run.number} of suite {run.suite}: {ended.get(run.exit_code or FINE, INTERRUPTED)}",
         "",
         *table,
         *(["", *reasons] if reasons else []),

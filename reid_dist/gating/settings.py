@@ -37,7 +37,7 @@ class AccuracyGate(BaseModel):
     false_alarm: float = Field(
         default=0.005,
         gt=0,
-        le=0.5,
+        lt=0.5,
         description="How often a job that did not change may be called worse, over all its gated metrics.",
     )
     n_resamples: int = Field(default=10_000, ge=1, description="Of the bootstrap and of the sign flips.")

@@ -32,6 +32,10 @@ _BATCH: Final = 100
 
 _Value = TypeVar("_Value")
 
+# Unless the environment says otherwise.  MLflow reports its use to its makers, and tries a server that is away for
+# minutes; a night is over by then.
+_SETTINGS: Final = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+
 _TERMINAL: Final = {DONE: "FINISHED", FAILED: "FAILED"}
 _SKIPPED: Final = "KILLED"
 
@@ -93,8 +97,8 @@ def refuse_without_mlflow() -> None:
 
 
 def _import_mlflow() -> ModuleType:
-    # It reports its use to its makers unless told not to; who wants that says so in the environment.
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
     try:
         return importlib.import_module("mlflow")
     except ImportError:

@@ -28,12 +28,25 @@ from reid_dist.task_graph import Progress
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["DEFECTS", "FINE", "PARTS_FAILED", "REGRESSION", "Surroundings", "run_suite"]
+__all__ = [
+    "DEFECTS",
+    "FINE",
+    "INTERRUPTED",
+    "PARTS_FAILED",
+    "REGRESSION",
+    "STOPPED",
+    "Surroundings",
+    "run_suite",
+]
 
 FINE: Final = 0
 PARTS_FAILED: Final = 3
 REGRESSION: Final = 4
-"""Exit codes of a night: a failed part outweighs a regression."""
+STOPPED: Final = 130
+"""Exit codes of a night: a failed part outweighs a regression, and a night that was interrupted says nothing more."""
+
+INTERRUPTED: Final = "the night was interrupted"
+"""Why entries of such a night were skipped."""
 
 DEFECTS: Final = "traceback.txt"
 """Where the traceback of a job stands that failed by a defect."""
@@ -113,15 +126,25 @@ def run_suite(
     deadline = None if suite.hours is None else time.monotonic() + suite.hours * 3600
     shared = Workspace.at(workspace if workspace is not None else folder / "workspace")
     _remove_left_over(shared, history)
-    number = history.begin(suite.suite, suite.digest, folder=str(folder))
+    number = history.begin(suite.suite, suite.digest, folder=str(folder.absolute()))
     places = _Places(folder, number, shared.place(_RUN.format(number)))
+    left_out = ""
     with _Session(surroundings) as session:
         for at, planned in enumerate(jobs, start=1):
             surroundings.begun(at, len(jobs), planned.name)
-            if deadline is not None and time.monotonic() >= deadline:
-                entry, report = _over_budget(planned, suite), None
-            else:
-                entry, report = _evaluated(planned, places, session, surroundings, suite, deadline)
+            report = None
+            try:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise _BudgetSpentError
+                if not left_out:
+                    entry, report = _evaluated(planned, places, session, surroundings, deadline)
+            except _BudgetSpentError:
+                left_out = f"the time budget of {suite.hours:g} h was spent"
+            except KeyboardInterrupt:
+                # The books are closed all the same: what is done stays, and the page says how far the night came.
+                left_out = INTERRUPTED
+            if left_out:
+                entry = undone_entry(planned, SKIPPED, left_out, started=now())
             entry = replace(
                 entry, findings=judged(entry, report, history, suite=suite.suite, number=number, gates=suite.gates)
             )
@@ -133,7 +156,7 @@ def run_suite(
     if workspace is None:
         with contextlib.suppress(OSError):
             (folder / "workspace").rmdir()
-    history.finish(number, _exit_code(history.run(number)))
+    history.finish(number, STOPPED if left_out == INTERRUPTED else _exit_code(history.run(number)))
     return history.run(number)
 
 
@@ -149,11 +172,6 @@ def _exit_code(run: Run) -> int:
     if run.failures:
         return PARTS_FAILED
     return REGRESSION if run.regressions else FINE
-
-
-def _over_budget(planned: PlannedJob, suite: Suite) -> Entry:
-    reason = f"the time budget of {suite.hours:g} h was spent"
-    return undone_entry(planned, SKIPPED, reason, started=now())
 
 
 @dataclass(frozen=True)
@@ -247,10 +265,9 @@ def _evaluated(
     places: _Places,
     session: _Session,
     surroundings: Surroundings,
-    suite: Suite,
     deadline: float | None,
 ) -> tuple[Entry, Report | None]:
-    """Evaluate one job; whatever goes wrong becomes its entry."""
+    """Evaluate one job; whatever goes wrong becomes its entry, but for the end of the night itself."""
     started, target = now(), places.folder / places.report(planned)
     try:
         client = session.client()
@@ -267,7 +284,7 @@ def _evaluated(
         peak = peak_bytes(client)
         report.save(target)
     except _BudgetSpentError:
-        return _over_budget(planned, suite), None
+        raise
     except (ClusterError, RunFailedError) as error:
         session.close()
         return undone_entry(planned, FAILED, str(error), started=started), None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import os
 import random
@@ -9,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from history_entries import BAD, GOOD, NAME, entry_of, small_report
@@ -177,6 +180,24 @@ def test_a_migration_that_fails_half_way_leaves_the_file_as_it_was(path: Path, m
     monkeypatch.undo()
     with History.open(path) as history:
         assert len(history.runs()) == 2
+
+
+def test_a_file_that_another_process_just_makes_is_no_stranger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind, schema and tables are read one after the other, and somebody may write in between."""
+    connect = sqlite3.connect
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, *arguments: Any) -> sqlite3.Cursor:
+            if arguments == ("PRAGMA user_version",) and sqlite3.connect is not connect:
+                monkeypatch.setattr(sqlite3, "connect", connect)
+                with contextlib.suppress(StoreError):
+                    History.open(path, timeout=0.05).close()
+            return super().execute(*arguments)
+
+    path.touch()
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(connect, factory=Interrupted))
+    with History.open(path) as history:
+        assert history.begin("market", "") == 1
 
 
 def test_a_lock_is_waited_for_and_then_told(path: Path) -> None:

@@ -185,6 +185,33 @@ def test_a_killed_night_keeps_what_it_had(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_night_that_is_stopped_closes_its_books(tmp_path: Path, number: signal.Signals) -> None:
+    jobs = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}, "more": {}}
+    nights = Nights(tmp_path, {"ours": 1.0}, jobs)
+    told = nights.disturbed(lambda process: process.send_signal(number), "ours/set/reranked")
+    assert told.code == 130
+    assert "the night was interrupted" in told.out
+    with History.open(nights.history, create=False) as history:
+        (run,) = history.runs()
+    assert (run_state(run), run.exit_code) == ("finished", 130)
+    assert [entry.state for entry in run.entries] == ["done", "skipped", "skipped"]
+    assert run.entries[1].reason == "the night was interrupted"
+    assert (tmp_path / "nights" / "index.html").is_file()
+    assert not (tmp_path / "nights" / "workspace").exists()
+
+
+def test_a_night_goes_to_mlflow_and_a_server_that_is_away_hides_nothing(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
+    told = nights.run("--mlflow", "http://127.0.0.1:9")
+    assert told.code == 3
+    assert "run 1 of suite small: nothing failed" in told.out
+    assert "was not exported to MLflow at http://127.0.0.1:9" in told.err
+    assert nights.run("--mlflow", f"sqlite:///{tmp_path / 'mlflow.db'}").code == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+
+
 def test_two_nights_at_once(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}})
     running = [nights.start() for _ in range(2)]

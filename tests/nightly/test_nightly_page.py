@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
-from typing import Any
 
 import example_nights as nights
 import pytest
@@ -15,8 +13,6 @@ import pytest
 from reid_dist.errors import InputError
 from reid_dist.history.values import ALARM, FAILED, INCOMPARABLE, SKIPPED, WORSE, Entry, Estimate, Run
 from reid_dist.nightly.page import render_nights
-from reid_dist.nightly.page.causes import causes, compared_with
-from reid_dist.nightly.page.charts import Night, trend_chart
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.standing import counted, standing
 
@@ -145,62 +141,6 @@ def test_a_quiet_night_is_one_quiet_sentence() -> None:
 )
 def test_the_title_counts_what_is_news(entries: list[Entry], title: str) -> None:
     assert headline(nights.run(1, entries)).title == title
-
-
-def test_what_is_compared_is_what_the_gate_took() -> None:
-    """The last good run may be older than last night."""
-    old, bad = nights.entry(night=0), nights.entry(night=1, features="z")
-    earlier = [nights.run(0, [old]), nights.run(1, [bad]), nights.run(2, [nights.undone_entry(FAILED, "x", night=2)])]
-    today = nights.worse_entry(3, baseline=1)
-    assert compared_with(today, earlier) == (earlier[0], old)
-    unjudged = dataclasses.replace(today, findings=())
-    assert compared_with(unjudged, earlier) == (earlier[1], bad), "else the last that was done"
-    assert compared_with(unjudged, earlier[2:]) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        (
-            {"input_digest": "new", "inputs": {"query": {"content_digest": "b", "uri": "here"}}},
-            [("inputs", "content of query", "b")],
-        ),
-        ({"input_digest": "new"}, [("inputs", "digest of the inputs", "new")]),
-        ({"inputs": {"query": {"content_digest": "a", "uri": "elsewhere"}}}, []),
-        ({"job_digest": "new", "conventions": {"rerank": {"k1": 25}}}, [("job", "rerank.k1", "25")]),
-        ({"conventions": {"rerank": {"k1": 20, "summary": "reworded"}}}, []),
-        ({"labels": {"commit": "8"}}, [("labels", "commit", "8")]),
-        ({"environment": {"numpy": "2", "host": "one"}}, [("version", "numpy", "2")]),
-        ({"environment": {"numpy": "1", "host": "two"}}, []),
-        ({"environment": {"host": "one"}}, [("version", "numpy", "none")]),
-        ({"machine": {"cores": 8}}, [("machine", "cores", "8")]),
-    ],
-)
-def test_what_changed_is_told_by_its_kind(change: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
-    before = Entry(
-        model="m",
-        dataset="d",
-        job="j",
-        labels={"commit": "7"},
-        input_digest="old",
-        job_digest="old",
-        inputs={"query": {"content_digest": "a", "uri": "here"}},
-        conventions={"rerank": {"k1": 20}},
-        environment={"numpy": "1", "host": "one"},
-        machine={"cores": 4},
-    )
-    after = dataclasses.replace(before, **change)
-    assert [(cause.kind, cause.what, cause.after) for cause in causes(before, after)] == found
-
-
-def test_digests_that_begin_alike_are_told_in_full() -> None:
-    digests = ["0123456789abcdef" + last for last in "01"]
-    near, far = (
-        Entry(model="m", dataset="d", job="j", input_digest=each, inputs={"query": {"content_digest": each}})
-        for each in digests
-    )
-    (cause,) = causes(near, far)
-    assert [cause.before, cause.after] == digests
 
 
 @pytest.mark.parametrize(
@@ -465,81 +405,10 @@ def test_more_nights_than_a_chart_shows_are_said_to_be_left_out() -> None:
     assert "Charts show the last 90 of 95 nights." in text
 
 
-def series(n_nights: int, **at: dict[str, Any]) -> list[Night]:
-    found = [
-        Night(name=f"run {night}", tick=f"{night}", value=0.8 + 0.001 * night, low=0.7, high=0.9)
-        for night in range(n_nights)
-    ]
-    for place, change in at.items():
-        night = int(place.removeprefix("night"))
-        found[night] = dataclasses.replace(found[night], **change)
-    return found
-
-
-def drawn(*arguments: Any, **options: Any) -> ElementTree.Element:
-    return ElementTree.fromstring(str(trend_chart(*arguments, **options)))
-
-
-def by_class(plot: ElementTree.Element, css: str) -> list[ElementTree.Element]:
-    return [each for each in plot.iter() if css in each.get("class", "").split()]
-
-
-def test_a_night_without_a_value_is_a_gap_and_a_failure_a_cross() -> None:
-    plot = drawn("mAP", "mAP", series(6, night2={"value": None, "low": None, "high": None, "kind": FAILED}))
-    lines = [len(line.get("points", "").split()) for line in by_class(plot, "line")]
-    assert lines == [2, 3]
-    (cross,) = by_class(plot, "failed")
-    assert cross[0].text == "run 2: failed"
-    (whiskers,) = by_class(plot, "whisker")
-    assert whiskers.get("d", "").count("M") == 5
-    (dots,) = by_class(plot, "dots")
-    assert dots.get("d", "").count("M") == 4, "and the last night is a shape of its own"
-
-
-def test_marks_stand_where_something_changed() -> None:
-    plot = drawn("mAP", "mAP", series(9, night3={"letters": "IV"}, night8={"letters": "M"}))
-    dots = re.findall(r"M([\d.]+)", by_class(plot, "dots")[0].get("d", ""))
-    lines = [line.get("x1") for line in by_class(plot, "moved")]
-    letters = [(text.get("x"), text.text) for text in by_class(plot, "letters")]
-    assert lines[0] == dots[3]
-    assert letters[0] == (dots[3], "IV")
-    assert letters[1] == (lines[1], "M")
-    assert "run 3 (I, V), run 8 (M)" in plot.get("aria-label", "")
-
-
-def test_marks_of_every_night_do_not_overlap() -> None:
-    every = {f"night{night}": {"letters": "IJV"} for night in range(60)}
-    plot = drawn("mAP", "mAP", series(60, **every))
-    assert len(by_class(plot, "moved")) == 60
-    places = sorted((float(text.get("y", "")), float(text.get("x", ""))) for text in by_class(plot, "letters"))
-    assert len(places) > 10
-    assert all(x2 - x1 > 25 for (y1, x1), (y2, x2) in itertools.pairwise(places) if y1 == y2)
-
-
-@pytest.mark.parametrize(("quantity", "unit"), [("seconds", 60.0), ("peak_bytes", 2.0**30)])
-def test_bounds_are_drawn_where_the_values_would_be(quantity: str, unit: float) -> None:
-    values = [5 * unit, 4 * unit, 6 * unit]
-    bounded = [
-        Night(name=f"run {night}", tick="", value=value, low=4 * unit, high=6 * unit)
-        for night, value in enumerate(values)
-    ]
-    plot = drawn(quantity, "Cost", bounded, bounds=True)
-    (band,) = by_class(plot, "bounds")
-    heights = {float(corner.split(",")[1]) for corner in band.get("points", "").split()}
-    line = [float(point.split(",")[1]) for point in by_class(plot, "line")[0].get("points", "").split()]
-    assert heights == {line[1], line[2]}
-    assert line[2] < line[0] < line[1]
-
-
-@pytest.mark.parametrize("kind", ["worse", "better", "alarm", "accepted"])
-def test_news_has_a_shape_and_a_word(kind: str) -> None:
-    plot = drawn("mAP", "mAP", series(4, night1={"kind": kind}))
-    (shape,) = by_class(plot, kind)
-    assert shape[0].text == f"run 1: 80.10 %, {kind}"
-    other = drawn("mAP", "mAP", series(4, night1={"kind": "worse" if kind != "worse" else "better"}))
-    assert shape.get("d", "").split("m")[1] not in {
-        each.get("d", "").split("m")[1] for each in by_class(other, "shape")
-    }
+def test_runs_of_one_day_are_told_apart_below_the_charts() -> None:
+    runs = [nights.run(0, [nights.entry()], number=number) for number in (7, 8, 9)]
+    shown = Outline(render_nights(runs, suite="nightly")).all("text")
+    assert [text for _, text in shown if text.startswith("#")][:3] == ["#7", "#8", "#9"]
 
 
 def test_the_trend_of_a_job_shows_its_own_nights(page: Outline) -> None:

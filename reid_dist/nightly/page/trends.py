@@ -81,9 +81,18 @@ def charts(past: Sequence[PastEntry]) -> dict[str, Any]:
     names = _metric_names(shown)
     if len(names) > MOST_METRICS:
         notes.append(f"Charts show {MOST_METRICS} of {len(names)} metrics; the reports have all.")
-    metrics = [trend_chart(name, name, [_metric_night(name, each) for each in shown]) for name in names[:MOST_METRICS]]
+    ticks = _ticks(shown)
+    metrics = [
+        trend_chart(name, name, [_metric_night(name, each, tick) for each, tick in zip(shown, ticks, strict=True)])
+        for name in names[:MOST_METRICS]
+    ]
     costs = [
-        trend_chart(quantity, title, [_cost_night(quantity, gate, each) for each in shown], bounds=True)
+        trend_chart(
+            quantity,
+            title,
+            [_cost_night(quantity, gate, each, tick) for each, tick in zip(shown, ticks, strict=True)],
+            bounds=True,
+        )
         for quantity, gate, title in _COSTS
         if any(each.entry is not None and _cost(quantity, each.entry) is not None for each in shown)
     ]
@@ -126,8 +135,8 @@ def night_table(past: Sequence[PastEntry]) -> dict[str, Any]:
     note = ""
     if older:
         note = (
-            f"Of the {len(older):,} nights before run {full[0].run.number}, every {_STRIDE}th is listed, and those that "
-            f"brought news; {_MOST_OLDER} at the most."
+            f"Of the {len(older):,} nights before run {full[0].run.number}, every {_STRIDE}th is listed, and those "
+            f"that brought news; {_MOST_OLDER} at the most."
         )
     return {"heads": names, "rows": rows, "note": note}
 
@@ -161,16 +170,22 @@ def _metric_names(past: Sequence[PastEntry]) -> list[str]:
     return list(dict.fromkeys(name for entry in entries for name in entry.metrics))
 
 
+def _ticks(shown: Sequence[PastEntry]) -> list[str]:
+    """What stands below the nights: their days; where a day has several runs, their numbers."""
+    days = [tick_day(each.run.started) for each in shown]
+    return days if len(set(days)) == len(days) else [f"#{each.run.number}" for each in shown]
+
+
 def _told(run: Run) -> str:
     return f"run {run.number}, {tick_day(run.started)}"
 
 
-def _metric_night(name: str, each: PastEntry) -> Night:
+def _metric_night(name: str, each: PastEntry, tick: str) -> Night:
     entry = each.entry
     found = Estimate(None) if entry is None else entry.metrics.get(name, Estimate(None))
     return Night(
         name=_told(each.run),
-        tick=tick_day(each.run.started),
+        tick=tick,
         value=found.value,
         low=found.low,
         high=found.high,
@@ -179,12 +194,12 @@ def _metric_night(name: str, each: PastEntry) -> Night:
     )
 
 
-def _cost_night(quantity: str, gate: str, each: PastEntry) -> Night:
+def _cost_night(quantity: str, gate: str, each: PastEntry, tick: str) -> Night:
     entry = each.entry
     low, high = (None, None) if entry is None else _bounds(quantity, _changes(entry, gate))
     return Night(
         name=_told(each.run),
-        tick=tick_day(each.run.started),
+        tick=tick,
         value=None if entry is None else _cost(quantity, entry),
         low=low,
         high=high,

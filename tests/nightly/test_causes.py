@@ -1,0 +1,68 @@
+"""What a moved number may come from: what differs between two nights of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import example_nights as nights
+import pytest
+
+from reid_dist.history.values import FAILED, Entry
+from reid_dist.nightly.page.causes import causes, compared_with
+
+
+def test_what_is_compared_is_what_the_gate_took() -> None:
+    """The last good run may be older than last night."""
+    old, bad = nights.entry(night=0), nights.entry(night=1, features="z")
+    earlier = [nights.run(0, [old]), nights.run(1, [bad]), nights.run(2, [nights.undone_entry(FAILED, "x", night=2)])]
+    today = nights.worse_entry(3, baseline=1)
+    assert compared_with(today, earlier) == (earlier[0], old)
+    unjudged = dataclasses.replace(today, findings=())
+    assert compared_with(unjudged, earlier) == (earlier[1], bad), "else the last that was done"
+    assert compared_with(unjudged, earlier[2:]) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (
+            {"input_digest": "new", "inputs": {"query": {"content_digest": "b", "uri": "here"}}},
+            [("inputs", "content of query", "b")],
+        ),
+        ({"input_digest": "new"}, [("inputs", "digest of the inputs", "new")]),
+        ({"inputs": {"query": {"content_digest": "a", "uri": "elsewhere"}}}, []),
+        ({"job_digest": "new", "conventions": {"rerank": {"k1": 25}}}, [("job", "rerank.k1", "25")]),
+        ({"conventions": {"rerank": {"k1": 20, "summary": "reworded"}}}, []),
+        ({"labels": {"commit": "8"}}, [("labels", "commit", "8")]),
+        ({"environment": {"numpy": "2", "host": "one"}}, [("version", "numpy", "2")]),
+        ({"environment": {"numpy": "1", "host": "two"}}, []),
+        ({"environment": {"host": "one"}}, [("version", "numpy", "none")]),
+        ({"machine": {"cores": 8}}, [("machine", "cores", "8")]),
+    ],
+)
+def test_what_changed_is_told_by_its_kind(change: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
+    before = Entry(
+        model="m",
+        dataset="d",
+        job="j",
+        labels={"commit": "7"},
+        input_digest="old",
+        job_digest="old",
+        inputs={"query": {"content_digest": "a", "uri": "here"}},
+        conventions={"rerank": {"k1": 20}},
+        environment={"numpy": "1", "host": "one"},
+        machine={"cores": 4},
+    )
+    after = dataclasses.replace(before, **change)
+    assert [(cause.kind, cause.what, cause.after) for cause in causes(before, after)] == found
+
+
+def test_digests_that_begin_alike_are_told_in_full() -> None:
+    digests = ["0123456789abcdef" + last for last in "01"]
+    near, far = (
+        Entry(model="m", dataset="d", job="j", input_digest=each, inputs={"query": {"content_digest": each}})
+        for each in digests
+    )
+    (cause,) = causes(near, far)
+    assert [cause.before, cause.after] == digests
