@@ -58,8 +58,9 @@ def test_the_commands_run_in_order(tmp_path: Path) -> None:
         ran.append(command.split()[1])
     reranking = ["run", "evaluate", "compare"]
     expansion = ["evaluate", "sweep"]
+    nights = ["nightly", "nightly", "history", "compare", "history"]
     usual = ["ingest", "check", "evaluate", "run", "plan", *["evaluate"] * 3, "compare"]
-    assert ran == [*usual, *reranking, *expansion]
+    assert ran == [*usual, *reranking, *expansion, *nights]
     first, again = (
         json.loads((tmp_path / "results" / name / "report.json").read_text()) for name in ("market", "again")
     )
