@@ -124,6 +124,7 @@ print(status("VmHWM") - before, plan.task_bytes, plan.result_bytes, plan.n_tasks
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(
@@ -172,6 +173,7 @@ print(status("VmHWM") - before, plans[0].task_bytes, plans[0].result_bytes, plan
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
 @pytest.mark.parametrize(
     "options",

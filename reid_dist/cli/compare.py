@@ -87,6 +87,7 @@ def command(
     )
     if output is not None:
         try:
+            output.parent.mkdir(parents=True, exist_ok=True)
             with output.open("x", encoding="ascii") as file:
                 file.write(comparison.to_json())
         except FileExistsError:

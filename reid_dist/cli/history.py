@@ -27,7 +27,7 @@ def command() -> None:
       reid-dist history show nightly.db#latest
       reid-dist history accept nightly.db#12:resnet50/market1501/plain --why "new test set"
       reid-dist history export nightly.db --format parquet --output nightly.parquet
-      reid-dist history prune nightly.db --keep 90
+      reid-dist history prune nightly.db --keep 90 --reports
     """
 
 
@@ -56,12 +56,13 @@ def show(
         address = Address(address.file, address.run, address.name or name)
         with History.open(address.file, create=False, read_only=True) as opened:
             run = find_run(opened, address)
+            earlier = [each for each in opened.runs(suite=run.suite, name=address.name) if each.number < run.number]
         if address.name is not None:
             run = _only(run, address.name)
         if as_json:
             _print_json(to_document([run]))
         else:
-            print_run(run, metrics)
+            print_run(run, metrics, earlier)
         return
     with History.open(history, create=False, read_only=True) as opened:
         runs = opened.runs(suite=suite, last=last, name=name)
@@ -95,7 +96,7 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     """Write what HISTORY holds for other programs."""
     import io
 
-    from reid_dist.errors import InputError, StoreExistsError
+    from reid_dist.errors import InputError, StoreError, StoreExistsError
     from reid_dist.history import History
     from reid_dist.history.export import write_csv, write_json, write_parquet
     from reid_dist.reports.files import write_together
@@ -117,7 +118,10 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     if output is None:
         click.echo(content, nl=False)
     else:
-        write_together(output.parent, {output.name: lambda file: file.write(content)})
+        try:
+            write_together(output.parent, {output.name: lambda file: file.write(content)})
+        except StoreError as error:
+            raise StoreError(f"cannot write {output}: {_cause(error)}; choose another --output") from None
         print(f"written: {output}")
 
 
@@ -148,16 +152,25 @@ def accept(run: Path, why: str) -> None:
     metavar="N",
     help="Remove the reports behind all runs of a suite but the newest N; their numbers stay.",
 )
+@click.option(
+    "--reports", "folders", is_flag=True, help="Also remove the directories with the reports of runs that are removed."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-def prune(history: Path, keep: int | None, older_than: str | None, keep_reports: int | None, dry_run: bool) -> None:
+def prune(
+    history: Path, keep: int | None, older_than: str | None, keep_reports: int | None, folders: bool, dry_run: bool
+) -> None:
     """Remove old runs from HISTORY, and give the space back.
 
-    What a later night is compared with stays, and so does a run that is still running.
+    What a later night is compared with stays, and so does a run that is still running. Without --reports nothing but
+    HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
     """
     from reid_dist.history import History
+    from reid_dist.history.pruning import remove_folder
 
     if keep is None and older_than is None and keep_reports is None:
         raise click.UsageError("Say what to remove: --keep N, --older-than AGE or --keep-reports N.")
+    if folders and keep is None and older_than is None:
+        raise click.UsageError("--reports goes with runs that are removed: add --keep N or --older-than AGE.")
     age = None if older_than is None else _age(older_than)
     with History.open(history, create=False) as opened:
         pruned = opened.prune(keep=keep, older_than=age, keep_reports=keep_reports, dry_run=dry_run)
@@ -167,6 +180,13 @@ def prune(history: Path, keep: int | None, older_than: str | None, keep_reports:
     print(f"would remove: {removed}" if dry_run else f"removed: {removed}; {pruned.n_bytes / 2**20:.1f} MiB less")
     if pruned.kept:
         print(f"kept: run {_ranges(pruned.kept)}, for a later night is compared with it, or it is running")
+    if folders:
+        # After the runs, which name them: a folder that is left over is told, and harms nobody.
+        left = {} if dry_run else {folder: why for folder in pruned.folders if (why := remove_folder(folder))}
+        done = "would remove" if dry_run else "removed"
+        print(f"{done}: {_count(len(pruned.folders) - len(left), 'directory', 'directories')} of reports")
+        for folder, why in left.items():
+            print(f"left: {folder}, {why}")
 
 
 def _only(run: Run, name: str) -> Run:
@@ -179,6 +199,12 @@ def _only(run: Run, name: str) -> Run:
         known = ", ".join(entry.name for entry in run.entries) or "none"
         raise StoreNotFoundError(f"run {run.number} has no entry {name!r}; it has {known}")
     return replace(run, entries=chosen)
+
+
+def _cause(error: OSError) -> str:
+    """What the system said of a file that could not be written."""
+    cause = error.__cause__
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(error)
 
 
 def _count(number: int, one: str, many: str) -> str:

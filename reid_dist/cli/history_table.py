@@ -14,7 +14,9 @@ from rich.text import Text
 
 from reid_dist.errors import UnknownNameError
 from reid_dist.history.liveness import FINISHED, run_state
-from reid_dist.history.values import DONE, Entry, Estimate, Run
+from reid_dist.history.streaks import streak
+from reid_dist.history.values import DONE, FAILED, Entry, Estimate, Run
+from reid_dist.history.wording import brief_verdict, size
 from reid_dist.reports.words import duration, interval, metric_value
 
 __all__ = ["print_run", "print_runs"]
@@ -61,7 +63,7 @@ def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) ->
     _print(Group(Text(f"suite {', '.join(sorted(suites))}{'' if name is None else f', entry {name}'}"), table))
 
 
-def print_run(run: Run, metrics: Sequence[str]) -> None:
+def print_run(run: Run, metrics: Sequence[str], earlier: Sequence[Run] = ()) -> None:
     """Print a run in detail on standard output.
 
     Parameters
@@ -70,6 +72,8 @@ def print_run(run: Run, metrics: Sequence[str]) -> None:
         What to print.
     metrics
         Of these names only; none for all.
+    earlier
+        Runs of its suite before it, oldest first: since when an entry is in trouble is looked up there.
     """
     facts = _facts()
     for fact, words in (
@@ -83,13 +87,13 @@ def print_run(run: Run, metrics: Sequence[str]) -> None:
     chosen = _shown([run], metrics) if metrics else None
     parts: list[RenderableType] = [facts]
     for entry in run.entries:
-        parts += [Text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen)]
+        parts += [Text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen, earlier)]
     if not run.entries:
         parts.append(Text("\nno entry yet" if run_state(run) != FINISHED else "\nno entry"))
     _print(Group(*parts))
 
 
-def _entry(entry: Entry, chosen: Sequence[str] | None) -> Iterator[RenderableType]:
+def _entry(entry: Entry, chosen: Sequence[str] | None, earlier: Sequence[Run]) -> Iterator[RenderableType]:
     shown = {name: estimate for name, estimate in entry.metrics.items() if chosen is None or name in chosen}
     if shown:
         table = _table()
@@ -103,18 +107,21 @@ def _entry(entry: Entry, chosen: Sequence[str] | None) -> Iterator[RenderableTyp
             table.add_row(*map(Text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
         yield table
     facts = _facts()
-    for fact, words in _lines(entry):
+    for fact, words in _lines(entry, earlier):
         facts.add_row(fact, Text(words))
     yield facts
 
 
-def _lines(entry: Entry) -> Iterator[tuple[str, str]]:
+def _lines(entry: Entry, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
     if entry.state != DONE:
         yield "state", f"{entry.state}: {entry.reason}"
+    lasting = streak(entry, earlier)
+    if lasting is not None:
+        yield "lasting", f"{'failed' if entry.state == FAILED else 'worse'} {lasting}"
     if entry.labels:
         yield "labels", ", ".join(f"{name} {value}" for name, value in entry.labels.items())
     if entry.seconds is not None:
-        memory = "" if entry.peak_bytes is None else f", peak memory {entry.peak_bytes / 2**30:.2f} GiB"
+        memory = "" if entry.peak_bytes is None else f", peak memory {size(entry.peak_bytes)}"
         yield "time", f"{duration(entry.seconds)}{memory}"
     if entry.reused:
         yield "reused", ", ".join(entry.reused)
@@ -137,7 +144,7 @@ def _verdict(entry: Entry) -> str:
         return f"{entry.state}: {entry.reason}"
     by_verdict: dict[str, list[str]] = {}
     for finding in entry.findings:
-        by_verdict.setdefault(finding.verdict, []).append(finding.gate)
+        by_verdict.setdefault(brief_verdict(finding), []).append(finding.gate)
     words = [f"{', '.join(gates)} {verdict}" for verdict, gates in by_verdict.items()]
     if len(by_verdict) == 1:
         words = list(by_verdict)

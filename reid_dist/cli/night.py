@@ -19,16 +19,15 @@ from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Thr
 from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
 from reid_dist.history import History
-from reid_dist.history.values import DONE, Entry, Finding, Run
-from reid_dist.nightly.delivery import deliver_night
+from reid_dist.history.streaks import streak
+from reid_dist.history.values import DONE, GATES, Entry, Finding, Run
+from reid_dist.history.wording import brief_verdict
+from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder
 from reid_dist.nightly.running import FINE, INTERRUPTED, PARTS_FAILED, REGRESSION, Surroundings, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
-from reid_dist.reports.files import refuse_uri
 from reid_dist.reports.words import metric_value
 
 __all__ = ["list_jobs", "run_night"]
-
-_GATES = ("accuracy", "speed", "memory")
 
 
 def list_jobs(suite_file: Path, only: Sequence[str]) -> None:
@@ -84,7 +83,7 @@ def run_night(
         from reid_dist.nightly.mlflow_export import refuse_without_mlflow
 
         refuse_without_mlflow()
-    folder = refuse_uri(_usual_folder(history_file) if output is None else output)
+    folder = refuse_folder(_usual_folder(history_file) if output is None else output, suite.suite)
     surroundings = Surroundings(
         connect=lambda: observed_cluster(cluster, None),
         machine=_machine(cluster),
@@ -95,12 +94,15 @@ def run_night(
     )
     with History.open(history_file) as history, _ended_as_by_hand():
         run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
-        verdict = deliver_night(run, history, folder)
+        runs = recent_runs(run, history)
+    if not as_json:
+        # Before the page, which a full disk may prevent.
+        click.echo("\n".join(_lines(run, runs[:-1])))
+    verdict = deliver_night(runs, folder)
     if as_json:
         json.dump(verdict, sys.stdout, indent=2, allow_nan=False)
         click.echo()
     else:
-        click.echo("\n".join(_lines(run)))
         click.echo(f"\nwritten to {folder}: index.html, summary.md, verdict.json")
     if mlflow_uri is not None:
         from reid_dist.nightly.mlflow_export import export_run
@@ -162,13 +164,18 @@ def _say_ended(number: int, total: int, entry: Entry) -> None:
     say("job_ended", line, job=entry.name, number=number, total=total, state=entry.state, **facts)
 
 
-def _lines(run: Run) -> list[str]:
+def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
     """The night as plain text: a table, and a sentence for everything that is not the same."""
-    heads = ("job", "state", *_GATES, "first metric", "time")
+    lasting = {entry.name: f" {found}" for entry in run.entries if (found := streak(entry, earlier))}
+    heads = ("job", "state", *GATES, "first metric", "time")
     rows = [heads, *(_row(entry) for entry in run.entries)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     table = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    reasons = [f"{entry.name}: {entry.state}: {entry.reason}" for entry in run.entries if entry.state != DONE]
+    reasons = [
+        f"{entry.name}: {entry.state}{lasting.get(entry.name, '')}: {entry.reason}"
+        for entry in run.entries
+        if entry.state != DONE
+    ]
     reasons += [
         f"{entry.name}: {finding.gate} {_verdict(finding)}: {finding.reason}"
         for entry in run.entries
@@ -190,11 +197,11 @@ def _row(entry: Entry) -> tuple[str, ...]:
     return (
         entry.name,
         entry.state,
-        *(_verdict(found[gate]) if gate in found else "-" for gate in _GATES),
+        *(_verdict(found[gate]) if gate in found else "-" for gate in GATES),
         "-" if first is None or first[1] is None else f"{first[0]} {metric_value(first[0], first[1])}",
         "-" if entry.seconds is None else f"{entry.seconds:.1f} s",
     )
 
 
 def _verdict(finding: Finding) -> str:
-    return f"{finding.verdict}, ALARM" if finding.alarm else finding.verdict
+    return f"{finding.verdict}, ALARM" if finding.alarm else brief_verdict(finding)

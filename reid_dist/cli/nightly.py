@@ -16,10 +16,9 @@ __all__ = ["command"]
 @click.option(
     "--history",
     "history_file",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="SQLite file of all nights; made when it is missing.",
+    help="SQLite file of all nights; made when it is missing.  [required, but for --list]",
 )
 @click.option(
     "--output",
@@ -45,7 +44,7 @@ __all__ = ["command"]
 @events_option
 def command(
     suite: Path,
-    history_file: Path,
+    history_file: Path | None,
     output: Path | None,
     only: tuple[str, ...],
     only_listed: bool,
@@ -63,8 +62,8 @@ def command(
     \b
     Examples:
       reid-dist nightly pipelines/nightly_market1501.yaml --history nightly.db
-      reid-dist nightly pipelines/nightly.yaml --history nightly.db --cluster cluster_configs/slurm.yaml
-      reid-dist nightly pipelines/nightly_market1501.yaml --history nightly.db --only 'baseline/*/plain' --list
+      reid-dist nightly pipelines/nightly.yaml --history other.db --cluster cluster_configs/slurm.yaml
+      reid-dist nightly pipelines/nightly_market1501.yaml --only 'baseline/*/plain' --list
       reid-dist history show nightly.db
     """
     if only_listed:
@@ -72,6 +71,8 @@ def command(
 
         list_jobs(suite, only)
         return 0
+    if history_file is None:
+        raise click.UsageError("Missing option '--history'.")
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.night import run_night
 

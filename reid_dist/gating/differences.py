@@ -8,10 +8,10 @@ from typing import Any, Final
 from reid_dist.history.values import Entry
 from reid_dist.reports.words import flatten
 
-__all__ = ["differing", "job_differences", "listed", "place_differences"]
+__all__ = ["PROSE", "differing", "job_differences", "listed", "place_differences"]
 
-# What a description says about itself; another wording is not another job.
-_PROSE: Final = frozenset({"summary", "source", "definition"})
+PROSE: Final = frozenset({"summary", "source", "definition"})
+"""What a description says about itself; another wording is not another job."""
 
 _MOST_NAMED: Final = 6
 
@@ -29,7 +29,7 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 def job_differences(before: Entry, after: Entry) -> list[str]:
     """In what two jobs differ; the prose only where nothing else does."""
     found = differing(before.conventions, after.conventions)
-    return [text for text in found if text.split(" ")[0].rpartition(".")[2] not in _PROSE] or found
+    return [text for text in found if text.split(" ")[0].rpartition(".")[2] not in PROSE] or found
 
 
 def place_differences(before: Entry, after: Entry) -> list[str]:

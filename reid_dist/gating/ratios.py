@@ -13,6 +13,7 @@ from reid_dist.gating.differences import differing, job_differences, listed
 from reid_dist.gating.noise import noise_floor
 from reid_dist.gating.settings import RatioGate
 from reid_dist.history.values import BETTER, DONE, INCOMPARABLE, SAME, WORSE, Change, Entry, Finding
+from reid_dist.history.wording import size
 from reid_dist.reports.plain import plain
 from reid_dist.reports.words import duration
 
@@ -28,7 +29,7 @@ def judge_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding
         The entry.
     past
         Entries of the same name from earlier runs, in the order of the runs, the newest last; those that were not done
-        or do not compare are passed over.
+        or do not compare are passed over, and so are those before the newest that was worse and was accepted.
     gate
         The settings.
     """
@@ -63,13 +64,9 @@ class _Quantity:
     unknown: str
 
 
-def _bytes(value: float) -> str:
-    return f"{value / 1e9:.2f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
-
-
 _SECONDS: Final = _Quantity("speed", "seconds", lambda entry: entry.seconds, duration, "its time is not known")
 _PEAK_BYTES: Final = _Quantity(
-    "memory", "peak_bytes", lambda entry: entry.peak_bytes, _bytes, "its peak memory is not known"
+    "memory", "peak_bytes", lambda entry: entry.peak_bytes, size, "its peak memory is not known"
 )
 
 
@@ -79,6 +76,7 @@ def _judge(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: Ratio
     if value is None:
         return Finding(gate=quantity.gate, verdict=INCOMPARABLE, reason=quantity.unknown, changes=(change,))
     known = [(each, earlier) for each in past if (earlier := _known(quantity, each)) is not None]
+    known = known[_first_of_new_normal(quantity, [each for each, _ in known]) :]
     comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
     if len(comparable) < gate.minimum_runs:
         unlike = [found for each, _ in known if (found := _obstacles(each, entry))]
@@ -115,6 +113,19 @@ def _known(quantity: _Quantity, entry: Entry) -> float | None:
     return float(value) if value is not None and 0 < value < math.inf else None
 
 
+def _first_of_new_normal(quantity: _Quantity, past: Sequence[Entry]) -> int:
+    """Index of the newest entry that this gate called worse and somebody accepted: what was before is not the measure.
+
+    0 where there is none.
+    """
+    for at in range(len(past) - 1, -1, -1):
+        if past[at].accepted and any(
+            finding.gate == quantity.gate and finding.verdict == WORSE for finding in past[at].findings
+        ):
+            return at
+    return 0
+
+
 def _obstacles(before: Entry, after: Entry) -> list[str]:
     """Why time and memory of two entries do not compare; nothing if they do."""
     found = []
@@ -141,7 +152,8 @@ def _shapes(entry: Entry) -> dict[str, Any]:
 
 
 def _too_few(n_comparable: int, unlike: list[list[str]], gate: RatioGate) -> str:
-    runs = f"{n_comparable} comparable run{'' if n_comparable == 1 else 's'}, {gate.minimum_runs} are needed"
+    # The first words stand alone where there is no room for more: see `brief_verdict`.
+    runs = f"{n_comparable} of {gate.minimum_runs} runs to compare with"
     if not unlike:
         return runs
     # The newest tells best what changed last.

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 from reid_dist.errors import InputError
 from reid_dist.history.liveness import run_state
 from reid_dist.history.schema import SCHEMA
-from reid_dist.history.values import Entry, Run
+from reid_dist.history.values import GATES, Entry, Run
 from reid_dist.reports.plain import plain
 
 __all__ = ["COLUMNS", "to_document", "to_rows", "write_csv", "write_json", "write_parquet"]
@@ -25,8 +25,6 @@ COLUMNS: Final = {
     "alarm": str, "accepted": str, "folder": str,
 }  # fmt: skip
 """Columns of a long table and what they hold; None where there is nothing."""
-
-_GATES: Final = ("accuracy", "speed", "memory")
 
 
 def to_document(runs: Sequence[Run]) -> dict[str, Any]:
@@ -96,4 +94,4 @@ def _verdicts(entry: Entry) -> list[str]:
     """Return the verdict of each gate, and the alarm of any."""
     by_gate = {finding.gate: finding.verdict for finding in entry.findings}
     alarms = [finding.alarm for finding in entry.findings if finding.alarm]
-    return [*(by_gate.get(gate, "") for gate in _GATES), alarms[0] if alarms else ""]
+    return [*(by_gate.get(gate, "") for gate in GATES), alarms[0] if alarms else ""]

@@ -116,6 +116,7 @@ class History:
         pid: int | None = None,
         version: str = __version__,
         started: str | None = None,
+        above: int = 0,
     ) -> int:
         """Write down that a run began; return its number, which no other run ever has.
 
@@ -127,13 +128,23 @@ class History:
             The process that runs it; None for this one.
         started
             UTC, ISO 8601 with seconds and ``Z``; None for now.
+        above
+            The number is larger than this one: of a directory that holds reports of a history that is lost.
         """
         texts = [stored_text(text) for text in (host or this_host(), version, folder)]
         with self._database.writing() as connection:
             row = connection.execute(
-                "INSERT INTO runs (suite, suite_digest, started, pid, host, version, folder) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
-                (stored_text(suite), suite_digest, started or now(), os.getpid() if pid is None else pid, *texts),
+                "INSERT INTO runs (number, suite, suite_digest, started, pid, host, version, folder) "
+                "SELECT 1 + max(?, coalesce(max(seq), 0)), ?, ?, ?, ?, ?, ?, ? FROM sqlite_sequence "
+                "WHERE name = 'runs' RETURNING number",
+                (
+                    above,
+                    stored_text(suite),
+                    suite_digest,
+                    started or now(),
+                    os.getpid() if pid is None else pid,
+                    *texts,
+                ),
             ).fetchone()
         return int(row[0])
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from reid_dist.errors import InputError
 from reid_dist.history.database import Database
 from reid_dist.history.liveness import RUNNING, run_state, this_host
 from reid_dist.history.rows import read_entries
-from reid_dist.history.values import Run
+from reid_dist.history.values import Run, reports_folder
 
-__all__ = ["Pruned", "prune"]
+__all__ = ["Pruned", "prune", "remove_folder"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +35,8 @@ class Pruned:
         By how much the file became smaller; 0 if nothing was done yet.
     kept
         Numbers of runs that were old enough and stay because a later night is compared with them, or because they run.
+    folders
+        Directories in which the removed runs left their reports, as far as they are there; they are not removed.
     """
 
     runs: tuple[int, ...]
@@ -40,6 +44,7 @@ class Pruned:
     n_reports: int
     n_bytes: int
     kept: tuple[int, ...]
+    folders: tuple[Path, ...] = ()
 
 
 class _NothingDoneError(Exception):
@@ -83,13 +88,31 @@ def prune(
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * database.timeout)}")
-    return Pruned(
-        runs=pruned.runs,
-        n_entries=pruned.n_entries,
-        n_reports=pruned.n_reports,
-        n_bytes=max(0, before - _size(database)),
-        kept=pruned.kept,
-    )
+    return replace(pruned, n_bytes=max(0, before - _size(database)))
+
+
+def remove_folder(folder: Path) -> str:
+    """Remove a directory of reports, with all that is in it, and nothing that a link leads to.
+
+    Parameters
+    ----------
+    folder
+        ``runs/NUMBER`` of the directory of a page, as in :attr:`Pruned.folders`.
+
+    Returns
+    -------
+    Why it stays, at least in part; empty if it is gone.
+    """
+    # The page's own directory may well be reached by a link, for a user chose it; what lies in it may not.
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return "a link leads somewhere else from there"
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _removed(
@@ -112,6 +135,12 @@ def _removed(
         stale = {number for suite in _suites(connection) for number in _older(connection, suite, keep_reports)}
     gone = old - needed
     n_entries = _count(connection, "SELECT count(*) FROM entries WHERE run = ?", gone)
+    folders = [
+        Path(folder) / reports_folder(number)
+        for number in sorted(gone)
+        for (folder,) in connection.execute("SELECT folder FROM runs WHERE number = ?", (number,))
+        if folder
+    ]
     reports = "FROM reports WHERE entry IN (SELECT id FROM entries WHERE run = ?)"
     n_reports = _count(connection, f"SELECT count(*) {reports}", gone | (stale - needed))
     connection.executemany(f"DELETE {reports}", [(number,) for number in stale - needed])
@@ -124,6 +153,7 @@ def _removed(
         n_reports=n_reports,
         n_bytes=0,
         kept=tuple(sorted((old | stale) & needed)),
+        folders=tuple(folder for folder in folders if folder.exists() or folder.is_symlink()),
     )
 
 

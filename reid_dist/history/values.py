@@ -11,6 +11,7 @@ __all__ = [
     "BETTER",
     "DONE",
     "FAILED",
+    "GATES",
     "INCOMPARABLE",
     "SAME",
     "SKIPPED",
@@ -21,6 +22,7 @@ __all__ = [
     "Finding",
     "Moved",
     "Run",
+    "reports_folder",
 ]
 
 DONE: Final = "done"
@@ -33,6 +35,9 @@ SAME: Final = "same"
 WORSE: Final = "worse"
 INCOMPARABLE: Final = "incomparable"
 """Verdicts of a gate."""
+
+GATES: Final = ("accuracy", "speed", "memory")
+"""Names of the gates, in the order in which they are shown."""
 
 ALARM: Final = "numbers moved without a cause"
 """Equal inputs and an equal job gave another answer."""
@@ -263,3 +268,8 @@ class Run:
     def failures(self) -> tuple[Entry, ...]:
         """Entries that failed."""
         return tuple(entry for entry in self.entries if entry.state == FAILED)
+
+
+def reports_folder(number: int) -> str:
+    """Return where the reports of a run of this number are, relative to the directory of the page."""
+    return f"runs/{number:05}"

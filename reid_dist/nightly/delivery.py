@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
+from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.history import History
-from reid_dist.history.values import Run
+from reid_dist.history.values import Entry, Run
 from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
 from reid_dist.nightly.page import render_nights
-from reid_dist.reports.files import write_together
+from reid_dist.reports.files import refuse_uri, write_together
 
-__all__ = ["PAGE", "SUMMARY", "VERDICT", "deliver_night"]
+__all__ = ["PAGE", "SUMMARY", "VERDICT", "deliver_night", "recent_runs", "refuse_folder"]
 
 PAGE: Final = "index.html"
 VERDICT: Final = "verdict.json"
@@ -25,24 +29,53 @@ COST: Final = "benchmark-cost.json"
 _MOST_NIGHTS: Final = 60
 
 
-def deliver_night(run: Run, history: History, folder: Path) -> dict[str, Any]:
+def refuse_folder(folder: Path, suite: str) -> Path:
+    """Refuse a directory that the page of a night could not be written to, before the night begins; return it.
+
+    Raises
+    ------
+    InputError
+        If it holds the page of another suite, or is no local directory.
+    StoreError
+        If nothing can be written there.
+    """
+    refuse_uri(folder)
+    above = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not above.is_dir():
+        raise StoreError(f"cannot write the page to {folder}: {above} is no directory; choose another --output")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise StoreError(f"cannot write the page to {folder}: {above} is read-only; choose another --output")
+    other = _suite_of(folder)
+    if other not in ("", suite):
+        raise InputError(
+            f"{folder} holds the page of suite {other}, which that of suite {suite} would replace; choose another "
+            f"--output, or remove {folder / VERDICT} if the suite only has another name now"
+        )
+    return folder
+
+
+def recent_runs(run: Run, history: History) -> list[Run]:
+    """Return the nights of the page of a run: itself, the last one, and those of its suite before it."""
+    return [each for each in history.runs(suite=run.suite, last=_MOST_NIGHTS) if each.number <= run.number]
+
+
+def deliver_night(runs: list[Run], folder: Path) -> dict[str, Any]:
     """Write the files of a night that is finished, and return the content of ``verdict.json``.
 
     Parameters
     ----------
-    run
-        The night.
-    history
-        With the nights before it.
+    runs
+        As :func:`recent_runs` gives them.
     folder
         Where the files go, in place of those of the night before.
 
     Raises
     ------
-    StoreError
+    RunFailedError
         If they cannot be written.
     """
-    runs = [each for each in history.runs(suite=run.suite, last=_MOST_NIGHTS) if each.number <= run.number]
+    runs = [replace(each, entries=tuple(_linked(entry, folder) for entry in each.entries)) for each in runs]
+    run = runs[-1]
     verdict = verdict_document(run, runs[:-1])
     contents = {
         PAGE: render_nights(runs, suite=run.suite),
@@ -52,8 +85,31 @@ def deliver_night(run: Run, history: History, folder: Path) -> dict[str, Any]:
         VERDICT: _json(verdict),
     }
     # "replace": a path that is not UTF-8 may stand in a text; it is shown there, never read back.
-    write_together(folder, {name: partial(_write, text.encode("utf-8", "replace")) for name, text in contents.items()})
+    writers = {name: partial(_write, text.encode("utf-8", "replace")) for name, text in contents.items()}
+    try:
+        write_together(folder, writers)
+    except StoreError as error:
+        found = error.__cause__
+        why = (found.strerror if isinstance(found, OSError) else None) or str(error)
+        raise RunFailedError(
+            f"cannot write the page of run {run.number} to {folder}: {why}; the history has the run all the same"
+        ) from error
     return verdict
+
+
+def _linked(entry: Entry, folder: Path) -> Entry:
+    """Leave out a report that is not there: it was removed, or written beside the page of another --output."""
+    is_there = bool(entry.folder) and (folder / entry.folder / "report.html").is_file()
+    return entry if is_there else replace(entry, folder="")
+
+
+def _suite_of(folder: Path) -> str:
+    """Return the suite whose page is in a directory; empty where there is none, or none that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((folder / VERDICT).read_bytes())
+        if isinstance(found, dict) and isinstance(found.get("suite"), str):
+            return str(found["suite"])
+    return ""
 
 
 def _json(content: object) -> str:

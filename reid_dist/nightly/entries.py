@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from reid_dist.fingerprint import fingerprint
+from reid_dist.gating.differences import PROSE
 from reid_dist.history.values import Entry, Estimate
 from reid_dist.nightly.suite import PlannedJob
 from reid_dist.reports import Report
 from reid_dist.reports.plain import plain
 
-__all__ = ["done_entry", "now", "undone_entry"]
+__all__ = ["done_entry", "undone_entry"]
 
-# What a description says about itself in prose: another wording is not another job.
-_PROSE: Final = frozenset({"summary", "source", "definition"})
 # Said of an input and not of the job.
 _INPUTS: Final = frozenset({"ground_truth"})
-
-
-def now() -> str:
-    """Return the time in UTC, as the history writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def done_entry(
@@ -53,7 +46,8 @@ def done_entry(
         "distance": report.distance,
         "expand": report.expand,
         "rerank": report.rerank,
-        "options": report.options,
+        # The metrics stand beside them by their names, whether they were asked for or are the usual ones.
+        "options": {name: value for name, value in report.options.items() if name != "metrics"},
         "metrics": [*report.metrics],
     }
     digests = {name: _digests_of(each) for name, each in report.inputs.items() if isinstance(each, Mapping)}
@@ -117,5 +111,5 @@ def _digests_of(description: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_prose(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_prose(each) for name, each in value.items() if name not in _PROSE}
+        return {name: _without_prose(each) for name, each in value.items() if name not in PROSE}
     return value

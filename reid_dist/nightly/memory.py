@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reid_dist.errors import RunFailedError
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -17,10 +19,20 @@ _FORGET = "5"
 
 
 def forget_peaks(client: Client | None) -> None:
-    """Let the peak of every process of a cluster, and of this one, begin anew."""
+    """Let the peak of every process of a cluster, and of this one, begin anew.
+
+    Raises
+    ------
+    RunFailedError
+        If the cluster went away since it was used last: this is the first that is asked of it for a job.
+    """
     _forget_own()
-    if client is not None:
+    if client is None:
+        return
+    try:
         client.run(_forget_own, on_error="ignore")
+    except OSError as error:
+        raise RunFailedError(f"lost the scheduler of the cluster between two jobs: {error}") from error
 
 
 def peak_bytes(client: Client | None) -> int | None:
@@ -31,11 +43,15 @@ def peak_bytes(client: Client | None) -> int | None:
 
     Returns
     -------
-    Bytes; None where the kernel does not tell.
+    Bytes; None where the kernel does not tell, or the cluster is gone already.
     """
     found = [_own_peak()]
     if client is not None:
-        found += client.run(_own_peak, on_error="ignore").values()
+        try:
+            found += client.run(_own_peak, on_error="ignore").values()
+        except OSError:
+            # The answer is there; who lost the cluster is told by the next job.
+            return None
     known = [each for each in found if each is not None]
     return sum(known) if known and len(known) == len(found) else None
 

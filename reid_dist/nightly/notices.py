@@ -12,6 +12,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from reid_dist.history.streaks import streak
 from reid_dist.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.reasons import reasons
@@ -63,7 +64,7 @@ def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
         "headline": upper_first(first.title),
         "summary": first.sentence,
         "counts": counted(run),
-        "entries": [_entry(entry) for entry in run.entries],
+        "entries": [_entry(entry, earlier) for entry in run.entries],
     }
 
 
@@ -88,7 +89,7 @@ def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] =
     if first.clauses:
         lines += [f"- **{_escaped(name)}** {_escaped(shortened(text, most=_LONGEST))}" for name, text in first.clauses]
         lines.append("")
-    return "\n".join([*lines, *_table(run)])
+    return "\n".join([*lines, *_table(run, earlier)])
 
 
 def benchmark_accuracy(run: Run) -> list[dict[str, Any]]:
@@ -117,7 +118,8 @@ def benchmark_cost(run: Run) -> list[dict[str, Any]]:
     return figures
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
+    lasting = streak(entry, earlier)
     return {
         "name": entry.name,
         "model": entry.model,
@@ -128,6 +130,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "standing": standing(entry),
         "reason": entry.reason,
         "regression": entry.is_regression,
+        "since": None if lasting is None else lasting.run,
         "accepted": entry.accepted,
         "findings": [_finding(finding) for finding in entry.findings],
         "metrics": {name: _estimate(estimate) for name, estimate in entry.metrics.items()},
@@ -178,7 +181,7 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-def _table(run: Run) -> Iterator[str]:
+def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
     """Everything that is not the same, what needs a look first; then the others by their number."""
     order = {name: place for place, name in enumerate(STANDINGS)}
     told = sorted((entry for entry in run.entries if standing(entry) != SAME), key=lambda entry: order[standing(entry)])
@@ -186,7 +189,7 @@ def _table(run: Run) -> Iterator[str]:
         yield "| Job | Verdict | Why |"
         yield "|---|---|---|"
         for entry in told[:_MOST_ROWS]:
-            sign, why = SIGNS[standing(entry)], shortened(_why(entry), most=_LONGEST)
+            sign, why = SIGNS[standing(entry)], shortened(_why(entry, earlier), most=_LONGEST)
             yield f"| {_escaped(entry.name)} | {sign.mark} {sign.word} | {_escaped(why)} |"
         yield ""
         if len(told) > _MOST_ROWS:
@@ -198,8 +201,11 @@ def _table(run: Run) -> Iterator[str]:
         yield ""
 
 
-def _why(entry: Entry) -> str:
-    return "; ".join(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))
+def _why(entry: Entry, earlier: Sequence[Run]) -> str:
+    lasting = streak(entry, earlier)
+    # In front, for a long reason is cut.
+    told = [f"{lasting}"] if lasting else []
+    return "; ".join([*told, *(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))])
 
 
 def _escaped(text: str) -> str:

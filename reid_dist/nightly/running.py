@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -11,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reid_dist.errors import ClusterError, ReidDistError, RunFailedError
+from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
 from reid_dist.history import History
 from reid_dist.history.liveness import RUNNING, run_state
-from reid_dist.history.values import FAILED, SKIPPED, Entry, Run
-from reid_dist.nightly.entries import done_entry, now, undone_entry
+from reid_dist.history.schema import now
+from reid_dist.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
+from reid_dist.nightly.entries import done_entry, undone_entry
 from reid_dist.nightly.judgement import judged
 from reid_dist.nightly.memory import forget_peaks, peak_bytes
 from reid_dist.nightly.suite import PlannedJob, Suite
@@ -53,6 +55,9 @@ DEFECTS: Final = "traceback.txt"
 
 # A cluster that could not be started so often in a row is not tried again for every job that is left.
 _MOST_STARTS: Final = 2
+
+# As the directories of runs are called; a name of more digits is none.
+_NUMBER: Final = re.compile(r"[0-9]{5,12}")
 
 # The workspace of a run, in that of the suite.
 _RUN: Final = "run-{:05}"
@@ -121,43 +126,76 @@ def run_suite(
     Raises
     ------
     StoreError
-        If the history cannot be written; reports that are done stay in `folder`.
+        If the run cannot be begun.
+    RunFailedError
+        If the history cannot be written any more; what is in it, and reports that are done in `folder`, stay.
     """
     deadline = None if suite.hours is None else time.monotonic() + suite.hours * 3600
     shared = Workspace.at(workspace if workspace is not None else folder / "workspace")
     _remove_left_over(shared, history)
-    number = history.begin(suite.suite, suite.digest, folder=str(folder.absolute()))
+    # A history that was begun anew must not meet the reports of the one before.
+    number = history.begin(suite.suite, suite.digest, folder=str(folder.absolute()), above=_last_report(folder))
     places = _Places(folder, number, shared.place(_RUN.format(number)))
+    try:
+        left_out = _run_jobs(suite, jobs, history, places, surroundings, deadline)
+        Workspace(places.shared).clear()
+        if workspace is None:
+            with contextlib.suppress(OSError):
+                (folder / "workspace").rmdir()
+        history.finish(number, STOPPED if left_out == INTERRUPTED else _exit_code(history.run(number)))
+        return history.run(number)
+    except StoreError as error:
+        raise RunFailedError(
+            f"run {number} of suite {suite.suite} was broken off: {error}; what ended before is in the history"
+        ) from error
+
+
+def _run_jobs(
+    suite: Suite,
+    jobs: list[PlannedJob],
+    history: History,
+    places: _Places,
+    surroundings: Surroundings,
+    deadline: float | None,
+) -> str:
+    """Evaluate, judge and write down one job after the other; return why some were left out, empty if none was."""
     left_out = ""
     with _Session(surroundings) as session:
         for at, planned in enumerate(jobs, start=1):
             surroundings.begun(at, len(jobs), planned.name)
-            report = None
+            report: Report | None = None
+            findings: tuple[Finding, ...] = ()
             try:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise _BudgetSpentError
                 if not left_out:
                     entry, report = _evaluated(planned, places, session, surroundings, deadline)
+                    findings = judged(
+                        entry, report, history, suite=suite.suite, number=places.number, gates=suite.gates
+                    )
             except _BudgetSpentError:
                 left_out = f"the time budget of {suite.hours:g} h was spent"
             except KeyboardInterrupt:
                 # The books are closed all the same: what is done stays, and the page says how far the night came.
                 left_out = INTERRUPTED
             if left_out:
-                entry = undone_entry(planned, SKIPPED, left_out, started=now())
-            entry = replace(
-                entry, findings=judged(entry, report, history, suite=suite.suite, number=number, gates=suite.gates)
-            )
-            history.add(number, entry, report)
+                # Also what was evaluated and not judged any more: nobody shall be compared with it.
+                entry, report, findings = undone_entry(planned, SKIPPED, left_out, started=now()), None, ()
+            entry = replace(entry, findings=findings)
+            history.add(places.number, entry, report)
             surroundings.ended(at, len(jobs), entry)
             if at == len(jobs) or (jobs[at].model, jobs[at].dataset) != (planned.model, planned.dataset):
                 places.clear(planned)
-    Workspace(places.shared).clear()
-    if workspace is None:
-        with contextlib.suppress(OSError):
-            (folder / "workspace").rmdir()
-    history.finish(number, STOPPED if left_out == INTERRUPTED else _exit_code(history.run(number)))
-    return history.run(number)
+    return left_out
+
+
+def _last_report(folder: Path) -> int:
+    """Return the highest number of a run of which there are reports in a directory; 0 for none."""
+    try:
+        names = [path.name for path in (folder / reports_folder(0)).parent.iterdir()]
+    except OSError:
+        return 0
+    return max((int(name) for name in names if _NUMBER.fullmatch(name)), default=0)
 
 
 def _remove_left_over(shared: Workspace, history: History) -> None:
@@ -194,7 +232,7 @@ class _Places:
 
     def report(self, planned: PlannedJob) -> str:
         """Where the report of a job goes, relative to the page."""
-        return f"runs/{self.number:05}/{planned.name}"
+        return f"{reports_folder(self.number)}/{planned.name}"
 
     def workspace(self, planned: PlannedJob) -> Workspace:
         """What the jobs of one model on one data set share: they read the same features."""

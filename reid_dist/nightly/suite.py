@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,10 +12,15 @@ from typing import Annotated, Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.expansion import parse_expand
 from reid_dist.fingerprint import fingerprint
 from reid_dist.gating import Gates
 from reid_dist.jobs import PipelineJob, ProtocolParts
+from reid_dist.metrics import parse_metrics
+from reid_dist.protocols import PROTOCOLS
+from reid_dist.reranking import parse_rerank
 from reid_dist.validation import explain
 from reid_dist.yaml_text import read_yaml
 
@@ -162,7 +167,8 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
             *Variant.model_fields,
             *ProtocolParts.model_fields,
         ]
-        raise InputError(explain(f"suite file {where}", error, known)) from None
+        # A name that holds a line break is among what is wrong.
+        raise InputError(explain(f"suite file {where}", error, known).replace("\n", "\\n")) from None
     # Jobs are put together only of what is right by itself.
     problems = [*dict.fromkeys(_problems(suite))] or [*dict.fromkeys(_problems_of_jobs(suite))]
     if problems:
@@ -193,10 +199,28 @@ def _problems_of_jobs(suite: Suite) -> Iterator[str]:
     if not jobs:
         yield "no job is left: models and datasets leave out every one"
     for planned in jobs:
+        for wrong in _wrong_names(planned.pipeline):
+            yield f"jobs.{planned.job} on datasets.{planned.dataset}: {wrong}"
+
+
+def _wrong_names(job: PipelineJob) -> Iterator[str]:
+    """Say which names and parameters of a job nobody knows: it need not be its turn in the night for that."""
+
+    def look_up_protocol() -> object:
+        return PROTOCOLS.get(job.rules) if isinstance(job.rules, str) else job.rules
+
+    looks: list[Callable[[], object]] = [look_up_protocol, lambda: DISTANCES.get(job.distance)]
+    if job.metrics is not None:
+        looks.append(lambda: parse_metrics(job.metrics or ()))
+    if job.expand is not None:
+        looks.append(lambda: parse_expand(job.expand or ""))
+    if job.rerank is not None:
+        looks.append(lambda: parse_rerank(job.rerank or ""))
+    for look in looks:
         try:
-            _ = planned.pipeline.rules
+            look()
         except InputError as error:
-            yield f"jobs.{planned.job} on datasets.{planned.dataset}: {error}"
+            yield str(error)
 
 
 def _wrong_places(text: str | None) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tests.benchmarks.measure import bare_product, ratio_line, run_process
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "lines"),
     [

@@ -136,7 +136,7 @@ def parts(draw):
     return rules
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_composition(data):
     n_query, n_gallery = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 16))

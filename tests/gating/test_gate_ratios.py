@@ -51,7 +51,7 @@ def test_a_ratio_and_its_verdict_with_figures(factor: float, verdict: str) -> No
     assert f"{60 * factor / median:.2f} times the median" in speed.reason
     assert "20 comparable runs" in speed.reason
     assert memory.changes[0].name == "peak_bytes"
-    assert "GB" in memory.reason
+    assert "GiB" in memory.reason
 
 
 def test_a_noisy_machine_has_a_wide_floor() -> None:
@@ -77,6 +77,18 @@ def test_a_slow_run_stays_slow_the_night_after() -> None:
         past.append(took(100))
 
 
+def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
+    past = nights(20)
+    slow = took(100)
+    past.append(replace(slow, findings=(judge_speed(slow, past, GATE),), accepted="another scheduler"))
+    assert judge_speed(took(100), past, GATE).reason.startswith("1 of 7 runs to compare with")
+    past += [took(100 + at) for at in range(6)]
+    assert judge_speed(took(100), past, GATE).verdict == "same"
+    assert judge_speed(took(180), past, GATE).verdict == "worse"
+    # Who accepted another loss says nothing of the time.
+    assert judge_speed(took(100), [*nights(20), replace(took(60), accepted="smaller model")], GATE).verdict == "worse"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -93,7 +105,7 @@ def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> 
     past = nights(12)
     found = judge_speed(took(600, **changes), past, GATE)
     assert (found.verdict, found.is_regression) == ("incomparable", False)
-    assert found.reason.startswith("0 comparable runs, 7 are needed; 12 others do not compare, the newest for ")
+    assert found.reason.startswith("0 of 7 runs to compare with; 12 others do not compare, the newest for ")
     assert reason in found.reason
     # Those that do compare are found among those that do not.
     mixed = [
@@ -103,9 +115,9 @@ def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> 
 
 
 def test_too_few_runs() -> None:
-    assert judge_speed(took(60), [], GATE).reason == "0 comparable runs, 7 are needed"
+    assert judge_speed(took(60), [], GATE).reason == "0 of 7 runs to compare with"
     past = nights(7)
-    assert judge_speed(took(600), past[1:], GATE).reason == "6 comparable runs, 7 are needed"
+    assert judge_speed(took(600), past[1:], GATE).reason == "6 of 7 runs to compare with"
     assert judge_speed(took(600), past, GATE).verdict == "worse"
     assert judge_speed(took(600), past[:2], RatioGate(minimum_runs=2, false_alarm=0.5)).verdict == "worse"
 

@@ -16,6 +16,7 @@ import pytest
 from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, small_report
 
 from reid_dist.errors import InputError
+from reid_dist.gating import RatioGate, judge_memory, judge_speed
 from reid_dist.history import History
 from reid_dist.history.address import Address, is_address
 from reid_dist.reports import Report
@@ -201,11 +202,78 @@ def test_prune_says_what_it_does(reid_dist, nights: Path) -> None:
     assert [reid_dist("history", "prune", nights, *words).code for words in ((), ("--older-than", "soon"))] == [2, 2]
 
 
+def test_prune_removes_the_reports_of_runs_that_go(reid_dist, path: Path, tmp_path: Path) -> None:
+    page, elsewhere = tmp_path / "page", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").write_text("mine")
+    with History.open(path) as history:
+        for _ in range(5):
+            number = history.begin("market", "", folder=str(page))
+            history.add(number, entry_of(report_of(0)), None)
+            history.finish(number, 0)
+        history.finish(history.begin("market", ""), 0)
+    for number in (1, 2, 5):
+        (page / "runs" / f"{number:05}" / NAME).mkdir(parents=True)
+        (page / "runs" / f"{number:05}" / "link").symlink_to(elsewhere)
+    # The third is gone, the fourth is a link.
+    (page / "runs" / "00004").symlink_to(elsewhere)
+    assert reid_dist("history", "prune", path, "--keep-reports", 1, "--reports").code == 2
+    dry = reid_dist("history", "prune", path, "--keep", 1, "--reports", "--dry-run")
+    assert "would remove: 3 directories of reports" in dry.out
+    assert (page / "runs" / "00001").exists()
+    done = reid_dist("history", "prune", path, "--keep", 1, "--reports")
+    assert done.code == 0
+    assert "removed: 4 runs (1-4)" in done.out
+    assert done.out.splitlines()[-2:] == [
+        "removed: 2 directories of reports",
+        f"left: {page / 'runs' / '00004'}, a link leads somewhere else from there",
+    ]
+    assert sorted(each.name for each in (page / "runs").iterdir()) == ["00004", "00005"]
+    assert (elsewhere / "mine").read_text() == "mine"
+
+
+def test_reports_behind_a_link_stay(reid_dist, path: Path, tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    (tmp_path / "other" / "00001").mkdir(parents=True)
+    (tmp_path / "page" / "runs").symlink_to(tmp_path / "other")
+    with History.open(path) as history:
+        history.finish(history.begin("market", "", folder=str(tmp_path / "page")), 0)
+    assert "a link leads" in reid_dist("history", "prune", path, "--keep", 0, "--reports").out
+    assert (tmp_path / "other" / "00001").is_dir()
+
+
+def test_an_export_that_cannot_be_written_names_its_file(reid_dist, nights: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    output = tmp_path / "file" / "tables" / "table.csv"
+    wrong = reid_dist("history", "export", nights, "--format", "csv", "--output", output)
+    assert (wrong.code, wrong.err) == (2, f"Error: cannot write {output}: Not a directory; choose another --output\n")
+
+
+def test_show_says_since_when_a_job_fails(reid_dist, nights: Path) -> None:
+    shown = " ".join(reid_dist("history", "show", f"{nights}#3").out.split())
+    assert "lasting failed for 3 nights in a row, since run 1" in shown
+    assert "lasting worse for 3 nights in a row, since run 1" in shown
+    assert "lasting" not in reid_dist("history", "show", f"{nights}#1").out
+
+
+def test_show_says_in_few_words_that_a_gate_waits(reid_dist, path: Path) -> None:
+    waits = [judge(entry_of(), [], RatioGate()) for judge in (judge_speed, judge_memory)]
+    with History.open(path) as history:
+        history.add(history.begin("market", ""), entry_of(findings=(GOOD, *waits)), None)
+    text = " ".join(reid_dist("history", "show", path).out.split())
+    assert "accuracy same; speed, memory 0 of 7 runs" in text
+    assert "incomparable" not in text
+
+
 def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path: Path) -> None:
     report_of(0).save(tmp_path / "first")
     both = reid_dist("compare", f"{nights}#last-good:{NAME}", f"{nights}#2:{NAME}", "--resamples", 200, "--json")
     mixed = reid_dist("compare", tmp_path / "first", f"{nights}#2:{NAME}", "--resamples", 200, "--json")
     assert both.err == mixed.err == ""
+    written = tmp_path / "not" / "there" / "comparison.json"
+    words = (f"{nights}#1:{NAME}", f"{nights}#2:{NAME}", "--resamples", 200, "--output", written)
+    assert reid_dist("compare", *words).code in (0, 4)
+    assert written.read_text() == both.out
     assert both.out == mixed.out
     difference = report_of(1).metrics["mAP"] - report_of(0).metrics["mAP"]
     assert math.isclose(json.loads(both.out)["metrics"]["mAP"]["difference"], difference)

@@ -212,6 +212,47 @@ def test_a_night_goes_to_mlflow_and_a_server_that_is_away_hides_nothing(tmp_path
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
 
 
+def test_a_page_that_cannot_be_written_hides_nothing(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
+    (tmp_path / "nights" / "index.html").mkdir(parents=True)
+    told = nights.run()
+    assert told.code == 3
+    assert "run 1 of suite small: nothing failed" in told.out
+    assert "Error: cannot write the page of run 1 to" in told.err
+    with History.open(nights.history, create=False) as history:
+        assert history.run(1).exit_code == 0
+
+
+def test_a_page_is_never_replaced_by_that_of_another_suite(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
+    assert nights.run().code == 0
+    nights.suite.write_text(nights.suite.read_text().replace("suite: small", "suite: other"))
+    told = nights.run()
+    assert told.code == 2
+    assert "holds the page of suite small, which that of suite other would replace" in told.err
+    assert nights.run("--output", "other").code == 0
+    with History.open(nights.history, create=False) as history:
+        assert [run.suite for run in history.runs()] == ["small", "other"]
+
+
+def test_a_page_links_to_reports_that_are_there(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
+    for words in ((), ("--output", "elsewhere"), ()):
+        assert nights.run(*words).code == 0
+    page = (tmp_path / "nights" / "index.html").read_text()
+    assert {number for number in range(1, 4) if f"./runs/{number:05}/ours/set/plain/report.html" in page} == {1, 3}
+
+
+def test_a_job_that_fails_again_says_since_when(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"gallery": "nowhere.zarr"}})
+    assert [nights.night()[1]["ours/set/other"]["since"] for _ in range(2)] == [None, 1]
+    told = nights.run()
+    lasting = "for 3 nights in a row, since run 1"
+    assert f"ours/set/other: failed {lasting}: " in told.out
+    for name in ("index.html", "summary.md"):
+        assert lasting in (tmp_path / "nights" / name).read_text()
+
+
 def test_two_nights_at_once(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}})
     running = [nights.start() for _ in range(2)]
@@ -288,6 +329,8 @@ def test_a_history_that_cannot_be_used(tmp_path: Path, prepare: Callable[[Path],
         (("--only", "nobody/*"), "is like no job of suite small; its jobs: ours/set/plain"),
         (("--output", "s3://bucket/nights"), "local directory"),
         (("--workers", "2"), "--workers belongs to the local cluster"),
+        (("--output", "threads.yaml"), "threads.yaml is no directory; choose another --output"),
+        (("--output", "threads.yaml/page"), "threads.yaml is no directory; choose another --output"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -296,6 +339,14 @@ def test_mistakes_are_answered_in_one_line(tmp_path: Path, words: tuple[str, ...
     assert told.code == 2
     assert said in told.err
     assert not nights.history.exists()
+
+
+def test_the_jobs_are_listed_without_a_history(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, {"ours": tmp_path}, {"plain": {}})
+    for words, code, said in ((("--list",), 0, "ours/set/plain\n"), ((), 2, "Missing option '--history'")):
+        command = [sys.executable, "-m", "reid_dist.cli", "nightly", str(suite), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, said in done.stdout + done.stderr) == (code, True)
 
 
 def test_a_store_that_is_missing_is_a_part_that_failed(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ ENTRY = exactly(
         "state": {"enum": ["done", "failed", "skipped"]},
         "standing": {"enum": STANDINGS},
         "regression": {"type": "boolean"},
+        "since": {"type": ["integer", "null"]},
         "findings": {"type": "array", "items": FINDING},
         "metrics": {
             "type": "object",

@@ -16,9 +16,9 @@ from small_nights import damage, save_model, write_suite
 
 import reid_dist.nightly.running as running
 from reid_dist import FeatureSet, evaluate
-from reid_dist.errors import ClusterError, RunFailedError
+from reid_dist.errors import ClusterError, RunFailedError, StoreError
 from reid_dist.history import History
-from reid_dist.history.values import DONE, FAILED, SKIPPED, Entry, Run
+from reid_dist.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import read_suite
 from reid_dist.reports import Report
@@ -239,3 +239,35 @@ def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypa
         assert history.accept(3, None, "the old one was wrong") == 1
     assert night(suite, tmp_path).exit_code == 0
     assert json.loads((tmp_path / "nights" / run.entries[0].folder / "report.json").read_text())["schema"] == 1
+
+
+def test_a_history_that_was_begun_anew_leaves_old_reports_alone(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
+    assert [night(suite, tmp_path).number for _ in range(2)] == [1, 2]
+    (tmp_path / "nights.db").unlink()
+    again = night(suite, tmp_path)
+    assert (again.number, again.exit_code) == (3, 0)
+    assert again.entries[0].folder == "runs/00003/a/set/plain"
+    assert night(suite, tmp_path).number == 4
+
+
+def test_a_history_that_breaks_ends_the_night_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
+
+    def locked(*_: object) -> None:
+        raise StoreError("history is locked")
+
+    monkeypatch.setattr(History, "add", locked)
+    with pytest.raises(RunFailedError, match="run 1 of suite small was broken off: history is locked; what"):
+        night(suite, tmp_path)
+
+
+def test_what_was_evaluated_and_not_judged_is_no_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, JOBS)
+
+    def interrupted(*_: object, **__: object) -> tuple[Finding, ...]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "judged", interrupted)
+    run = night(suite, tmp_path)
+    assert ([entry.state for entry in run.entries], run.exit_code) == ([SKIPPED, SKIPPED], 130)

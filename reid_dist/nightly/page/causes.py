@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from reid_dist.gating.differences import PROSE
 from reid_dist.history.values import DONE, Entry, Run
 from reid_dist.nightly.page.standing import finding_of
 from reid_dist.nightly.page.wording import shortened
@@ -43,7 +44,6 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 # Of the environment: what names the machine.  The host's name alone is no cause; a pod has another every night.
 _MACHINE: Final = ("platform", "cpu", "cores")
 _HOST: Final = "host"
-_PROSE: Final = frozenset({"summary", "source", "definition"})
 _DIGESTS: Final = {"content_digest": "content", "labels_digest": "identities and cameras"}
 _MOST_SAID: Final = 3
 
@@ -126,7 +126,7 @@ def _differing(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -
     old, new = (dict(flatten(each)) for each in (before, after))
     for name in dict.fromkeys([*old, *new]):
         near, far = old.get(name, "none"), new.get(name, "none")
-        if near == far or name.rpartition(".")[2] in _PROSE:
+        if near == far or name.rpartition(".")[2] in PROSE:
             continue
         cut = shortened(near), shortened(far)
         # Digests that agree in their first digits, and texts that differ far behind, are told in full.

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from reid_dist.errors import InputError
-from reid_dist.history.values import DONE, FAILED, SAME, SKIPPED, WORSE, Entry, Run
+from reid_dist.history.streaks import streak
+from reid_dist.history.values import DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Finding, Run
+from reid_dist.history.wording import brief_verdict
 from reid_dist.nightly.page.causes import KINDS, causes, compared_with
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.reasons import reasons
@@ -35,9 +37,7 @@ from reid_dist.nightly.page.wording import (
 from reid_dist.reports import words
 from reid_dist.reports.html import page_environment
 
-__all__ = ["GATES", "exit_words", "render_nights"]
-
-GATES: Final = ("accuracy", "speed", "memory")
+__all__ = ["exit_words", "render_nights"]
 
 _GLANCE: Final = 14
 _MOST_CARDS: Final = 12
@@ -134,6 +134,7 @@ def _card(number: int, entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
         "sign": SIGNS[standing(entry)],
         "reasons": reasons(entry),
         "since": None if against is None else against[0].number,
+        "lasting": streak(entry, earlier),
         "causes": [(KINDS[cause.kind][1], str(cause)) for cause in found[:_MOST_CAUSES]],
         "more": max(0, len(found) - _MOST_CAUSES),
         "link": report_link(entry),
@@ -149,7 +150,7 @@ def _today(number: int, entry: Entry) -> dict[str, Any]:
         "done": entry.state == DONE,
         "sign": SIGNS[standing(entry)],
         "gates": [
-            (gate, None if finding is None else sign_of_finding(finding))
+            (gate, None if finding is None else sign_of_finding(finding), "" if finding is None else _waiting(finding))
             for gate, finding in zip(GATES, found, strict=True)
         ],
         "metrics": _metrics(entry),
@@ -157,13 +158,21 @@ def _today(number: int, entry: Entry) -> dict[str, Any]:
     }
 
 
+def _waiting(finding: Finding) -> str:
+    """How many nights a gate has that waits for more; empty for every other."""
+    brief = brief_verdict(finding)
+    return "" if brief == finding.verdict else brief
+
+
 def _metrics(entry: Entry) -> list[tuple[str, str, str]]:
     """Name, value and change of the first metrics, and of time and memory; of a job without news, of one metric."""
     changes = {change.name: change for finding in entry.findings for change in finding.changes}
     most = 1 if standing(entry) == SAME else _MOST_METRICS
+    # What is gated comes first: its change is known.
+    ordered = sorted(entry.metrics.items(), key=lambda item: item[0] not in changes)
     rows = [
         (name, value_text(name, estimate.value), difference_text(changes[name]) if name in changes else "")
-        for name, estimate in list(entry.metrics.items())[:most]
+        for name, estimate in ordered[:most]
     ]
     for name, title, value in (("seconds", "time", entry.seconds), ("peak_bytes", "memory", entry.peak_bytes)):
         if value is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from reid_dist.history.streaks import streak
 from reid_dist.history.values import BETTER, FAILED, INCOMPARABLE, SAME, SKIPPED, WORSE, Change, Entry, Run
 from reid_dist.nightly.page.causes import causes, compared_with, said_causes
 from reid_dist.nightly.page.standing import ACCEPTED, MOVED, counted, standing
@@ -87,7 +88,8 @@ def _title(counts: dict[str, int], n_jobs: int) -> str:
     told = told or [name for name in (BETTER, ACCEPTED, INCOMPARABLE) if counts[name]] or [SAME]
     if counts[told[0]] == n_jobs:
         one, many = _PHRASES[told[0]]
-        return f"the one job {one}" if n_jobs == 1 else f"all {jobs(n_jobs)} {many}"
+        everyone = {1: "the one job", 2: "both jobs"}.get(n_jobs, f"all {jobs(n_jobs)}")
+        return f"{everyone} {one if n_jobs == 1 else many}"
     said = [f"{counts[name]:,} {_PHRASES[name][counts[name] != 1]}" for name in told]
     if len(said) > 1:
         return f"of {jobs(n_jobs)}, {_listed(said)}"
@@ -105,7 +107,8 @@ def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
         found = [entry for entry in run.entries if standing(entry) == name]
         if found:
             others = f"(and {len(found) - 1:,} more) " if len(found) > 1 else ""
-            yield found[0].name, f"{others}{told(found[0], earlier)}."
+            lasting = streak(found[0], earlier)
+            yield found[0].name, f"{others}{told(found[0], earlier)}" + (f"; so {lasting}." if lasting else ".")
 
 
 def _moved(entry: Entry, earlier: Sequence[Run]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reid_dist.history.values import DONE, SAME, Entry
-from reid_dist.nightly.page.standing import finding_of
+from reid_dist.history.values import DONE, INCOMPARABLE, SAME, Entry
+from reid_dist.nightly.page.standing import finding_of, standing
 from reid_dist.nightly.page.wording import finding_text
 from reid_dist.reports.words import upper_first
 
@@ -18,11 +18,15 @@ def reasons(entry: Entry) -> list[tuple[str, str]]:
     if entry.state != DONE:
         return [("", entry.reason or "no reason was recorded")]
     news = [finding for finding in entry.findings if finding.verdict != SAME or finding.alarm]
-    # A time that cannot be compared yet is no news beside one that is worse.
+    # A time that cannot be compared yet is no news beside anything else.
+    if standing(entry) != INCOMPARABLE:
+        news = [finding for finding in news if finding.verdict != INCOMPARABLE or finding.alarm]
     if any(finding.is_regression for finding in news):
         news = [finding for finding in news if finding.is_regression]
     accuracy = finding_of(entry, "accuracy")
-    told = news or ([accuracy] if accuracy is not None else [])
+    told = news or ([accuracy] if accuracy is not None else [*entry.findings])
+    if not told:
+        return [("", "no gate looks at it")]
     # In the first nights all gates say the same, once.
     gates: dict[str, list[str]] = {}
     for finding in told:

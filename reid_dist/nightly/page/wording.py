@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from reid_dist.history.values import Change, Estimate, Finding
+from reid_dist.history.wording import size
 from reid_dist.reports import words
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "jobs",
     "quantity",
     "shortened",
-    "size",
     "tick_day",
     "took",
     "value_text",
@@ -53,15 +53,8 @@ def took(started: str, finished: str | None) -> str:
         seconds = (datetime.fromisoformat(finished or "") - datetime.fromisoformat(started)).total_seconds()
     except (ValueError, TypeError):  # not a time, or one of them without its zone
         return ""
-    return words.duration(seconds) if seconds >= 0 else ""
-
-
-def size(n_bytes: float) -> str:
-    """Return a number of bytes in the unit that a person would choose."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if n_bytes >= 2**power:
-            return f"{n_bytes / 2**power:,.{0 if n_bytes >= 100 * 2**power else 1}f} {unit}"
-    return f"{n_bytes:.0f} B"
+    # Times of runs are told in whole seconds.
+    return "" if seconds < 0 else words.duration(seconds) if seconds else "less than 1 s"
 
 
 def is_share(name: str) -> bool:
