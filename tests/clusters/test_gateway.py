@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 from gateway_server import Gateway, gateway_server, missing_programs
 
-pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Dask Gateway is not here: {missing_programs()}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_programs()), reason=f"Dask Gateway is not here: {missing_programs()}"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
 
-pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"SLURM is not here: {missing_programs()}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_programs()), reason=f"SLURM is not here: {missing_programs()}"),
+]
 
 SMALL_TILES = ("--chunk-rows", "60")
 
@@ -31,7 +34,6 @@ def test_the_answer_of_threads(evaluate_on, sets, slurm: MiniSlurm, cluster_text
     assert done.digest == sets.digest
 
 
-@pytest.mark.slow
 def test_the_only_job_is_cancelled(start_on, larger_sets, slurm: MiniSlurm, cluster_text: str) -> None:
     """Nothing would ever finish the work, were it not submitted again."""
     text = cluster_text.replace("jobs: 2", "jobs: 1").replace("for_workers: 2", "for_workers: 1")
@@ -46,7 +48,6 @@ def test_the_only_job_is_cancelled(start_on, larger_sets, slurm: MiniSlurm, clus
     assert run.end().digest == larger_sets.digest
 
 
-@pytest.mark.slow
 def test_a_node_that_goes_down(start_on, larger_sets, slurm: MiniSlurm, cluster_text: str) -> None:
     run = start_on(cluster_text, larger_sets, *SMALL_TILES, env=slurm.environment)
     run.await_partial_results()
@@ -69,7 +70,6 @@ def test_jobs_that_only_wait(evaluate_on, slurm: MiniSlurm, cluster_text: str) -
     assert slurm.jobs() == []
 
 
-@pytest.mark.slow
 def test_an_interrupted_command_leaves_no_jobs(start_on, larger_sets, slurm: MiniSlurm, cluster_text: str) -> None:
     run = start_on(cluster_text, larger_sets, *SMALL_TILES, env=slurm.environment)
     run.await_partial_results()

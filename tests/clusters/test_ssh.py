@@ -11,7 +11,10 @@ import pytest
 from certificate_files import named
 from loopback_sshd import Server, loopback_sshd, missing_programs
 
-pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"no SSH server here: {missing_programs()}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_programs()), reason=f"no SSH server here: {missing_programs()}"),
+]
 
 CLUSTER = (
     "kind: ssh\nscheduler_host: 127.0.0.1\nworker_hosts: [127.0.0.1, 127.0.0.1]\nthreads_per_worker: 1\n"

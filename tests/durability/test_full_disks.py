@@ -33,6 +33,8 @@ def replace(self, target):
 
 pathlib.Path.replace = replace
 from reid_dist.cli import main
+
+pytestmark = pytest.mark.slow
 main()
 """
 

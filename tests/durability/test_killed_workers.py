@@ -13,6 +13,8 @@ from local_workers import started
 
 from reid_dist import FeatureSet, evaluate
 
+pytestmark = pytest.mark.slow
+
 
 def load(module: str) -> int:
     """Run a file in a worker, and return its process id."""

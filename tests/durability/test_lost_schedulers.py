@@ -22,6 +22,8 @@ from disturbed_runs import (
     wait_until,
 )
 
+pytestmark = pytest.mark.slow
+
 _WORDS = (
     *("evaluate", "query.zarr", "gallery.zarr", "--chunk-rows", str(CHUNK_ROWS), "--json", "--log-json"),
     *("--cluster", "cluster.yaml", "--output", "out"),

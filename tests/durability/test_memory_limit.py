@@ -17,6 +17,8 @@ import time
 import numpy as np
 from reid_dist import graph
 
+pytestmark = pytest.mark.slow
+
 def greedy(job, rows, gallery_rows, judgement, targets, real=graph.sweep_task):
     if gallery_rows.start == 0:
         held = []
