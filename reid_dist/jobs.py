@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    Tag,
+    ValidationError,
+    field_validator,
+)
 
+from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.protocols import Protocol, compose_protocol
+from reid_dist.metrics import parse_metric
+from reid_dist.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.validation import explain
 from reid_dist.yaml_text import read_yaml
@@ -31,9 +46,9 @@ class ProtocolParts(BaseModel):
     junk: tuple[tuple[str, ...], ...] | None = Field(
         default=None, description="Labels that an item must share with the query to be junk, rule by rule."
     )
-    junk_pid: int | None = None
-    query_cameras: tuple[int, ...] | None = None
-    gallery_cameras: tuple[int, ...] | None = None
+    junk_pid: StrictInt | None = None
+    query_cameras: tuple[StrictInt, ...] | None = None
+    gallery_cameras: tuple[StrictInt, ...] | None = None
     relevant_lists: tuple[str, ...] | None = None
     junk_lists: tuple[str, ...] | None = None
     invalid_query: Literal["left out", "counts as 0"] | None = None
@@ -62,7 +77,10 @@ def _form(protocol: object) -> str:
     return "parts" if isinstance(protocol, dict | ProtocolParts) else "text"
 
 
-Swept = str | int | float | tuple[str | int | float, ...]
+# In YAML true is no number, and "2" a text.
+Count = Annotated[int, Strict(), Field(ge=1)]
+Number = StrictInt | StrictFloat
+Swept = str | Number | tuple[str | Number, ...]
 
 
 class SweptParameters(BaseModel):
@@ -91,7 +109,7 @@ class PipelineJob(BaseModel):
     )
     distance: str = "cosine"
     metrics: tuple[str, ...] | None = None
-    max_rank: int = Field(default=50, ge=1)
+    max_rank: Count = 50
     ground_truth: str | None = Field(default=None, description="JSON file or directory of lists, for oxford and so on.")
     distances: str | None = Field(default=None, description="A .npy block of distances that takes the features' place.")
     lists: str | None = Field(default=None, description="A .npz of top-k lists that takes the features' place.")
@@ -100,20 +118,20 @@ class PipelineJob(BaseModel):
     sweep: SweptParameters | None = Field(
         default=None, description="Evaluate at every point of a grid of parameters of expand, or of rerank."
     )
-    topk: int | None = Field(default=None, ge=1)
-    ties: bool = False
+    topk: Count | None = None
+    ties: StrictBool = False
     breakdowns: tuple[str, ...] | None = ()
-    gallery_sizes: tuple[int | float, ...] | None = None
+    gallery_sizes: tuple[Number, ...] | None = None
     gallery_order: Literal["stored", "random"] = "stored"
-    single_shot_draws: int | None = Field(default=None, ge=1)
-    roc: bool = False
-    confidence: float | None = Field(default=0.95, gt=0, lt=1)
+    single_shot_draws: Count | None = None
+    roc: StrictBool = False
+    confidence: StrictFloat | None = Field(default=0.95, gt=0, lt=1)
     seed: int = Field(default=0, ge=0, le=LARGEST_SEED, strict=True)
-    pictures: tuple[int, ...] | Literal["hardest"] | None = Field(
+    pictures: tuple[StrictInt, ...] | Literal["hardest"] | None = Field(
         default=None, description="Show the hardest queries with their lists, and query rows of one's own choice."
     )
     image_root: str | None = Field(default=None, description="Where relative image paths start.")
-    chunk_rows: int | None = Field(default=None, ge=1)
+    chunk_rows: Count | None = None
 
     def options(self) -> dict[str, Any]:
         """What `evaluate` and its like take, but for the inputs, the distance and where it runs."""
@@ -169,6 +187,28 @@ class PipelineJob(BaseModel):
         return self.protocol if isinstance(self.protocol, str) else self.protocol.compose()
 
 
+class _FileJob(PipelineJob):
+    """A job whose names are looked up as well, so that a file hears of wrong ones with all its other problems."""
+
+    metrics: tuple[Annotated[str, AfterValidator(lambda name: _known(name, parse_metric))], ...] | None = None
+
+    @field_validator("protocol")
+    @classmethod
+    def _known_protocol(cls, value: str | ProtocolParts) -> str | ProtocolParts:
+        return _known(value, PROTOCOLS.get) if isinstance(value, str) else value
+
+    @field_validator("distance")
+    @classmethod
+    def _known_distance(cls, value: str) -> str:
+        return _known(value, DISTANCES.get)
+
+
+def _known(name: str, find: Callable[[str], object]) -> str:
+    """Give a name back that is known; the registry says of all others what is near, as a ValueError of its own."""
+    find(name)
+    return name
+
+
 def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> PipelineJob:
     """Read and validate a pipeline file.
 
@@ -193,6 +233,8 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
         raise StoreNotFoundError(f"there is no pipeline file {where!r}") from None
     except OSError as error:
         raise InputError(f"cannot read pipeline file {where!r}: {error.strerror}") from None
+    except RecursionError:
+        raise InputError(f"{where} is no pipeline file: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:  # Bytes that are no text, or a date that is none.
         raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
@@ -202,7 +244,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     for override in overrides:
         _override(content, override)
     try:
-        job = PipelineJob.model_validate(content)
+        job = _FileJob.model_validate(content)
     except ValidationError as error:
         known = [*PipelineJob.model_fields, *ProtocolParts.model_fields, *SweptParameters.model_fields]
         raise InputError(explain(f"pipeline file {where}", error, known)) from None
@@ -219,6 +261,8 @@ def _override(content: dict[str, Any], override: str) -> None:
         raise InputError(f"--set takes KEY=VALUE, found {override!r}")
     try:
         parsed = read_yaml(value)
+    except RecursionError:
+        raise InputError(f"--set {key}: the value is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"--set {key}: the value is not YAML: {' '.join(str(error).split())}") from None
     for step in path:

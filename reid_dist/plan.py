@@ -46,6 +46,9 @@ _MOST_UNEVEN = 1.05
 # Pairs that a task may hold something for, where it does: no less is read for more of them.
 _MOST_HELD_PAIRS = 2**24
 
+# What a task takes on its way to the scheduler: its key, its rows and the keys that it waits for.
+_BYTES_PER_TASK = 80
+
 # Counts around thresholds over all pairs: 16 bytes each, in those that wait to be merged and twice in the result; at
 # most so many in a partial result, and in those of all blocks of queries together.
 _BYTES_PER_COUNT = 16 * (2 * MERGED_AT_ONCE + 4)
@@ -136,6 +139,26 @@ class Plan:
         per_query = -(-min(self.query_block, self.query.n_rows) // self.tile.query)
         per_gallery = -(-min(self.gallery_block, self.gallery.n_rows) // self.tile.gallery)
         return self.n_tasks * per_query * per_gallery
+
+    @property
+    def n_graph_tasks(self) -> int:
+        """Tasks of the whole graph: who is relevant, distances of relevant pairs, the sweep, merges and answers."""
+        merges, waiting = 0, self.n_gallery_blocks
+        while waiting > 1 or not merges:
+            waiting = -(-waiting // MERGED_AT_ONCE)
+            merges += waiting
+        pairs = -(-2 * self.n_threads // self.n_query_blocks)
+        per_block = -(-self.n_gallery_blocks // -(-self.n_gallery_blocks // pairs))
+        return self.n_query_blocks * (3 + per_block + self.n_gallery_blocks + merges)
+
+    @property
+    def graph_bytes(self) -> int:
+        """About what the graph takes when it is sent to a scheduler."""
+        return self.n_graph_tasks * _BYTES_PER_TASK
+
+    def bytes_read_by(self, n_workers: int) -> int:
+        """Feature bytes that a worker reads at the most, if tasks are shared out evenly among so many."""
+        return self.bytes_read * -(-self.n_tasks // n_workers) // self.n_tasks
 
     @property
     def flop(self) -> int:

@@ -1,13 +1,17 @@
-"""Where workers can read what this process has in memory."""
+"""What workers can see: sets that this process has in memory are put where they can, and what they cannot is told."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
+import uuid
 from collections.abc import Iterator
 from os import PathLike
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from reid_dist.errors import ClusterError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, Workspace
 
 if TYPE_CHECKING:
@@ -27,8 +31,24 @@ def workspace_folder(stack: contextlib.ExitStack, workspace: str | PathLike[str]
 def visible_to(
     client: Client | None, workspace: str | PathLike[str] | None, query: FeatureSet, gallery: FeatureSet
 ) -> Iterator[tuple[FeatureSet, FeatureSet]]:
-    """Put sets that live in this process's memory where workers can read them, once each."""
-    if client is None or (query.is_stored and gallery.is_stored):
+    """Put sets that live in this process's memory where workers can read them, once each.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If a worker does not see a store, or not the same one.
+    StoreError
+        If a worker does not see the workspace.
+    ClusterError
+        If a worker has not this package.
+    """
+    if client is None:
+        yield query, gallery
+        return
+    if workspace is not None:
+        _refuse_unseen_workspace(client, Workspace.at(workspace).path)
+    if query.is_stored and gallery.is_stored:
+        _refuse_unseen_stores(client, query, gallery)
         yield query, gallery
         return
     with contextlib.ExitStack() as stack:
@@ -40,4 +60,72 @@ def visible_to(
                 stored[features.content_digest] = (
                     features if features.is_stored else features.save(target, overwrite=True)
                 )
-        yield stored[query.content_digest], stored[gallery.content_digest]
+        near, far = stored[query.content_digest], stored[gallery.content_digest]
+        _refuse_unseen_stores(client, near, far)
+        yield near, far
+
+
+def _refuse_unseen_stores(client: Client, *stored: FeatureSet) -> None:
+    """Have every worker open the stores: a task that cannot would say nothing of where it ran."""
+    found = _ask_all(client, _what_is_wrong, [(each.uri, each.content_digest) for each in stored])
+    for worker, trouble in found.items():
+        if trouble is not None:
+            raise StoreNotFoundError(
+                f"worker {worker} does not see what this process sees: {trouble}; put the stores where all workers "
+                "have them under the same path, or on S3"
+            )
+
+
+def _what_is_wrong(wanted: list[tuple[str, str]]) -> str | None:
+    """Run on a worker: why it cannot read one of the stores."""
+    for uri, content_digest in wanted:
+        try:
+            found = FeatureSet.open(uri)
+        except ReidDistError as error:
+            return str(error)
+        if found.content_digest != content_digest:
+            return f"{uri} holds something else there"
+    return None
+
+
+def _refuse_unseen_workspace(client: Client, path: str) -> None:
+    """Have every worker look for a file that is there for a moment."""
+    if "://" in path:
+        return
+    folder = Path(path)
+    made = not folder.exists()
+    mark = folder / f".seen.{uuid.uuid4().hex}"
+    try:
+        _make_mark(mark)
+        unseen = [worker for worker, seen in _ask_all(client, os.path.exists, str(mark)).items() if not seen]
+    finally:
+        with contextlib.suppress(OSError):
+            mark.unlink()
+            if made:
+                folder.rmdir()
+    if unseen:
+        raise StoreError(
+            f"worker {unseen[0]} does not see the workspace {path} of this process; choose a --workspace that all "
+            "workers have under the same path, or one on S3"
+        )
+
+
+def _make_mark(mark: Path) -> None:
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    except OSError as error:
+        raise StoreError(
+            f"cannot write to the workspace {mark.parent}: {error.strerror}; make room or choose another --workspace"
+        ) from None
+
+
+def _ask_all(client: Client, question: Any, asked: Any) -> dict[str, Any]:
+    """Answers of all workers by address; a worker that goes away meanwhile has none."""
+    found: dict[str, Any] = client.run(question, asked, on_error="return")
+    for worker, answer in found.items():
+        if isinstance(answer, ImportError):
+            raise ClusterError(
+                f"worker {worker} cannot import what it should run ({answer}); install the same reid-dist there"
+            )
+    return {worker: answer for worker, answer in found.items() if not isinstance(answer, BaseException)}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from reid_dist.cli.drafts import without_old_drafts
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
+from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.expansion import describe_expansion
@@ -18,13 +19,14 @@ from reid_dist.jobs import PipelineJob
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report, print_report
 from reid_dist.reports.files import refuse_occupied, refuse_uri
-from reid_dist.reports.plain import plain
 from reid_dist.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.stores import LabelledSet, Role, Workspace
 
 __all__ = ["deliver", "evaluate_job", "resumable"]
 
 _WORKSPACE = "workspace"
+# What takes the place of features.
+_GIVEN = ("distances", "lists")
 
 
 def evaluate_job(
@@ -58,7 +60,7 @@ def evaluate_job(
     StoreExistsError
         If `output` holds something and `resume` is not set.
     InputError
-        If it holds the report of another job.
+        If it holds the report of another job, or what another one has begun.
     RunFailedError
         If the cluster broke; the message says what is left of the run.
     """
@@ -74,7 +76,8 @@ def evaluate_job(
             return _same_job(Report.load(output), job, query, gallery, output)
         # Lists are read here and now; there is nothing to distribute.
         where = observed_cluster(cluster, performance_page) if job.lists is None else contextlib.nullcontext()
-        with resumable(folder, output), without_old_drafts(folder, output), where as client:
+        begun = unfinished(output, folder, {} if output is None else _begun(job, query, gallery))
+        with resumable(folder, output), without_old_drafts(folder, output), begun, where as client:
             with stages() as progress:
                 report = evaluate_sides(job, query, gallery, client, folder, progress)
             if output is not None:
@@ -151,42 +154,54 @@ def _make(folder: Path) -> Path:
 
 def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: LabelledSet, output: Path) -> Report:
     """Return a finished report if it is the answer to this very job: all that the answer depends on is compared."""
-    question = Question.of(Options.of(job.options()), query, gallery)
-    truth = None if question.truth is None else question.truth.content_digest
-    protocol = {name: text for name, text in report.protocol.items() if name not in ("ground_truth", "single_shot")}
-    given = ("distances", "lists")
-    pictures = {"pictures": job.pictures, "image_root": job.image_root if job.pictures is not None else None}
-    wanted = {
-        "query": query.content_digest,
-        "gallery": gallery.content_digest,
-        "protocol": question.protocol.describe(),
-        "ground_truth": truth,
-        "distance": None if job.lists or job.distances else job.distance,
-        "expand": describe_expansion(question.expand) if question.expand else None,
-        "rerank": None if question.rerank is None else question.rerank.describe(),
-        **dict.fromkeys(given),
-        **ranking_digests(job),
-        "reported metrics": sorted(metric.name for metric in question.asked.metrics),
-        **question.options.describe(),
-        **pictures,
-    }
+    wanted = {**_identity(job, query, gallery), **ranking_digests(job)}
     found = {
-        **{name: report.inputs.get(name, {}).get("content_digest") for name in ("query", "gallery", *given)},
-        "protocol": protocol,
+        **{name: report.inputs.get(name, {}).get("content_digest") for name in ("query", "gallery", *_GIVEN)},
+        "protocol": {
+            name: text for name, text in report.protocol.items() if name not in ("ground_truth", "single_shot")
+        },
         "ground_truth": report.protocol.get("ground_truth", {}).get("content_digest"),
-        "distance": None if set(given) & set(report.inputs) else report.distance["name"],
+        "distance": None if set(_GIVEN) & set(report.inputs) else report.distance["name"],
         "expand": report.expand,
         "rerank": report.rerank,
         "reported metrics": sorted({*report.metrics, *report.bounds}),
         # A report that says nothing of an option is older than the option.
         **Options().describe(),
-        **dict.fromkeys(pictures),
+        **dict.fromkeys(_pictures(job)),
         **report.options,
     }
-    # As JSON, for 1 and 1.0 are different sizes of a gallery.
-    differing = [name for name in wanted if json.dumps(plain(wanted[name])) != json.dumps(plain(found[name]))]
-    if differing:
+    others = differing(wanted, found)
+    if others:
         raise InputError(
-            f"{output} holds the report of another job ({', '.join(differing)} differ); choose another --output"
+            f"{output} holds the report of another job ({', '.join(others)} differ); choose another --output"
         )
     return report
+
+
+def _begun(job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> dict[str, Any]:
+    """All that tells a job that is begun from others; to digest distances would take as long as to read them."""
+    paths = {name: getattr(job, name) for name in _GIVEN}
+    files = {name: None if path is None else str(Path(path).absolute()) for name, path in paths.items()}
+    return {**_identity(job, query, gallery), **files}
+
+
+def _identity(job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> dict[str, Any]:
+    """All that the answer to a job depends on, by name, but for distances and lists."""
+    question = Question.of(Options.of(job.options()), query, gallery)
+    return {
+        "query": query.content_digest,
+        "gallery": gallery.content_digest,
+        "protocol": question.protocol.describe(),
+        "ground_truth": None if question.truth is None else question.truth.content_digest,
+        "distance": None if job.lists or job.distances else job.distance,
+        "expand": describe_expansion(question.expand) if question.expand else None,
+        "rerank": None if question.rerank is None else question.rerank.describe(),
+        **dict.fromkeys(_GIVEN),
+        "reported metrics": sorted(metric.name for metric in question.asked.metrics),
+        **question.options.describe(),
+        **_pictures(job),
+    }
+
+
+def _pictures(job: PipelineJob) -> dict[str, Any]:
+    return {"pictures": job.pictures, "image_root": job.image_root if job.pictures is not None else None}

@@ -71,10 +71,12 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
         If the cluster breaks while it works; the message says how.
     """
     with contextlib.ExitStack() as stack:
+        # Left after the cluster is: a client that closes while it looks for its scheduler has the most to say.
+        quiet = stack.enter_context(contextlib.ExitStack())
         client = stack.enter_context(connect(cluster))
         stack.enter_context(cluster_failures(client))
         if client is not None:
-            stack.enter_context(_without_logs_of_dask())
+            quiet.enter_context(_without_logs_of_dask())
             link = dashboard_link(client)
             if link is not None:
                 say("dashboard", f"dashboard: {link}", link=link)

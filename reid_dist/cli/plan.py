@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,21 +36,35 @@ _SECONDS_PER_ROW = 3e-5
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Of all workers. Default: the cores here.")
 @click.option("--memory-per-thread", "memory_gib", type=click.FloatRange(min=0, min_open=True), help="In GiB.")
+@click.option(
+    "--gflops",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Of one thread of the workers, in products of float32.  Default: timed here.",
+)
+@click.option(
+    "--read-rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="GB/s that storage gives to all workers together.  Default: as much as they take.",
+)
 def command(
     pipeline: Path,
     overrides: tuple[str, ...],
     cluster_file: Path | None,
     threads: int | None,
     memory_gib: float | None,
+    gflops: float | None,
+    read_rate: float | None,
 ) -> None:
     """Show tiles, tasks, bytes, arithmetic and time of the job of a PIPELINE file; reads labels, no features.
 
-    The time is estimated from products and sweeps of random rows that are timed here for a second or so.
+    The time is estimated from products and sweeps of random rows that are timed here for a second or so, or from rates
+    that are given.
 
     \b
     Examples:
       reid-dist plan pipelines/market1501.yaml --threads 64 --memory-per-thread 4
       reid-dist plan pipelines/million_gallery.yaml --cluster cluster_configs/local.yaml
+      reid-dist plan pipelines/million_gallery.yaml --threads 512 --gflops 60 --read-rate 3
       reid-dist plan pipelines/clothes_changing.yaml --set protocol.base=allshots
     """
     from reid_dist.calibration import calibrate
@@ -116,7 +131,17 @@ def command(
     )
     distance = DISTANCES.get(job.distance)
     longest = max([10 if rerank is None else rerank.k, *(step.k for step in expand)])
-    rates = calibrate(plan.gallery.dim, distance, longest)
+    rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{n_threads} threads such as one here"
+    if gflops is not None:
+        rates, speed = (
+            _as_fast(rates, 2 * plan.gallery.dim / (gflops * 1e9)),
+            f"{n_threads} threads of {gflops:g} GFLOP/s",
+        )
+    n_workers = 1 if size is None else size.n_workers
+    seconds = _sweep_seconds(plan, rates, n_threads)
+    if read_rate is not None:
+        seconds, speed = max(seconds, plan.bytes_read / (read_rate * 1e9)), f"{speed}, {read_rate:g} GB/s from storage"
+    per_worker = plan.task_bytes * -(-n_threads // n_workers)
     rows = {
         **({} if swept is None else {"sweep": swept}),
         **({} if size is None else {"cluster": _cluster_line(size)}),
@@ -124,24 +149,25 @@ def command(
         "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",
         "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",
         "tasks": f"{plan.n_tasks} of {plan.query_block} x {plan.gallery_block} rows, on {n_threads} threads",
-        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all; "
-        f"the answer takes {readable_bytes(plan.result_bytes)}",
-        "read": readable_bytes(plan.bytes_read),
+        "graph": f"{plan.n_graph_tasks} tasks in all, about {readable_bytes(plan.graph_bytes)}",
+        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(per_worker)} a worker, "
+        f"{readable_bytes(plan.task_bytes * n_threads)} in all; the answer takes {readable_bytes(plan.result_bytes)}",
+        "read": f"{readable_bytes(plan.bytes_read)}, at most {readable_bytes(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
         **({"sweeps": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
-        "time": f"{_readable_time(_sweep_seconds(plan, rates, n_threads))} on {n_threads} threads such as one here",
+        "time": f"{_readable_time(seconds)} on {speed}",
     }
     for name, text in rows.items():
         click.echo(f"{name:<11}{text}")
     if rerank is not None:
         click.echo("\nbefore that, re-ranking")
-        for name, text in _rerank_rows(rerank, rates, n_threads).items():
+        for name, text in _rerank_rows(rerank, rates, n_threads, speed).items():
             click.echo(f"{name:<11}{text}")
     # Steps that change nothing are in no plan; the last one stands first, as each is before what is above it.
     for place, step in reversed(list(enumerate(expand, start=1))):
         number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
         click.echo(f"\nbefore that, expansion{number}: {step.step}")
-        for name, text in _expand_rows(step, rates, n_threads).items():
+        for name, text in _expand_rows(step, rates, n_threads, speed).items():
             click.echo(f"{name:<11}{text}")
 
 
@@ -153,7 +179,7 @@ def _cluster_line(size: Size) -> str:
     return f"{size.n_workers} workers, {size.n_threads} threads, {memory}"
 
 
-def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int) -> dict[str, str]:
+def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
     from reid_dist.plan import readable_bytes
 
     pairs = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
@@ -166,11 +192,11 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int) -> dict[str, st
         f"weights about {readable_bytes(plan.weight_bytes)}",
         "read": readable_bytes(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
-        "time": f"{_readable_time(seconds)} on {n_threads} threads such as one here",
+        "time": f"{_readable_time(seconds)} on {speed}",
     }
 
 
-def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int) -> dict[str, str]:
+def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
     from reid_dist.plan import readable_bytes
 
     if plan.both_ways:
@@ -186,14 +212,22 @@ def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int) -> dict[str, st
         "workspace": f"{readable_bytes(plan.workspace_bytes)} at the most, of which {readable_bytes(plan.store_bytes)} "
         "stay: lists and new features",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, {each}",
-        "time": f"{_readable_time(seconds)} on {n_threads} threads such as one here",
+        "time": f"{_readable_time(seconds)} on {speed}",
     }
+
+
+def _as_fast(rates: Rates, product: float) -> Rates:
+    """Rates of a machine that takes so many seconds for the product of a pair, and is as quick at all else."""
+    factor = product / rates.product
+    return replace(rates, product=product, both_ways=rates.both_ways * factor, settling=rates.settling * factor)
 
 
 def _sweep_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
     """What products take, a tenth for all else as a rule, and again where thresholds are searched for."""
     sweeps = 2.2 if plan.bracket_counts else 1.1
-    return sweeps * rates.product * plan.query.n_rows * plan.gallery.n_rows / n_threads + _STARTING
+    # Where there are fewer tasks than threads, or one too many, some threads wait.
+    uneven = -(-plan.n_tasks // n_threads) * n_threads / plan.n_tasks
+    return sweeps * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING
 
 
 def _readable_time(seconds: float) -> str:

@@ -11,6 +11,7 @@ import click
 from reid_dist.cli.line import resumable
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import points, rows_progress
+from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
 from reid_dist.errors import InputError, StoreError
 from reid_dist.jobs import SweptParameters
@@ -90,6 +91,8 @@ def sweep_sides(
         if finished and output is not None:
             return _same_sweep(SweepReport.load(output), grid, options, (near, far), output)
         on_exit.enter_context(resumable(folder, output))
+        begun = {} if output is None else _identity(grid, options, (near, far))
+        on_exit.enter_context(unfinished(output, folder, begun))
         with observed_cluster(cluster, performance_page) as client, points() as (tasks, told):
             report = sweep_parameters(
                 near,
@@ -110,19 +113,6 @@ def _same_sweep(
     report: SweepReport, grid: Grid, options: dict[str, Any], sides: tuple[FeatureSet, FeatureSet], output: Path
 ) -> SweepReport:
     """Return a finished sweep if it is the answer to this very question."""
-    asked = {name: options[name] for name in ("protocol", "metrics", "max_rank", "ground_truth")}
-    question = Question.of(Options.of({**asked, "metrics": asked["metrics"] or list(USUAL_METRICS)}), *sides)
-    wanted = {
-        "query": sides[0].content_digest,
-        "gallery": sides[1].content_digest,
-        "method": plain(grid.method),
-        "parameters": {axis.name: plain(axis.values) for axis in grid.axes},
-        "protocol": plain(question.protocol.describe()),
-        "ground truth": None if question.truth is None else question.truth.content_digest,
-        "distance": options["distance"],
-        "metrics": [metric.name for metric in question.asked.metrics],
-        "max_rank": question.asked.max_rank,
-    }
     found = {
         **{name: report.inputs[name]["content_digest"] for name in ("query", "gallery")},
         "method": report.method,
@@ -133,10 +123,27 @@ def _same_sweep(
         "metrics": report.metric_names,
         "max_rank": report.options["max_rank"],
     }
-    differing = [name for name, value in wanted.items() if value != found[name]]
-    if differing:
-        raise InputError(f"{output} holds another sweep ({', '.join(differing)} differ); choose another --output")
+    others = differing(_identity(grid, options, sides), found)
+    if others:
+        raise InputError(f"{output} holds another sweep ({', '.join(others)} differ); choose another --output")
     return report
+
+
+def _identity(grid: Grid, options: dict[str, Any], sides: tuple[FeatureSet, FeatureSet]) -> dict[str, Any]:
+    """All that the answer to a sweep depends on, by name."""
+    asked = {name: options[name] for name in ("protocol", "metrics", "max_rank", "ground_truth")}
+    question = Question.of(Options.of({**asked, "metrics": asked["metrics"] or list(USUAL_METRICS)}), *sides)
+    return {
+        "query": sides[0].content_digest,
+        "gallery": sides[1].content_digest,
+        "method": plain(grid.method),
+        "parameters": {axis.name: plain(axis.values) for axis in grid.axes},
+        "protocol": plain(question.protocol.describe()),
+        "ground truth": None if question.truth is None else question.truth.content_digest,
+        "distance": options["distance"],
+        "metrics": [metric.name for metric in question.asked.metrics],
+        "max_rank": question.asked.max_rank,
+    }
 
 
 def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) -> None:

@@ -84,11 +84,14 @@ def reach(address: str, security: Security | None, where: str, timeout_s: float)
 
     try:
         client = distributed.Client(address, security=security, timeout=timeout_s)
-    except (OSError, TypeError, ValueError) as error:
+    except Exception as error:  # What is no scheduler may answer anything, and its bytes fail in as many ways.
         secured = address.startswith("tls://")
         hint = "whether it trusts these certificates" if secured else "that it does not speak TLS (tls://…)"
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if not isinstance(error, OSError | TypeError | ValueError):
+            reason = f"what answers there is no Dask scheduler of this version ({reason})"
         raise ClusterError(
-            f"cannot reach {where} within {timeout_s:g} s; check that it runs and {hint}: {error}"
+            f"cannot reach {where} within {timeout_s:g} s; check that it runs and {hint}: {reason}"
         ) from error
     with client:
         yield client

@@ -7,20 +7,23 @@ a line break or any other sign of a shell, nor begin with a dash.
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field, Strict
 
 __all__ = [
-    "DaskSetting",
+    "Count",
+    "DaskSettings",
     "Duration",
     "FilePath",
+    "Flag",
     "HostName",
     "Interface",
     "Memory",
     "ModuleName",
     "Name",
     "ResourceSpec",
+    "Timeout",
     "Walltime",
     "memory_bytes",
     "seconds",
@@ -52,6 +55,39 @@ _SETTINGS = re.compile(
     r")"
 )
 
+# How the value of a setting is written, by what its name ends with; all others are free.
+_TIMES = (
+    r"timeout|worker-ttl|interval|target-duration|recent-to-old-time|lifetime\.(duration|stagger)|connect|tcp"
+    r"|delay\.(min|max)|heartbeat|unknown-task-duration|tick\.limit"
+)
+_TIME = re.compile(r"\d+(\.\d+)? ?(ms|s|m|h|d|seconds?|minutes?|hours?|days?|milliseconds?)", re.IGNORECASE)
+_VALUES: tuple[tuple[re.Pattern[str], str, Any], ...] = (
+    (
+        re.compile(rf".*[.-]({_TIMES})"),
+        "a time such as 90s or 5 minutes",
+        lambda value: value is None or _is_number(value, 1e9) or (isinstance(value, str) and _TIME.fullmatch(value)),
+    ),
+    (
+        re.compile(r".*\.memory\.(target|spill|pause|terminate)"),
+        "a share from 0 to 1, or false",
+        lambda value: value is False or _is_number(value, 1.0),
+    ),
+    (
+        re.compile(r".*\.(allowed-failures|count|wait-count|outgoing|incoming|minimum|log-length)"),
+        "a whole number",
+        lambda value: type(value) is int and value >= 0,
+    ),
+    (
+        re.compile(r".*\.multiprocessing-method"),
+        "spawn, fork or forkserver",
+        lambda value: value in ("spawn", "fork", "forkserver"),
+    ),
+)
+
+
+def _is_number(value: Any, largest: float) -> bool:
+    return type(value) in (int, float) and 0 <= value <= largest
+
 
 def _matching(pattern: str, wanted: str) -> AfterValidator:
     compiled = re.compile(pattern)
@@ -64,13 +100,18 @@ def _matching(pattern: str, wanted: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _setting(name: str) -> str:
-    if _SETTINGS.fullmatch(name) is None:
-        raise ValueError(
-            "should be a Dask setting of time-outs, memory, lifetime, retries or stealing, such as "
-            "distributed.scheduler.no-workers-timeout; others could run code and are not taken"
-        )
-    return name
+def _settings(found: dict[str, Any]) -> dict[str, Any]:
+    """Refuse settings that could run code, and values that Dask would stumble over."""
+    for name, value in found.items():
+        if _SETTINGS.fullmatch(name) is None:
+            raise ValueError(
+                f"{name} should be a Dask setting of time-outs, memory, lifetime, retries or stealing, such as "
+                "distributed.scheduler.no-workers-timeout; others could run code and are not taken"
+            )
+        for pattern, wanted, fits in _VALUES:
+            if pattern.fullmatch(name) and not fits(value):
+                raise ValueError(f"{name} should be {wanted}")
+    return found
 
 
 def memory_bytes(memory: str) -> int:
@@ -118,4 +159,9 @@ ResourceSpec = Annotated[
     str,
     _matching(r"[A-Za-z0-9_.]+=[A-Za-z0-9_.]+(,[A-Za-z0-9_.]+=[A-Za-z0-9_.]+)*", "resources such as h_vmem=8G,gpu=0"),
 ]
-DaskSetting = Annotated[str, AfterValidator(_setting)]
+DaskSettings = Annotated[dict[str, str | int | float | bool | None], AfterValidator(_settings)]
+# In YAML true is no number, and "2" a text.
+Count = Annotated[int, Strict(), Field(ge=1)]
+Flag = Annotated[bool, Strict()]
+# Seconds; longer than a month is a mistake, and more than clocks can count.
+Timeout = Annotated[float, Strict(), Field(gt=0, le=31 * 86_400, allow_inf_nan=False)]

@@ -7,15 +7,18 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from reid_dist.clusters.fields import (
-    DaskSetting,
+    Count,
+    DaskSettings,
     Duration,
     FilePath,
+    Flag,
     HostName,
     Interface,
     Memory,
     ModuleName,
     Name,
     ResourceSpec,
+    Timeout,
     Walltime,
     seconds,
 )
@@ -46,9 +49,7 @@ class Described(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: str = ""
-    dask: dict[DaskSetting, str | int | float | bool | None] = Field(
-        default_factory=dict, description="Dask settings by dotted name, over the defaults."
-    )
+    dask: DaskSettings = Field(default_factory=dict, description="Dask settings by dotted name, over the defaults.")
 
 
 class Threads(Described):
@@ -61,10 +62,10 @@ class LocalCluster(Described):
     """Worker processes on this machine, listening on loopback alone."""
 
     kind: Literal["local"]
-    workers: int | None = Field(default=None, ge=1, description="Worker processes; by default one per 8 cores.")
-    threads_per_worker: int | None = Field(default=None, ge=1, description="By default the cores, shared out.")
+    workers: Count | None = Field(default=None, description="Worker processes; by default one per 8 cores.")
+    threads_per_worker: Count | None = Field(default=None, description="By default the cores, shared out.")
     memory_limit: str = Field(default="auto", description="Per worker, such as 4GiB; auto shares the machine's.")
-    dashboard: bool = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
+    dashboard: Flag = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
 
 
 class Secured(Described):
@@ -73,7 +74,7 @@ class Secured(Described):
     ca_file: str | None = Field(default=None, min_length=1, description="Authority that signed the certificates.")
     cert_file: str | None = Field(default=None, min_length=1, description="Certificate of this side, PEM.")
     key_file: str | None = Field(default=None, min_length=1, description="Key of the certificate, PEM.")
-    insecure: bool = Field(
+    insecure: Flag = Field(
         default=False, description="Allow unencrypted connections beyond loopback: who reaches them can run code."
     )
 
@@ -95,25 +96,25 @@ class ExistingCluster(Secured):
     """A scheduler that runs already."""
 
     kind: Literal["existing"]
-    address: str | None = Field(default=None, pattern=r"^(tcp|tls)://[^\s]+:\d+$", description="tls://host:port")
+    address: str | None = Field(default=None, pattern=r"^(tcp|tls)://[^\s/@]+:\d{1,5}$", description="tls://host:port")
     scheduler_file: str | None = Field(default=None, description="File that the scheduler wrote.")
-    wait_for_workers: int = Field(default=1, ge=1)
-    timeout_s: float = Field(default=60.0, gt=0, description="How long to wait for the scheduler and its workers.")
+    wait_for_workers: Count = 1
+    timeout_s: Timeout = Field(default=60.0, description="How long to wait for the scheduler and its workers.")
 
 
 class _Started(Secured):
     """What all clusters that are started for a job share."""
 
-    wait_for_workers: int = Field(default=1, ge=1, description="Workers to begin with; more may come later.")
-    timeout_s: float = Field(default=600.0, gt=0, description="How long to wait for them.")
+    wait_for_workers: Count = Field(default=1, description="Workers to begin with; more may come later.")
+    timeout_s: Timeout = Field(default=600.0, description="How long to wait for them.")
 
 
 class BatchCluster(_Started):
     """Workers as jobs of a batch system; jobs that are lost are submitted again."""
 
-    jobs: int = Field(ge=1, description="Jobs to keep running.")
-    cores: int = Field(ge=1, description="Cores of a job: threads of its workers together.")
-    processes: int = Field(default=1, ge=1, description="Worker processes of a job.")
+    jobs: Count = Field(description="Jobs to keep running.")
+    cores: Count = Field(description="Cores of a job: threads of its workers together.")
+    processes: Count = Field(default=1, description="Worker processes of a job.")
     memory: Memory = Field(description="Of a job.")
     walltime: Walltime = Field(description="Of a job, as HH:MM:SS.")
     queue: Name | None = Field(default=None, description="Queue or partition.")
@@ -127,7 +128,7 @@ class BatchCluster(_Started):
         default="~/.cache/reid-dist", description="Seen by all nodes: output of jobs, temporary certificates."
     )
     python: FilePath | None = Field(default=None, description="Python of the nodes; by default the one that runs.")
-    dashboard: bool = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
+    dashboard: Flag = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
 
     @model_validator(mode="after")
     def _consistent(self) -> BatchCluster:
@@ -182,8 +183,8 @@ class SLURMJobCluster(_Started):
     """One SLURM job whose tasks all run the same command: one is the scheduler, one the client, the others work."""
 
     kind: Literal["slurm_single_job"]
-    workers: int = Field(ge=1, description="Tasks of the job, less two.")
-    threads_per_worker: int = Field(ge=1, description="Cores of a task.")
+    workers: Count = Field(description="Tasks of the job, less two.")
+    threads_per_worker: Count = Field(description="Cores of a task.")
     memory: Memory = Field(description="Of a worker.")
     interface: Interface | None = Field(default=None, description="Network between scheduler and workers.")
     local_directory: FilePath | None = Field(default=None, description="Fast disk of a node.")
@@ -198,10 +199,10 @@ class SSHCluster(_Started):
     kind: Literal["ssh"]
     scheduler_host: HostName = Field(description="Where the scheduler runs.")
     worker_hosts: tuple[HostName, ...] = Field(min_length=1, description="Where workers run; a host may come twice.")
-    threads_per_worker: int = Field(ge=1)
+    threads_per_worker: Count
     memory: Memory = Field(description="Of a worker.")
     username: Name | None = Field(default=None, description="By default the one here.")
-    port: int = Field(default=22, ge=1, le=65535, description="Of the SSH servers.")
+    port: Count = Field(default=22, le=65535, description="Of the SSH servers.")
     private_key_file: str | None = Field(default=None, description="By default SSH's own.")
     known_hosts_file: str | None = Field(default=None, description="Keys of the hosts; by default SSH's own file.")
     python: FilePath | None = Field(default=None, description="Python of the hosts; by default the one that runs.")
@@ -217,8 +218,8 @@ class KubernetesCluster(_Started):
     image: Annotated[str, Field(pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]{0,254}$")] = Field(
         description="Container image with this package in it."
     )
-    workers: int = Field(ge=1, description="Worker pods.")
-    threads_per_worker: int = Field(ge=1, description="Cores of a pod.")
+    workers: Count = Field(description="Worker pods.")
+    threads_per_worker: Count = Field(description="Cores of a pod.")
     memory: Memory = Field(description="Of a pod.")
     volume_claim: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] | None = Field(
         default=None, description="PersistentVolumeClaim with the stores."
@@ -238,8 +239,8 @@ class GatewayCluster(_Started):
         default="none", description="basic takes DASK_GATEWAY_PASSWORD, jupyterhub JUPYTERHUB_API_TOKEN."
     )
     username: Name | None = Field(default=None, description="For basic; by default the one here.")
-    workers: int = Field(ge=1)
-    threads_per_worker: int = Field(ge=1, description="As the server gives them.")
+    workers: Count
+    threads_per_worker: Count = Field(description="As the server gives them.")
     memory: Memory = Field(description="Of a worker, as the server gives it.")
     options: dict[Name, str | int | float | bool] = Field(default_factory=dict, description="The server's own options.")
 

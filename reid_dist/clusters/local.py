@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.environment import usable_cores
-from reid_dist.errors import ClusterError
+from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["open_local", "shares"]
+__all__ = ["memory_of_worker", "open_local", "shares"]
+
+_LOGGER = logging.getLogger(__name__)
+
+# The interpreter and its libraries; what has less is ended and started anew for ever.
+_LEAST_MEMORY = 128 << 20
 
 # One worker process per this many threads: kernels and BLAS release the GIL, reading and merging hold it now and then.
 _THREADS_PER_PROCESS = 8
@@ -26,17 +32,49 @@ def shares(config: LocalCluster) -> tuple[int, int]:
     return workers, config.threads_per_worker or max(1, cores // workers)
 
 
+def memory_of_worker(config: LocalCluster) -> int | None:
+    """Bytes that a worker may take; None where nobody limits it.
+
+    Raises
+    ------
+    InputError
+        If the limit cannot be read.
+    """
+    from distributed.worker_memory import parse_memory_limit
+
+    workers, threads = shares(config)
+    try:
+        limit = parse_memory_limit(config.memory_limit, threads, workers * threads, logger=_LOGGER)
+    except ValueError as error:
+        raise InputError(f"cannot read memory_limit {config.memory_limit!r} of the cluster: {error}") from None
+    if limit and limit < _LEAST_MEMORY:
+        raise InputError(
+            f"memory_limit {config.memory_limit!r} of the cluster is less than a worker takes before any work, some "
+            f"{_LEAST_MEMORY >> 20} MiB; write auto, or a size such as 4GiB"
+        )
+    return None if not limit else int(limit)
+
+
 @contextlib.contextmanager
 def open_local(config: LocalCluster) -> Iterator[Client]:
-    """Start workers, and stop them."""
+    """Start workers, and stop them.
+
+    Raises
+    ------
+    InputError
+        If the limit of their memory cannot be read.
+    ClusterError
+        If they cannot be started.
+    """
     import distributed
 
     workers, threads = shares(config)
+    limit = memory_of_worker(config)
     try:
         cluster = distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
-            memory_limit=config.memory_limit,
+            memory_limit=limit or 0,
             host="127.0.0.1",
             # None would be Dask's own default: a server at a fixed port, which a second run finds taken.
             dashboard_address="127.0.0.1:0",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import reprlib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +20,8 @@ from reid_dist.yaml_text import read_yaml
 __all__ = ["cluster_schema", "read_cluster"]
 
 _ADAPTER: TypeAdapter[Cluster] = TypeAdapter(ClusterConfig)
+# Who an address is opened as, and with which password.
+_CREDENTIALS = re.compile(r"(?<=://)[^\s/@']+@")
 _CLASSES = {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in KINDS}
 
 
@@ -40,20 +44,25 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
         raise InputError(f"cannot read cluster file {os.fspath(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{os.fspath(path)} is not YAML: it is not text") from None
+    except RecursionError:
+        raise InputError(f"{os.fspath(path)} is no cluster file: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{os.fspath(path)} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise InputError(f"{where} should have one 'key: value' per line and begin with 'kind:', found {content!r}")
+        raise InputError(
+            f"{where} should have one 'key: value' per line and begin with 'kind:', found {reprlib.repr(content)}"
+        )
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in _CLASSES:
         near = difflib.get_close_matches(str(kind), _CLASSES, n=1, cutoff=0.5)
-        found = "there is no kind" if kind is None else f"unknown kind {kind!r}"
+        found = "there is no kind" if kind is None else f"unknown kind {reprlib.repr(kind)}"
         hint = f"; did you mean {near[0]!r}?" if near else ";"
         raise InputError(f"{where}: {found}{hint} known: {', '.join(_CLASSES)}")
     try:
         return _ADAPTER.validate_python(content)
     except ValidationError as error:
-        raise InputError(explain(where, error, _CLASSES[kind].model_fields)) from None
+        problems = explain(where, error, _CLASSES[kind].model_fields)
+        raise InputError(_CREDENTIALS.sub("…@", problems)) from None
 
 
 def cluster_schema() -> dict[str, Any]:

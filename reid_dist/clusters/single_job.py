@@ -2,7 +2,8 @@
 
 Task 0 becomes the scheduler, task 1 goes on with the command, all others work.  The parts are given out before the
 command reads or writes anything, so that only one task does; see `take_part`.  A folder that all nodes see, named after
-the job, holds the scheduler's address, the certificates of this run, and at last a mark that tells the others to end.
+the job, holds a mark that the cluster is needed, the scheduler's address, the certificates of this run, and at last a
+mark that tells the others to end.  A command that ends at once, for a wrong word in a file, has started nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ __all__ = ["open_single_job", "take_part"]
 
 _SCHEDULER, _CLIENT = 0, 1
 _OTHERS = 2  # tasks that do not work
+_LOOKED_EVERY_S = 0.2
 _ADDRESS = "scheduler.json"
 _CERTIFICATES = "certificates.json"
-_ENDED = "ended"
+_NEEDED, _ENDED = "needed", "ended"
 _FIELDS = (
     "tls_ca_file",
     *(f"tls_{role}_{part}" for role in ("client", "scheduler", "worker") for part in ("cert", "key")),
@@ -61,6 +63,15 @@ def take_part(config: Cluster) -> None:
         # The mark is all that tells the others of a command that ends before it needs them.
         atexit.register(_end, folder)
         return
+    # Also what srun sends to the others once a task has failed; what went wrong is that task's to say.
+    signal.signal(signal.SIGTERM, _leave)
+    # Dask's news of every connection would stand around the command's own lines.
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
+    import_jobqueue(config.kind, "dask_jobqueue.slurm")
+    while not (folder / _NEEDED).exists():
+        if (folder / _ENDED).exists():
+            sys.exit(0)
+        time.sleep(_LOOKED_EVERY_S)
     threading.Thread(target=_leave_at_end, args=(folder,), daemon=True).start()
     _serve(config, task, folder)
     sys.exit(0)
@@ -99,7 +110,7 @@ def _serve(config: SLURMJobCluster, task: int, folder: Path) -> None:
             address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
             security = _read_certificates(config, folder)
         # The runner ends a process that has served with a signal, which must not look like Ctrl-C.
-        signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+        signal.signal(signal.SIGINT, _leave)
         module.SLURMRunner(
             scheduler_file=str(folder / _ADDRESS),
             worker_class="distributed.Nanny",
@@ -129,6 +140,7 @@ def open_single_job(config: SLURMJobCluster) -> Iterator[Client]:
     task, folder = _place(config)
     if task != _CLIENT:
         raise ClusterError(f"task {task} of a job serves, and was asked to be the client")
+    _mark(folder, _NEEDED)
     where = "the scheduler of this SLURM job"
     address = address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
     with reach(address, _read_certificates(config, folder), where, config.timeout_s) as client:
@@ -164,13 +176,24 @@ def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None
 def _end(folder: Path) -> None:
     """Tell all other tasks that the command has ended."""
     with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
         (folder / _CERTIFICATES).unlink(missing_ok=True)
-        (folder / _ENDED).touch()
+        _mark(folder, _ENDED)
+
+
+def _mark(folder: Path, name: str) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / name).touch()
+
+
+def _leave(*_: object) -> None:
+    """Leave the process on a signal; a second one must not disturb what is tidied up then."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(0)
 
 
 def _leave_at_end(folder: Path) -> None:
     """Leave the process once the command has ended; workers go with it."""
     while not (folder / _ENDED).exists():
-        time.sleep(0.2)
+        time.sleep(_LOOKED_EVERY_S)
     os.kill(os.getpid(), signal.SIGINT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from reid_dist.clusters.connection import connect
@@ -15,14 +14,11 @@ from reid_dist.clusters.kinds import (
     SSHCluster,
     Threads,
 )
-from reid_dist.clusters.local import shares
+from reid_dist.clusters.local import memory_of_worker, shares
 from reid_dist.environment import usable_cores
-from reid_dist.errors import InputError
 from reid_dist.workers import workers_of
 
 __all__ = ["Size", "cluster_size"]
-
-_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +63,9 @@ def cluster_size(config: Cluster) -> Size:
 
 
 def _size_of_local(config: LocalCluster) -> Size:
-    from distributed.worker_memory import parse_memory_limit
-
     workers, threads = shares(config)
-    try:
-        limit = parse_memory_limit(config.memory_limit, threads, workers * threads, logger=_LOGGER)
-    except ValueError as error:
-        raise InputError(f"cannot read memory_limit {config.memory_limit!r} of the cluster: {error}") from None
-    return Size(workers, workers * threads, None if not limit else int(limit) // threads)
+    limit = memory_of_worker(config)
+    return Size(workers, workers * threads, None if limit is None else limit // threads)
 
 
 def _size_of_existing(config: ExistingCluster) -> Size:

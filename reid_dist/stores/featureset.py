@@ -63,7 +63,8 @@ class FeatureSet(LabelledSet):
     """Features and labels of n items: a lazy, immutable handle on a store or on arrays.
 
     Make one with `FeatureSet.open` or `FeatureSet.from_arrays`.  A stored set pickles to its URI and content digest and
-    is reopened once per process; a set in memory pickles by value.  Several threads may read at once.
+    is reopened once per process, when it is first looked at: a scheduler that only passes it on need not see the store.
+    A set in memory pickles by value.  Several threads may read at once.
 
     Attributes
     ----------
@@ -304,6 +305,15 @@ class FeatureSet(LabelledSet):
     def __len__(self) -> int:
         return self.n_rows
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Open a set that was sent here; of all others, everything is there."""
+            if name not in _OF_ROWS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            FeatureSet.__init__(self, _open_again(self.uri, self.content_digest))
+            return self.__dict__[name]
+
     def __repr__(self) -> str:
         shape = f"{self.n_rows} x {self.dim} {self.dtype.name}"
         return f"<FeatureSet {shape} at {self.uri}, content {self.content_digest[:12]}>"
@@ -318,13 +328,23 @@ class FeatureSet(LabelledSet):
         return FeatureSet, (self._rows,)
 
 
+# What a set knows of itself only once it is open.
+_OF_ROWS = frozenset({"_rows", "n_rows", "dim", "dtype", "chunk_rows", "allow_zero"})
+
+
 @functools.lru_cache(maxsize=64)
 def _reopen(uri: str, content_digest: str) -> FeatureSet:
-    """Open a pickled set, once per process: a task that carries a set costs no more than a task that carries a path.
+    """Make a pickled set, once per process: a task that carries a set costs no more than a task that carries a path.
 
     A store that changes afterwards is still noticed, because every chunk is verified when it is read.
     """
-    found = FeatureSet.open(uri)
+    sent = FeatureSet.__new__(FeatureSet)
+    sent.uri, sent.content_digest, sent.is_stored = uri, content_digest, True
+    return sent
+
+
+def _open_again(uri: str, content_digest: str) -> Rows:
+    found = open_stored(uri)
     if found.content_digest != content_digest:
         raise DamagedStoreError(
             f"{uri} was changed while in use: its content digest is {found.content_digest} and was {content_digest}; "

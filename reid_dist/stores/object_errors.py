@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from reid_dist.errors import ReidDistError, StoreError, StoreNotFoundError
+from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 
-__all__ = ["NO_BUCKET", "SCHEME", "is_object_uri", "storage_errors"]
+__all__ = ["NO_BUCKET", "SCHEME", "is_object_uri", "refuse_unusable_endpoint", "storage_errors"]
 
 SCHEME = "s3://"
 
@@ -105,7 +105,32 @@ def _no_bucket(uri: str) -> StoreNotFoundError:
 
 def _endpoint() -> str:
     """Host and port of the endpoint, without what else may be in its URL."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    given = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    given = _given_endpoint()[1]
     parts = urlsplit(given)
     return (parts.netloc.rpartition("@")[2] or "an endpoint without a host") if given else "Amazon S3"
+
+
+def _given_endpoint() -> tuple[str, str]:
+    """The variable that names an endpoint, and what it says; nothing where there is none."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next(((name, os.environ[name]) for name in names if os.environ.get(name)), ("", ""))
+
+
+def refuse_unusable_endpoint() -> None:
+    """Refuse an endpoint that is no URL: the client library does not raise for it, it gives up the process.
+
+    Raises
+    ------
+    InputError
+        If it is none; it is not repeated, for it may hold a password.
+    """
+    name, given = _given_endpoint()
+    if not given:
+        return
+    try:
+        parts = urlsplit(given)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not given.isprintable() or " " in given:
+        raise InputError(f"{name} is no URL of an S3 endpoint; write https://HOST or https://HOST:PORT")

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from reid_dist.errors import InputError
-from reid_dist.stores.object_errors import NO_BUCKET, SCHEME, is_object_uri, storage_errors
+from reid_dist.stores.object_errors import NO_BUCKET, SCHEME, is_object_uri, refuse_unusable_endpoint, storage_errors
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Store
@@ -274,6 +274,7 @@ def _make_store(bucket: str, key: str | None, patient: bool, _environment: int) 
         "timeout": timedelta(hours=1),
         "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").strip().lower() in _YES,
     }
+    refuse_unusable_endpoint()
     with storage_errors(SCHEME + bucket):
         return S3Store(bucket, prefix=key, client_options=client, retry_config=patience)
 

@@ -89,7 +89,8 @@ class Stage:
             raise
         except FileNotFoundError:
             raise DamagedStoreError(
-                f"part {part} is missing in workspace stage {self.path}; delete the stage and run again"
+                f"part {part} is missing in workspace stage {self.path}: the workspace must be a place that this "
+                "process and all workers see; choose it with --workspace, or delete the stage and run again"
             ) from None
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, struct.error) as error:
             raise DamagedStoreError(

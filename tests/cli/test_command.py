@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import yaml
 
-from reid_dist import FeatureSet, Report, evaluate
+from reid_dist import FeatureSet, Report, evaluate, graph
 from reid_dist._version import __version__
 from reid_dist.distances import DISTANCES
+from reid_dist.errors import RunFailedError
 from reid_dist.metrics import METRICS
 from reid_dist.pooling import POOLINGS
 from reid_dist.protocols import PROTOCOLS
@@ -182,6 +183,62 @@ def test_resume(reid_dist, stores, threads, tmp_path: Path) -> None:
     assert_refused(reid_dist(*words), "out")
     assert_refused(reid_dist(*words, "--resume", "--max-rank", 7), "another job")
     assert_refused(reid_dist(*words, "--resume", "--distance", "euclidean"), "another job")
+
+
+def test_resume_of_what_another_job_has_begun(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
+    """A run that was killed leaves its parts and what it was for; the same words go on, others are refused."""
+    output = tmp_path / "out"
+    words = ("evaluate", *stores, "--cluster", threads, "--output", output, "--json")
+
+    def stop_short(*_: object) -> None:
+        raise RunFailedError("stopped short")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(graph, "final_task", stop_short)
+        failed = reid_dist(*words)
+        assert failed.code == 3
+        assert "goes on from there" in failed.err
+    assert_refused(
+        reid_dist(*words, "--resume", "--distance", "euclidean"), "unfinished run of another job", "distance"
+    )
+    assert_refused(reid_dist(*words, "--resume", "--metric", "CMC@2"), "unfinished run of another job", "metrics")
+    done = reid_dist(*words, "--resume", "--chunk-rows", 17)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["result_digest"] == evaluate(*map(FeatureSet.open, stores)).result_digest
+    assert not (output / "unfinished.json").exists()
+
+
+def test_a_run_that_left_nothing_can_be_followed_by_any(
+    reid_dist, stores, threads, tmp_path: Path, monkeypatch
+) -> None:
+    def stop_short(*_: object) -> None:
+        raise RunFailedError("stopped short")
+
+    words = ("evaluate", *stores, "--cluster", threads, "--output", tmp_path / "out", "--json")
+    with monkeypatch.context() as patch:
+        patch.setattr(graph, "judge_task", stop_short)
+        assert reid_dist(*words).code == 3
+    assert not (tmp_path / "out").exists()
+    assert reid_dist(*words, "--resume", "--distance", "euclidean").code == 0
+
+
+def test_a_damaged_mark_is_told(reid_dist, stores, threads, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "unfinished.json").write_text("[1")
+    done = reid_dist("evaluate", *stores, "--cluster", threads, "--output", tmp_path / "out", "--resume")
+    assert_refused(done, "unfinished.json is damaged")
+
+
+def test_run_names_wrong_names_and_types_at_once(reid_dist, tmp_path: Path) -> None:
+    pipeline = tmp_path / "job.yaml"
+    pipeline.write_text(
+        "query: a\ngallery: b\nprotocol: markt1501\ndistance: cosin\nmetrics: [mAPP, CMC@0]\nmax_rank: true\n"
+    )
+    refused = reid_dist("run", pipeline)
+    assert_refused(refused, "5 problems", "did you mean 'market1501'", "did you mean 'cosine'", "did you mean 'mAP'")
+    assert_refused(refused, "metrics.1: ", "max_rank: input should be a valid integer, found True")
+    pipeline.write_text("description: " + "[" * 5000 + "]" * 5000)
+    assert_refused(reid_dist("run", pipeline), "nested too deeply")
 
 
 def test_run_and_its_overrides(reid_dist, stores, threads, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.calibration import calibrate
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import PlanError
+from reid_dist.graph import _build
 from reid_dist.jobs import PipelineJob
-from reid_dist.plan import SetShape
+from reid_dist.plan import SetShape, make_plan
+from reid_dist.protocols import PROTOCOLS
 from reid_dist.reranking import KReciprocal
 from reid_dist.reranking.projection import plan_rerank
+from reid_dist.scorers import FeatureScorer
+from reid_dist.tasks import Job
 
 MIB = 2**20
 
@@ -46,6 +51,46 @@ def test_a_plan_says_the_workers_and_memory_of_a_cluster(reid_dist, pipeline: Pa
     assert told["cluster"].startswith("3 workers, 6 threads, 3.0 GiB a thread")
     assert told["tasks"].endswith("on 6 threads")
     assert "about" in told["time"]
+
+
+def test_a_plan_says_what_each_worker_holds_and_reads(reid_dist, pipeline: Path, tmp_path: Path) -> None:
+    """Of tiny sets there is one task, and one worker that reads all."""
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("kind: local\nworkers: 3\nthreads_per_worker: 2\nmemory_limit: 6GiB\n")
+    told = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)
+    a_task, a_worker = (told["memory"].split(part)[0].split(", ")[-1] for part in (" a task", " a worker"))
+    assert float(a_worker.split()[0]) == pytest.approx(2 * float(a_task.split()[0]), rel=0.01)
+    total, one = told["read"].removesuffix(" a worker").split(", at most ")
+    assert total == one
+
+
+@pytest.mark.parametrize("n_threads", [1, 7, 64])
+@pytest.mark.parametrize("sizes", [(40, 200), (20_000, 3_000), (3_000, 400_000)])
+def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int, sizes: tuple[int, int]) -> None:
+    query, gallery = (SetShape(n, 512, 4, min(n, 8192)) for n in sizes)
+    plan = make_plan(query, gallery, n_threads=n_threads, relevant_per_query=5.0)
+    near, far = (FeatureSet.open(store) for store in stores)
+    job = Job(
+        near, far, FeatureScorer(near, far, DISTANCES.get("cosine")), plan, PROTOCOLS.get("market1501"), ranks=True
+    )
+    graph = _build(job, None, None)
+    assert len(graph.tasks) == plan.n_graph_tasks
+    # What all tasks share is sent once, and weighs in a graph of few tasks alone.
+    sent = len(pickle.dumps(graph.tasks)) - len(pickle.dumps(job))
+    assert sent / 2 - 500 < plan.graph_bytes < 2 * sent + 500
+
+
+def test_given_rates_take_the_place_of_timed_ones(reid_dist, pipeline: Path) -> None:
+    """40 x 200 x 24: 384,000 operations at 1 GFLOP/s are under a millisecond, at 1 kFLOP/s seven minutes."""
+    slow = printed(reid_dist("plan", pipeline, "--threads", 1, "--gflops", "1e-6").out)
+    assert slow["time"] == f"about {1.1 * 2 * 24 * 40 * 200 / 1e3 / 60:.0f} min on 1 threads of 1e-06 GFLOP/s"
+    fast = printed(reid_dist("plan", pipeline, "--threads", 1, "--gflops", "1").out)
+    assert fast["time"] == "about 2 s on 1 threads of 1 GFLOP/s"
+    starved = printed(reid_dist("plan", pipeline, "--threads", 1, "--gflops", "1", "--read-rate", "1e-7").out)
+    assert starved["time"].startswith("about ")
+    assert " min on " in starved["time"]
+    assert starved["time"].endswith("1e-07 GB/s from storage")
+    assert reid_dist("plan", pipeline, "--gflops", "0").code == 2
 
 
 def test_a_cluster_that_cannot_be_planned_for_is_refused(reid_dist, pipeline: Path, tmp_path: Path) -> None:

@@ -70,6 +70,11 @@ def test_an_extra_that_is_not_installed(path: Path, monkeypatch: pytest.MonkeyPa
         ("kind: local\nworkers: many\nthreads_per_worker: 0\n", "2 problems"),
         ("kind: !!python/object/apply:os.system [reboot]\n", "is not YAML"),
         ("kind: 'local\n", "is not YAML"),
+        ("kind: local\ndescription: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("kind: local\nworkers: true\n", "workers: input should be a valid integer, found True"),
+        ("kind: local\ndashboard: 1\n", "dashboard: input should be a valid boolean"),
+        ("kind: existing\naddress: tcp://127.0.0.1:1\ntimeout_s: .inf\n", "timeout_s: input should be a finite number"),
+        ("kind: existing\naddress: tcp://127.0.0.1:1\ntimeout_s: 1e300\n", "timeout_s: input should be less than"),
     ],
 )
 def test_files_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
@@ -100,6 +105,36 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
 )
 def test_settings_that_could_run_code(tmp_path: Path, setting: str) -> None:
     assert "could run code" in _refusal(tmp_path, f"kind: local\ndask: {{{setting}: evil}}\n")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "wanted"),
+    [
+        ("scheduler.no-workers-timeout", "evil", "a time such as 90s"),
+        ("comm.timeouts.tcp", "-3s", "a time such as 90s"),
+        ("worker.memory.pause", "7", "a share from 0 to 1"),
+        ("scheduler.allowed-failures", "many", "a whole number"),
+        ("worker.multiprocessing-method", "evil", "spawn, fork or forkserver"),
+    ],
+)
+def test_settings_that_dask_would_stumble_over(tmp_path: Path, setting: str, value: str, wanted: str) -> None:
+    refusal = _refusal(tmp_path, f"kind: local\ndask: {{distributed.{setting}: {value}}}\n")
+    assert f"distributed.{setting} should be {wanted}" in refusal
+
+
+@pytest.mark.parametrize("field", ["address: tcp://me:hunter2@10.0.0.1:8786", "address: tls://hunter2@10.0.0.1:8786"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path, field: str) -> None:
+    refusal = _refusal(tmp_path, f"kind: existing\n{field}\n")
+    assert "address: string should match" in refusal
+    assert "hunter2" not in refusal
+
+
+@pytest.mark.parametrize("limit", ["plenty", "-5GiB", "1MiB"])
+def test_limits_of_memory_that_cannot_be(tmp_path: Path, limit: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"kind: local\nmemory_limit: {limit}\n")
+    with pytest.raises(InputError, match=f"memory_limit '{limit}' of the cluster"), connect(read_cluster(path)):
+        pass
 
 
 @pytest.mark.parametrize("walltime", ["10:00:00", "04:30:00"])

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from disturbed_runs import CHUNK_ROWS, Command, command, errors_of, finished, save_sets, undisturbed
 
+pytestmark = pytest.mark.slow
+
 # A file of more than so many bytes cannot be written: where nothing may be mounted, this is a disk that is full.
 _LIMITED = """
 import resource, sys
@@ -33,8 +35,6 @@ def replace(self, target):
 
 pathlib.Path.replace = replace
 from reid_dist.cli import main
-
-pytestmark = pytest.mark.slow
 main()
 """
 

@@ -12,12 +12,12 @@ import reid_dist.graph as graph
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import RunFailedError
 
+pytestmark = pytest.mark.slow
+
 _GREEDY = """
 import time
 import numpy as np
 from reid_dist import graph
-
-pytestmark = pytest.mark.slow
 
 def greedy(job, rows, gallery_rows, judgement, targets, real=graph.sweep_task):
     if gallery_rows.start == 0:

@@ -161,6 +161,24 @@ def test_pickles_to_little_and_opens_once(tmp_path: Path, arrays: Arrays) -> Non
     assert held.content_digest == stored.content_digest
 
 
+def test_a_store_is_opened_where_it_is_read_and_not_where_it_passes(tmp_path: Path, arrays: Arrays) -> None:
+    """A scheduler takes a graph out of its pickle and packs it again; it may run where the store is not."""
+    stored = in_memory(arrays).save(tmp_path / "here.zarr")
+    (tmp_path / "here.zarr").rename(tmp_path / "away.zarr")
+    passing = pickle.loads(pickle.dumps(stored))
+    again = pickle.dumps(passing)
+    assert passing.is_stored
+    assert passing.content_digest == stored.content_digest
+    with pytest.raises(StoreNotFoundError, match="nothing is there"):
+        _ = passing.dim
+    with pytest.raises(AttributeError, match="no attribute 'dimension'"):
+        _ = passing.dimension
+    (tmp_path / "away.zarr").rename(tmp_path / "here.zarr")
+    found = pickle.loads(again)
+    assert (found.n_rows, found.dim, found.dtype) == (stored.n_rows, stored.dim, stored.dtype)
+    np.testing.assert_array_equal(found.read(3, 9), arrays.features[3:9])
+
+
 def test_a_store_that_changed_is_noticed(tmp_path: Path, arrays: Arrays) -> None:
     stored = in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=64)
     sent = pickle.dumps(stored)
@@ -168,7 +186,7 @@ def test_a_store_that_changed_is_noticed(tmp_path: Path, arrays: Arrays) -> None
     FeatureSet.from_arrays(other.features, other.pids).save(tmp_path / "a.zarr", chunk_rows=64, overwrite=True)
     with pytest.raises(DamagedStoreError, match="changed while in use"):
         stored.read(70, 75)
-    program = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
+    program = "import pickle, sys; pickle.loads(sys.stdin.buffer.read()).read(0, 1)"
     elsewhere = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, check=False)
     assert elsewhere.returncode != 0
     assert b"changed while in use" in elsewhere.stderr

@@ -172,3 +172,15 @@ def test_secrets_are_nowhere(bucket: Bucket, arrays: Arrays) -> None:
         assert SECRET.encode() not in content
         assert KEY.encode() not in content
         assert bucket.server.endpoint.encode() not in content
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://me:hunter2@127.0.0.1:bad", "hunter2", "https://", "http://127.0.0.1:99999", "ftp://hunter2@host"],
+)
+def test_an_endpoint_that_is_no_url(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """The client library would give up the whole process for some of them."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(InputError, match="AWS_ENDPOINT_URL is no URL") as caught:
+        FeatureSet.open("s3://bucket/query.zarr")
+    assert "hunter2" not in str(caught.value)

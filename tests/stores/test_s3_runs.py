@@ -12,7 +12,7 @@ from local_workers import started
 from s3_server import SECRET, Bucket
 from s3_sets import Sides, make_sides, store_sides
 
-from reid_dist import evaluate, nearest
+from reid_dist import NeighbourGraph, evaluate, k_reciprocal_graph, nearest
 from reid_dist.errors import StoreError
 from reid_dist.stores import DistanceBlock, Workspace
 from reid_dist.tuning import sweep_parameters
@@ -106,3 +106,18 @@ def test_what_needs_a_directory_says_so(sides: Sides, bucket: Bucket) -> None:
     with pytest.raises(StoreError, match="use a path of this machine"):
         DistanceBlock.from_array([[0.5]]).save(bucket.uri("block.npy"))
     assert bucket.listed() == []
+
+
+def test_a_graph_of_neighbours_lies_there(sides: Sides, bucket: Bucket) -> None:
+    gallery = store_sides(sides, bucket)[1]
+    graph = k_reciprocal_graph(gallery, rerank="k_reciprocal(k1=6,k2=3)")
+    saved = graph.save(bucket.uri("graph.zarr"))
+    found = NeighbourGraph.open(bucket.uri("graph.zarr"))
+    for other in (saved, found):
+        assert (other.to_scipy() != graph.to_scipy()).nnz == 0
+        assert (other.lists.index == graph.lists.index).all()
+    with pytest.raises(StoreError, match=r"graph\.zarr"):
+        graph.save(bucket.uri("graph.zarr"))
+    bucket.delete("graph.zarr/indices/c/0")
+    with pytest.raises(StoreError, match=r"graph\.zarr"):
+        NeighbourGraph.open(bucket.uri("graph.zarr")).to_scipy()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,10 +84,17 @@ def test_damaged_parts(bucket: Bucket, harm) -> None:
         stage.read("one")
 
 
+class OneWorker:
+    """A client with a worker in this process."""
+
+    def run(self, function: Callable[..., Any], *given: Any, on_error: str) -> dict[str, Any]:
+        assert on_error == "return"
+        return {"tcp://127.0.0.1:1": function(*given)}
+
+
 def test_sets_in_memory_are_put_where_workers_see_them(bucket: Bucket) -> None:
     features = FeatureSet.from_arrays(np.random.default_rng(0).standard_normal((9, 3)), np.arange(9))
-    somebody: object = object()
-    with visible_to(somebody, bucket.uri("work"), features, features) as (query, gallery):
+    with visible_to(OneWorker(), bucket.uri("work"), features, features) as (query, gallery):
         assert query is gallery
         assert query.uri == bucket.uri(f"work/features-{features.content_digest[:16]}.zarr")
         assert query.content_digest == features.content_digest

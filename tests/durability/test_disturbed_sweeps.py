@@ -1,0 +1,78 @@
+"""A sweep over parameters whose workers, or whose scheduler, are killed: the report of an undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from disturbed_runs import Processes, cluster_of_processes, command, errors_of, save_sets, slow_module
+
+_JOB = """\
+query: query.zarr
+gallery: gallery.zarr
+expand: alpha_qe
+sweep:
+  k: 0:3
+  alpha: [0, 3]
+chunk_rows: 32
+"""
+_WORDS = ("run", "sweep.yaml", "--cluster", "cluster.yaml", "--json", "--output")
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    save_sets(tmp_path)
+    (tmp_path / "sweep.yaml").write_text(_JOB)
+    with cluster_of_processes(tmp_path) as running:
+        yield running
+
+
+def points_of(text: str) -> list[int]:
+    """Points that were evaluated, by what progress says."""
+    return [int(number) for number in re.findall(r"^point (\d+)/", text, re.MULTILINE)]
+
+
+def workers_of(processes: Processes) -> list[int]:
+    """Processes that work: children of the nannies' process, but for what they share."""
+    nanny = processes.started[1].pid
+    children = Path(f"/proc/{nanny}/task/{nanny}/children").read_text().split()
+    grandchildren = [
+        int(pid) for child in children for pid in Path(f"/proc/{child}/task/{child}/children").read_text().split()
+    ]
+    return grandchildren or [int(pid) for pid in children]
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_workers_and_scheduler_are_killed(processes: Processes, tmp_path: Path) -> None:
+    with command(tmp_path, "run", "sweep.yaml", "--cluster", "threads.yaml", "--json") as run:
+        (tmp_path / "threads.yaml").write_text("kind: threads\n")
+        assert run.end() == 0, run.err
+    expected = json.loads(run.out)["result_digest"]
+    processes.start(preload=slow_module(tmp_path, 0.1))
+    with command(tmp_path, *_WORDS, "out") as run:
+        run.wait_until(lambda: points_of(run.err), "the first point")
+        for pid in workers_of(processes):
+            os.kill(pid, signal.SIGKILL)
+        done = len(points_of(run.err))
+        run.wait_until(lambda: len(points_of(run.err)) > done, "a point after workers were killed")
+        processes.kill_scheduler()
+        assert run.end() == 3, run.err
+        (error,) = errors_of(run.err)
+        before = len(points_of(run.err))
+    assert "lost the scheduler" in error
+    assert "--resume" in error
+    processes.start(preload=slow_module(tmp_path, 0.01))
+    with command(tmp_path, *_WORDS, "out", "--resume", "--set", "sweep.k=0:2") as other:
+        assert other.end() == 2, other.err
+    assert "unfinished run of another job (parameters differ)" in errors_of(other.err)[0]
+    with command(tmp_path, *_WORDS, "out", "--resume") as resumed:
+        assert resumed.end() == 0, resumed.err
+    assert json.loads(resumed.out)["result_digest"] == expected
+    # Only what was not done yet; points that were found are told as well, or not at all.
+    assert before >= 2
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["sweep.html", "sweep.json"]

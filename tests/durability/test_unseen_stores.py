@@ -1,0 +1,52 @@
+"""Stores and workspaces that only the client sees: one clear line before any work.
+
+Below ``/proc/self/cwd`` every process has a folder of its own, as machines without a shared file system have.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from disturbed_runs import cluster_of_processes, command, errors_of, save_sets, undisturbed
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")]
+
+_HERE = "/proc/self/cwd"
+
+
+def test_what_workers_cannot_see(tmp_path: Path) -> None:
+    """Of several commands, for the cluster takes its time to start."""
+    mine, theirs = tmp_path / "client", tmp_path / "workers"
+    for folder in (mine, theirs):
+        folder.mkdir()
+    save_sets(mine)
+    save_sets(theirs, n_gallery=800)
+    (theirs / "gallery.zarr").rename(theirs / "other.zarr")
+    shutil.copytree(mine / "gallery.zarr", mine / "only-here.zarr")
+    (tmp_path / "empty.py").touch()
+    with cluster_of_processes(theirs) as processes:
+        processes.start(preload=tmp_path / "empty.py")
+        cluster = ("--cluster", theirs / "cluster.yaml")
+        for words, said in (
+            (("evaluate", "query.zarr", f"{_HERE}/only-here.zarr"), ("only-here.zarr: nothing is there", "same path")),
+            (("sweep", "query.zarr", f"{_HERE}/only-here.zarr", "--expand", "aqe", "--k", "1"), ("nothing is there",)),
+            (("evaluate", "query.zarr", "gallery.zarr", "--workspace", f"{_HERE}/work"), (f"workspace {_HERE}/work",)),
+        ):
+            with command(mine, *words, *cluster) as run:
+                assert run.end() == 2, run.err
+            (error,) = errors_of(run.err)
+            assert "does not see" in error
+            assert all(part in error for part in said), error
+        assert not list((mine / "work").iterdir())
+        # Another store under the same name is not taken for it.
+        (theirs / "other.zarr").rename(theirs / "gallery.zarr")
+        with command(mine, "evaluate", f"{_HERE}/query.zarr", f"{_HERE}/gallery.zarr", *cluster) as run:
+            assert run.end() == 2, run.err
+        assert "holds something else there" in errors_of(run.err)[0]
+        with command(mine, "evaluate", "query.zarr", "gallery.zarr", "--json", *cluster) as run:
+            assert run.end() == 0, run.err
+        assert json.loads(run.out)["result_digest"] == undisturbed(mine)
