@@ -175,6 +175,7 @@ def test_queries_that_are_put_in_one_by_one_are_no_part_of_the_graph() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.5, 3.0])
+@pytest.mark.slow
 def test_the_workspace_is_as_large_as_planned(tmp_path: Path, noise: float) -> None:
     rng = np.random.default_rng(0)
     pids = rng.integers(0, 100, 2300)

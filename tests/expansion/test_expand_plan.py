@@ -80,6 +80,7 @@ print(status("VmHWM") - before, most[0], kept)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["aqe(k=50)", "dba(k=20)", "fastreid(k=10)"])
 def test_memory_and_workspace_stay_under_the_plan(tmp_path: Path, spec: str) -> None:
     rng = np.random.default_rng(0)

@@ -42,6 +42,7 @@ def test_spread_is_that_of_most_when_a_third_are_odd() -> None:
     assert np.median(ratios) < 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [7, 12, 20])
 @pytest.mark.parametrize("rate", [0.005, 0.05])
 def test_noise_leaves_its_floor_as_rarely_as_it_is_told(n: int, rate: float) -> None:

@@ -34,17 +34,20 @@ def test_a_job_that_did_not_change_is_seldom_called_worse(relatives: Pairs, swap
     assert tally_unchanged(relatives, 300, swapped=swapped).at_least <= ALLOWED
 
 
+@pytest.mark.slow
 def test_few_identities_do_not_raise_the_alarms(relatives: Pairs) -> None:
     for n_identities in (10, 40):
         assert tally_unchanged(relatives, 300, n_identities=n_identities, swapped=False).at_least <= ALLOWED
 
 
+@pytest.mark.slow
 def test_a_point_of_map_is_seen_where_the_models_are_alike() -> None:
     siblings = make_pairs(KINSHIPS["siblings"], drop=0.01)
     assert siblings.drop == pytest.approx(0.01, abs=0.001)
     assert tally_drops(siblings, 8).n_worse >= 7
 
 
+@pytest.mark.slow
 def test_no_night_that_is_worse_is_left_out_unjudged(relatives: Pairs) -> None:
     # At twice the rate of the default, where there are more nights to miss.
     gate, rng = AccuracyGate(false_alarm=0.01, n_resamples=2000), np.random.default_rng(5)
@@ -54,6 +57,7 @@ def test_no_night_that_is_worse_is_left_out_unjudged(relatives: Pairs) -> None:
     assert not any(is_worse(*night, gate) for night in left_out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.02, 0.05, 0.15])
 @pytest.mark.parametrize("outliers", [False, True])
 def test_time_that_did_not_change_is_seldom_called_worse(noise: float, outliers: bool) -> None:

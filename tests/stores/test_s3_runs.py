@@ -36,6 +36,7 @@ def test_stages_are_kept_there_and_found_again(sides: Sides, bucket: Bucket) -> 
     assert len(nearest(stored[1], stored[1], k=3, workspace=bucket.uri("work")).index) == 400
 
 
+@pytest.mark.slow
 def test_workers_share_it(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     stored = store_sides(sides, bucket)
     with started(2, tmp_path) as client:
