@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.errors import ReidDistError, RunFailedError
@@ -18,6 +21,9 @@ __all__ = ["cluster_failures"]
 # The topic under which a nanny tells the scheduler that it has ended a worker for its memory.
 _ENDED_FOR_MEMORY = "worker-restart-memory"
 
+# How often a cluster is looked at: one that seems to do nothing, and one that works, which notes it in its log.
+_LOOKED_EVERY_S, _LOOKED_AT_LEAST_EVERY_S = 1.0, 15.0
+
 _LESS_MEMORY = (
     "give workers more memory (memory_limit of the cluster file), fewer threads each (threads_per_worker), or choose a "
     "smaller --chunk-rows"
@@ -25,7 +31,7 @@ _LESS_MEMORY = (
 
 
 @contextlib.contextmanager
-def cluster_failures(client: Client | None, name_task: Callable[[str], str] = str) -> Iterator[None]:
+def cluster_failures(client: Client | None, name_task: Callable[[str], str] | None = None) -> Iterator[None]:
     """Turn what a cluster breaks with into one clear error.
 
     Parameters
@@ -33,7 +39,8 @@ def cluster_failures(client: Client | None, name_task: Callable[[str], str] = st
     client
         The client that the work runs by; None for this process.
     name_task
-        Says what the task of a key does, in words.
+        Says what the task of a key does, in words.  With it, a run is also ended whose tasks are all held by workers
+        that are paused for their memory: they would be held for ever.
 
     Raises
     ------
@@ -48,20 +55,81 @@ def cluster_failures(client: Client | None, name_task: Callable[[str], str] = st
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
+    named = name_task or str
+    held: list[_Held] = []
+    watch = contextlib.nullcontext() if name_task is None else _watched(client, held)
     try:
-        yield
+        with watch:
+            yield
     except ReidDistError:
         raise
     except KilledWorker as error:
-        raise RunFailedError(_killed(client, error, name_task(str(error.task)))) from error
+        raise RunFailedError(_killed(client, error, named(str(error.task)))) from error
     except (NoValidWorkerError, NoWorkerError) as error:
-        raise RunFailedError(_left_alone(client, name_task(str(error.task)), error.timeout)) from error
+        raise RunFailedError(_left_alone(client, named(str(error.task)), error.timeout)) from error
     except MemoryError as error:
         raise RunFailedError(f"a worker ran out of memory ({_one_line(error)}): {_LESS_MEMORY}") from error
     except (FutureCancelledError, FuturesCancelledError, CancelledError) as error:
+        if held:
+            raise RunFailedError(_left_alone(client, named(held[0].task), held[0].timeout_s)) from error
         raise RunFailedError(_lost(client)) from error
     except (CommClosedError, TimeoutError, ConnectionError) as error:
         raise RunFailedError(f"{_lost(client)} ({_one_line(error)})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A task that a paused worker was given and never began, and how long that may last."""
+
+    task: str
+    timeout_s: float
+
+
+@contextlib.contextmanager
+def _watched(client: Client, held: list[_Held]) -> Iterator[None]:
+    """Cancel what runs, and say why in `held`, once nothing has been done for as long as no worker may be there.
+
+    A scheduler ends tasks that no worker takes, but not those that a worker took before it paused.
+    """
+    ended = threading.Event()
+    watch = threading.Thread(target=_watch, args=(client, held, ended), daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watch.join()
+
+
+def _watch(client: Client, held: list[_Held], ended: threading.Event) -> None:
+    loop: Any = client.loop
+    since: float | None = None
+    pause_s = _LOOKED_EVERY_S
+    # Whatever is wrong with the cluster by now, the run itself hears of it.
+    with contextlib.suppress(Exception):
+        while not ended.wait(pause_s):
+            found: _Held | None = client.run_on_scheduler(_held_task)
+            if found is None:
+                since, pause_s = None, min(2 * pause_s, _LOOKED_AT_LEAST_EVERY_S)
+                continue
+            since, pause_s = since or time.monotonic(), _LOOKED_EVERY_S
+            if time.monotonic() - since > found.timeout_s:
+                held.append(found)
+                # Here alone: whoever waits for them lets go of them, and by that of what workers hold.
+                for state in list(client.futures.values()):
+                    loop.add_callback(state.cancel)
+                return
+
+
+def _held_task(dask_scheduler: Any) -> _Held | None:
+    """Run on the scheduler: a task that waits on a paused worker, if no worker does anything else."""
+    workers = [worker for worker in dask_scheduler.workers.values() if worker.processing]
+    timeout_s = dask_scheduler.no_workers_timeout
+    if timeout_s is None or not workers:
+        return None
+    if any(worker.executing or worker.status.name != "paused" for worker in workers):
+        return None
+    return _Held(str(next(iter(workers[0].processing)).key), float(timeout_s))
 
 
 def _lost(client: Client) -> str:
