@@ -36,6 +36,7 @@ __all__ = ["open_single_job", "take_part"]
 _SCHEDULER, _CLIENT = 0, 1
 _OTHERS = 2  # tasks that do not work
 _LOOKED_EVERY_S = 0.2
+_SCHEDULER_STAYS_S = 1.0
 _ADDRESS = "scheduler.json"
 _CERTIFICATES = "certificates.json"
 _NEEDED, _ENDED = "needed", "ended"
@@ -66,13 +67,13 @@ def take_part(config: Cluster) -> None:
     # Also what srun sends to the others once a task has failed; what went wrong is that task's to say.
     signal.signal(signal.SIGTERM, _leave)
     # Dask's news of every connection would stand around the command's own lines.
-    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     import_jobqueue(config.kind, "dask_jobqueue.slurm")
     while not (folder / _NEEDED).exists():
         if (folder / _ENDED).exists():
             sys.exit(0)
         time.sleep(_LOOKED_EVERY_S)
-    threading.Thread(target=_leave_at_end, args=(folder,), daemon=True).start()
+    threading.Thread(target=_leave_at_end, args=(task, folder), daemon=True).start()
     _serve(config, task, folder)
     sys.exit(0)
 
@@ -192,8 +193,10 @@ def _leave(*_: object) -> None:
     sys.exit(0)
 
 
-def _leave_at_end(folder: Path) -> None:
-    """Leave the process once the command has ended; workers go with it."""
+def _leave_at_end(task: int, folder: Path) -> None:
+    """Leave the process once the command has ended; the scheduler last, for workers would miss it."""
     while not (folder / _ENDED).exists():
         time.sleep(_LOOKED_EVERY_S)
+    if task == _SCHEDULER:
+        time.sleep(_SCHEDULER_STAYS_S)
     os.kill(os.getpid(), signal.SIGINT)
