@@ -419,3 +419,17 @@ def test_ingest_leaves_nothing_of_bad_input(reid_dist, tmp_path: Path) -> None:
 def test_a_directory_without_the_right_to_write(reid_dist, stores, threads) -> None:
     assert_refused(reid_dist("ingest", stores[0], "--output", "/proc/store.zarr"), "/proc/store.zarr")
     assert_refused(reid_dist("evaluate", *stores, "--cluster", threads, "--output", "/proc/out"), "/proc/out")
+
+
+@pytest.mark.parametrize("words", [("--output", "{uri}"), ("--ground-truth", "{uri}"), ("--cluster", "{uri}")])
+@pytest.mark.parametrize("password", ["hunter2", "hun/ter2"])
+@pytest.mark.parametrize("events", [(), ("--log-json",)])
+def test_passwords_in_uris_are_not_repeated(reid_dist, stores, words, password: str, events) -> None:
+    uri = f"s3://key:{password}@bucket/name"
+    done = reid_dist("evaluate", *stores, *(word.format(uri=uri) for word in words), *events)
+    assert done.code == 2
+    assert "bucket" in done.err
+    assert "ter2" not in done.err
+    missing = reid_dist("run", uri, *events)
+    assert missing.code == 2
+    assert "ter2" not in missing.err
