@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 from pydantic import ValidationError
 
 __all__ = ["explain"]
+
+# A few lines of YAML can name values that take gigabytes to write out.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 2
+_SHORT.maxstring = _SHORT.maxother = 120
 
 
 def explain(what: str, error: ValidationError, known: Iterable[str]) -> str:
@@ -32,5 +38,6 @@ def explain(what: str, error: ValidationError, known: Iterable[str]) -> str:
         elif problem["type"] == "missing":
             problems.append(f"{path}: missing")
         else:
-            problems.append(f"{path}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, found {problem['input']!r}")
+            said = problem["msg"][:1].lower() + problem["msg"][1:]
+            problems.append(f"{path}: {said}, found {_SHORT.repr(problem['input'])}")
     return f"{what} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: " + "; ".join(problems)

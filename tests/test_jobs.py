@@ -338,3 +338,13 @@ def test_text_of_any_language(tmp_path):
 def test_an_unknown_base_is_an_unknown_name(read):
     with pytest.raises(UnknownNameError):
         read("protocol: {name: x, base: y}")
+
+
+def test_a_file_that_names_more_than_it_holds_is_told_in_few_words(tmp_path):
+    levels = [f"x{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    path = tmp_path / "job.yaml"
+    path.write_text("\n".join(["query: q", "gallery: g", "x0: &a0 [lol]", *levels, "distance: *a11"]))
+    with pytest.raises(InputError) as raised:
+        read_job(path)
+    assert "distance" in str(raised.value)
+    assert len(str(raised.value)) < 3000
