@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "reid_dist"
 # Room (a module, or a folder with all that is in it) -> floor.
 FLOORS = {
     "_version": 0,
+    "credentials": 0,
     "errors": 0,
     "fingerprint": 0,
     "model": 0,

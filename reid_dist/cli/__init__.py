@@ -11,7 +11,6 @@ import gc
 import importlib
 import io
 import os
-import re
 import sys
 import time
 import traceback
@@ -22,6 +21,7 @@ import click
 
 from reid_dist._version import __version__
 from reid_dist.cli.events import OPTION, EventLog, logged
+from reid_dist.credentials import without_credentials
 from reid_dist.errors import ReidDistError
 
 __all__ = ["main"]
@@ -43,9 +43,6 @@ _COMMANDS = {
     "list": "List metrics, protocols, distances, expansions, re-rankers or formats.",
     "schema": "Print the JSON Schema of pipeline, suite or cluster files.",
 }
-
-# What stands before the host of a URI, a password with slashes in it as well; of the two slashes a path keeps one.
-_CREDENTIALS = re.compile(r"(?<=:/)(/?)(?:[^/\s@'\"]+|[^/\s@'\":]+:[^\s@'\"]+)@")
 
 _DEFECT = 1
 _WRONG = 2
@@ -142,14 +139,9 @@ def _say_error(error: Exception, code: int) -> None:
     elif isinstance(error, click.ClickException):
         said = io.StringIO()
         error.show(said)
-        click.echo(_without_credentials(said.getvalue()), err=True, nl=False)
+        click.echo(without_credentials(said.getvalue()), err=True, nl=False)
     else:
-        click.echo(f"Error: {_without_credentials(str(error))}", err=True)
-
-
-def _without_credentials(message: str) -> str:
-    """Return a message without passwords: URIs hold them now and then, and errors repeat what was given."""
-    return _CREDENTIALS.sub(r"\1…@", message)
+        click.echo(f"Error: {without_credentials(str(error))}", err=True)
 
 
 def _run_with_events(words: list[str], log: EventLog) -> int:
@@ -158,7 +150,7 @@ def _run_with_events(words: list[str], log: EventLog) -> int:
 
     def tell(error: Exception, code: int) -> None:
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        log.tell("error", message=_without_credentials(message), kind=type(error).__name__, exit_code=code)
+        log.tell("error", message=without_credentials(message), kind=type(error).__name__, exit_code=code)
 
     log.tell("started", command=words[0], version=__version__)
     try:

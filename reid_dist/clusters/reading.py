@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import reprlib
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +12,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from reid_dist.clusters.kinds import KINDS, Cluster, ClusterConfig
+from reid_dist.credentials import without_credentials
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.validation import explain
 from reid_dist.yaml_text import read_yaml
@@ -20,8 +20,6 @@ from reid_dist.yaml_text import read_yaml
 __all__ = ["cluster_schema", "read_cluster"]
 
 _ADAPTER: TypeAdapter[Cluster] = TypeAdapter(ClusterConfig)
-# Who an address is opened as, and with which password.
-_CREDENTIALS = re.compile(r"(?<=://)[^\s/@']+@")
 _CLASSES = {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in KINDS}
 
 
@@ -62,7 +60,7 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
         return _ADAPTER.validate_python(content)
     except ValidationError as error:
         problems = explain(where, error, _CLASSES[kind].model_fields)
-        raise InputError(_CREDENTIALS.sub("…@", problems)) from None
+        raise InputError(without_credentials(problems)) from None
 
 
 def cluster_schema() -> dict[str, Any]:

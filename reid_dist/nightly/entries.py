@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from reid_dist.credentials import without_credentials
 from reid_dist.fingerprint import fingerprint
 from reid_dist.gating.differences import PROSE
 from reid_dist.history.values import Entry, Estimate
@@ -89,7 +90,7 @@ def undone_entry(planned: PlannedJob, state: str, reason: str, *, started: str) 
     state
         ``failed`` or ``skipped``.
     reason
-        Why; made one line.
+        Why; made one line, without the passwords that URIs may hold.
     started
         As in `Entry`.
     """
@@ -99,7 +100,7 @@ def undone_entry(planned: PlannedJob, state: str, reason: str, *, started: str) 
         job=planned.job,
         labels=planned.labels,
         state=state,
-        reason=" ".join(reason.split()),
+        reason=without_credentials(" ".join(reason.split())),
         started=started,
     )
 

@@ -271,3 +271,12 @@ def test_what_was_evaluated_and_not_judged_is_no_baseline(tmp_path: Path, monkey
     monkeypatch.setattr(running, "judged", interrupted)
     run = night(suite, tmp_path)
     assert ([entry.state for entry in run.entries], run.exit_code) == ([SKIPPED, SKIPPED], 130)
+
+
+def test_passwords_do_not_reach_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> Report:
+        raise RunFailedError("lost tcp://me:hunter2@host:8786")
+
+    monkeypatch.setattr(running, "evaluate_sides", failing)
+    run = night(write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}}), tmp_path)
+    assert run.entries[0].reason == "lost tcp://…@host:8786"
