@@ -1,12 +1,15 @@
-"""What all tests share: how Hypothesis runs, where the real features are, and one cluster."""
+"""What all tests share: how Hypothesis runs, where real features are, one cluster, and the command as users see it."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from reid_dist.cli import main
 
 # The first example of a property compiles kernels, so time says nothing about an example.
 _TIMELESS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
@@ -37,3 +40,23 @@ def two_workers(tmp_path_factory):
 
     with started(2, tmp_path_factory.mktemp("two-workers")) as client:
         yield client
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def reid_dist(capfd: pytest.CaptureFixture[str]):
+    """Call ``reid-dist`` in this process."""
+
+    def call(*words: object) -> Outcome:
+        with pytest.raises(SystemExit) as left:
+            main([str(word) for word in words])
+        captured = capfd.readouterr()
+        return Outcome(int(left.value.code or 0), captured.out, captured.err)
+
+    return call

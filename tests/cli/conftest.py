@@ -1,35 +1,13 @@
-"""Small stores on disk, and a way to call the command that sees what a user sees."""
+"""Small stores on disk."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from reid_dist import FeatureSet
-from reid_dist.cli import main
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def reid_dist(capfd: pytest.CaptureFixture[str]):
-    """Call ``reid-dist`` in this process."""
-
-    def call(*words: object) -> Outcome:
-        with pytest.raises(SystemExit) as left:
-            main([str(word) for word in words])
-        captured = capfd.readouterr()
-        return Outcome(int(left.value.code or 0), captured.out, captured.err)
-
-    return call
 
 
 @pytest.fixture

@@ -1,35 +1,13 @@
-"""A history in a file, and a way to call the command that sees what a user sees."""
+"""A history in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from reid_dist.cli import main
 from reid_dist.history import History
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def reid_dist(capfd: pytest.CaptureFixture[str]):
-    """Call ``reid-dist`` in this process."""
-
-    def call(*words: object) -> Outcome:
-        with pytest.raises(SystemExit) as left:
-            main([str(word) for word in words])
-        captured = capfd.readouterr()
-        return Outcome(int(left.value.code or 0), captured.out, captured.err)
-
-    return call
 
 
 @pytest.fixture
