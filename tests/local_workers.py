@@ -1,27 +1,46 @@
-"""Clusters on this machine, as tests start them."""
+"""Clusters on this machine, as tests start them: on ports that nobody else has.
+
+Without an address for its web server, Dask takes one fixed port, and warns of the second cluster that wants it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from distributed import Client, LocalCluster
 
+WEB_ADDRESS = "127.0.0.1:0"
+
+
+def dask_words(scheduler_file: Path) -> tuple[str, ...]:
+    """What `dask scheduler` and `dask worker` of one cluster are both started with."""
+    local = ("--host", "127.0.0.1", "--scheduler-file", str(scheduler_file))
+    return (*local, "--no-dashboard", "--dashboard-address", WEB_ADDRESS)
+
 
 @contextlib.contextmanager
-def started(n_workers: int, directory: Path) -> Iterator[Client]:
-    """A client of worker processes with one thread each, closed in the order that leaves no warning."""
+def local_cluster(**options: Any) -> Iterator[LocalCluster]:
+    """Worker processes with one thread each, unless the options say otherwise."""
+    settings = {
+        "threads_per_worker": 1,
+        "processes": True,
+        "host": "127.0.0.1",
+        "dashboard_address": WEB_ADDRESS,
+        "scheduler_kwargs": {"dashboard": False},
+        "silence_logs": 50,
+    }
+    with LocalCluster(**{**settings, **options}) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def started(n_workers: int, directory: Path, **options: Any) -> Iterator[Client]:
+    """A client of a local cluster, closed in the order that leaves no warning."""
     with (
-        LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(directory),
-        ) as cluster,
+        local_cluster(n_workers=n_workers, local_directory=str(directory), **options) as cluster,
         Client(cluster) as client,
     ):
         yield client

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from local_workers import dask_words
 
 from reid_dist import FeatureSet, evaluate
 
@@ -20,7 +21,7 @@ def scheduler_file(tmp_path: Path) -> Iterator[Path]:
     """A scheduler with two workers, all on loopback."""
     path = tmp_path / "scheduler.json"
     dask = [sys.executable, "-m", "dask"]
-    local = ["--host", "127.0.0.1", "--scheduler-file", str(path)]
+    local = dask_words(path)
     with contextlib.ExitStack() as stack:
 
         def start(*words: str) -> subprocess.Popen[bytes]:
@@ -31,13 +32,13 @@ def scheduler_file(tmp_path: Path) -> Iterator[Path]:
             stack.callback(process.terminate)
             return process
 
-        scheduler = start("scheduler", *local, "--port", "0", "--no-dashboard")
+        scheduler = start("scheduler", *local, "--port", "0")
         deadline = time.monotonic() + 60
         while not path.exists():
             assert scheduler.poll() is None
             assert time.monotonic() < deadline, "the scheduler did not come up"
             time.sleep(0.05)
-        start("worker", *local, "--nworkers", "2", "--nthreads", "1", "--no-dashboard")
+        start("worker", *local, "--nworkers", "2", "--nthreads", "1")
         yield path
         assert scheduler.poll() is None
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from certificate_files import named
-from distributed import LocalCluster, Security
+from distributed import Security
+from local_workers import local_cluster
 
 from reid_dist.clusters import connect, read_cluster
 from reid_dist.errors import ClusterError, InputError
@@ -24,14 +25,7 @@ def address(certificate_folder: Path) -> Iterator[str]:
         for part, path in (("cert", cert), ("key", key))
     }
     security = Security(tls_ca_file=str(certificate_folder / "ca.pem"), require_encryption=True, **roles)
-    with LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        host="127.0.0.1",
-        protocol="tls://",
-        security=security,
-        dashboard_address=None,
-    ) as cluster:
+    with local_cluster(n_workers=2, protocol="tls://", security=security) as cluster:
         yield cluster.scheduler_address
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from local_workers import dask_words
 
 from reid_dist import FeatureSet, evaluate
 
@@ -142,7 +143,7 @@ class Processes:
     def start(self, *, preload: Path, memory: str = "auto", allowed_failures: int = 3) -> None:
         """Start them, in the place of those that were there; `preload` is loaded by every worker first."""
         self.stop()
-        local = ["--host", "127.0.0.1", "--scheduler-file", str(self.scheduler_file), "--no-dashboard"]
+        local = dask_words(self.scheduler_file)
         self._environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(allowed_failures)}
         self.scheduler = self._start("scheduler", *local, "--port", "0")
         wait_until(self.scheduler_file.exists, "the scheduler")

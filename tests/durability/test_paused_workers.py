@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import dask
 import pytest
-from distributed import Client, LocalCluster, Status
+from distributed import Client, Status
 from distributed.worker import Worker
+from local_workers import started
 
 from reid_dist.errors import RunFailedError
 from reid_dist.failures import cluster_failures
@@ -17,15 +19,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def client() -> Iterator[Client]:
+def client(tmp_path: Path) -> Iterator[Client]:
     """A worker in this process that takes more tasks than it runs, and a scheduler that waits for two seconds."""
     settings = {"distributed.scheduler.no-workers-timeout": "2s", "distributed.scheduler.worker-saturation": "inf"}
     with (
         dask.config.set(settings),
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0, silence_logs=50
-        ) as cluster,
-        Client(cluster) as client,
+        started(1, tmp_path, processes=False, host=None, memory_limit=0) as client,
     ):
         yield client
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
 from expansion_runs import expanded, labelled
+from local_workers import started
 from passes import Count
 from strategies import crowded_sets, scattered_sets
 
@@ -25,18 +25,7 @@ SPECS = ("aqe(k=4)", "alpha_qe(k=3,alpha=1.5)", "dba(k=4)+aqe(k=2)", "fastreid(k
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     """Two worker processes."""
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path_factory.mktemp("workers")),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with started(2, tmp_path_factory.mktemp("workers")) as client:
         yield client
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from local_workers import dask_words
 from small_nights import save_model, write_suite
 
 from reid_dist.clusters import ExistingCluster, connect
@@ -32,7 +33,7 @@ class Scheduler:
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
     path = tmp_path / "scheduler.json"
-    local = ("--host", "127.0.0.1", "--scheduler-file", str(path), "--no-dashboard")
+    local = dask_words(path)
     with contextlib.ExitStack() as stack:
 
         def start(*words: str) -> subprocess.Popen[bytes]:

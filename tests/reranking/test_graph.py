@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_workers import started
 from oracles import reranking as oracle
 from reference import DISTANCES
 from reranking_runs import CLOSE, bare
@@ -120,18 +120,7 @@ def test_no_bit_depends_on_chunks_or_on_what_the_workspace_had(tmp_path):
 
 def test_a_cluster_gives_the_same_bits(tmp_path):
     features = bare(items())
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with started(1, tmp_path) as client:
         there = k_reciprocal_graph(features, rerank=SPEC, client=client)
         kept = k_reciprocal_graph(features, rerank=SPEC, client=client, workspace=tmp_path / "kept")
     # Rows are read after the workers have gone.

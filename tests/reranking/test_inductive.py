@@ -6,9 +6,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_workers import started
 from oracles import reranking as oracle
 from reference import DISTANCES, canonical_distances
 from reranking_runs import CLOSE, bare, labelled, usable_weight
@@ -117,18 +117,7 @@ def test_no_result_depends_on_chunks_or_workers(tmp_path):
         cut = reranked_distances(near, far, rerank=rerank, chunk_rows=chunk, workspace=tmp_path / str(chunk))
         np.testing.assert_array_equal(cut, whole)
         digests.add(evaluate(near, far, rerank=rerank, chunk_rows=chunk).result_digest)
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with started(2, tmp_path) as client:
         report = evaluate(near, far, rerank=rerank, client=client, workspace=tmp_path / "there", chunk_rows=16)
         digests.add(report.result_digest)
     assert len(digests) == 1

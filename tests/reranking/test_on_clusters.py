@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from local_workers import started
 from reranking_runs import bare, labelled
 from strategies import crowded_sets
 
@@ -23,19 +23,7 @@ OPTIONS = {"topk": 9, "ties": True, "breakdowns": ["camera_pair", "gallery_size"
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     """Two workers with two threads each, closed in the order that leaves no warning."""
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=2,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path_factory.mktemp("workers")),
-            silence_logs=50,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with started(2, tmp_path_factory.mktemp("workers"), threads_per_worker=2) as client:
         yield client
 
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from local_workers import started
 from passes import Count
 from strategies import crowded_sets, scattered_sets
 
@@ -216,18 +216,7 @@ def test_worker_processes_say_the_same(tmp_path):
     query, gallery = sets()
     grid = {"expand": "alpha_qe", "k": "0:3", "alpha": "0,2"}
     expected = sweep_parameters(query, gallery, **grid)
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path / "workers"),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with started(2, tmp_path / "workers") as client:
         count = Count()
         found = sweep_parameters(query, gallery, client=client, workspace=tmp_path, progress=count, keep=False, **grid)
     assert found.result_digest == expected.result_digest
