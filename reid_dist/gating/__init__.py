@@ -27,6 +27,15 @@ three at 15 %; after 7 runs hardly but at 2 %.  ``python -m tests.benchmarks gat
 
 from reid_dist.gating.accuracy import Earlier, judge_accuracy
 from reid_dist.gating.ratios import judge_memory, judge_speed
-from reid_dist.gating.settings import AccuracyGate, Gates, RatioGate
+from reid_dist.gating.settings import AccuracyGate, Gates, RatioGate, SpeedGate
 
-__all__ = ["AccuracyGate", "Earlier", "Gates", "RatioGate", "judge_accuracy", "judge_memory", "judge_speed"]
+__all__ = [
+    "AccuracyGate",
+    "Earlier",
+    "Gates",
+    "RatioGate",
+    "SpeedGate",
+    "judge_accuracy",
+    "judge_memory",
+    "judge_speed",
+]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from reid_dist.metrics import parse_metric
 
-__all__ = ["AccuracyGate", "Gates", "RatioGate"]
+__all__ = ["AccuracyGate", "Gates", "RatioGate", "SpeedGate"]
 
 # How many resamples must lie beyond an end of an interval for that end to be known.
 _LEAST_BEYOND = 10
@@ -20,8 +20,8 @@ class AccuracyGate(BaseModel):
 
     The smallest change that matters is half a point: two trainings of one model differ by about as much, and papers
     of this field print gains of that size.  With 3,368 queries of 750 identities noise asks for more anyway, unless the
-    two models err on the same queries.  The rate is half of the one in a hundred that a job may have; the rest is room
-    for what a bootstrap misses, and costs little power.
+    two models err on the same queries.  The rates of the three gates add up to less than the one night in a hundred
+    that a job may have; the rest is room for what a bootstrap and a spread of few runs miss.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,7 +35,7 @@ class AccuracyGate(BaseModel):
         default=0.005, ge=0, lt=1, description="Smallest change that matters, as a share; 0.005 is half a point."
     )
     false_alarm: float = Field(
-        default=0.005,
+        default=0.004,
         gt=0,
         lt=0.5,
         description="How often a job that did not change may be called worse, over all its gated metrics.",
@@ -68,11 +68,7 @@ class AccuracyGate(BaseModel):
 
 
 class RatioGate(BaseModel):
-    """When time or memory of an entry is more than that of earlier runs.
-
-    A night in ten may well be slow by a third for reasons of its own (another tenant, a cold disk), and its own noise
-    comes on top: 1.4 is what leaves room for that and still sees half as much again.
-    """
+    """When time or memory of an entry is more than that of earlier runs; as it stands, the gate of memory."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -80,7 +76,7 @@ class RatioGate(BaseModel):
     minimum_runs: int = Field(default=7, ge=2, description="With fewer of them there is no verdict.")
     smallest_ratio: float = Field(default=1.4, gt=1, description="Smallest ratio to the median that matters.")
     false_alarm: float = Field(
-        default=0.005,
+        default=0.002,
         gt=0,
         le=0.5,
         description="How often noise alone may reach beyond its floor; 0.5 leaves the smallest ratio to decide.",
@@ -93,11 +89,22 @@ class RatioGate(BaseModel):
         return self
 
 
+class SpeedGate(RatioGate):
+    """When the time of an entry is more than that of earlier runs.
+
+    A night in ten may well be slow by 30 % for reasons of its own (another tenant, a cold disk), and the noise of every
+    night comes on top; what a spread of twenty runs shows of such nights is too little to leave them out, so the ratio
+    has to.
+    """
+
+    smallest_ratio: float = Field(default=1.5, gt=1, description="Smallest ratio to the median that matters.")
+
+
 class Gates(BaseModel):
     """The gates of an entry; None for one that is switched off."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     accuracy: AccuracyGate | None = AccuracyGate()
-    speed: RatioGate | None = RatioGate()
+    speed: SpeedGate | None = SpeedGate()
     memory: RatioGate | None = RatioGate()

@@ -8,7 +8,9 @@ that swapping removes).  For a night with a drop
 the second model has just as much more noise as costs one point of mAP.  Models may share much of their noise
 (``siblings``, what is hard for one is hard for the other) or nothing but the identities (``strangers``).
 
-Speed and memory.  Log-normal noise around one value, with or without one night in ten that is slow by 30 %.
+Speed and memory.  Log-normal noise around one value; for time with or without one night in ten that is slow by 30 %.
+
+All gates together.  The nights without a change of `reweighted` models, each with a time and a peak of its own.
 """
 
 from __future__ import annotations
@@ -23,19 +25,31 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from reid_dist import FeatureSet, Report, evaluate
-from reid_dist.gating import AccuracyGate, Earlier, RatioGate, judge_accuracy, judge_speed
+from reid_dist.gating import (
+    AccuracyGate,
+    Earlier,
+    Gates,
+    RatioGate,
+    SpeedGate,
+    judge_accuracy,
+    judge_memory,
+    judge_speed,
+)
 from reid_dist.history.values import WORSE, Entry
 from reid_dist.synthetic import MARKET1501, SyntheticSet, SyntheticShape, make_sets
 
 __all__ = [
     "Pairs",
     "Tally",
+    "Wander",
     "gates",
     "is_worse",
     "make_pairs",
     "may_be_worse",
     "tally_drops",
-    "tally_ratios",
+    "tally_jobs",
+    "tally_memory",
+    "tally_speed",
     "tally_unchanged",
 ]
 
@@ -48,6 +62,8 @@ KINSHIPS = {"siblings": 0.95, "cousins": 0.85, "relatives": 0.7, "strangers": 0.
 # Alarms without a change are counted at both ends of them and in between.
 COUNTED = ("siblings", "relatives", "strangers")
 OUTLIER_SHARE, OUTLIER = 0.1, 1.3
+
+_PLAIN = Entry(model="m", dataset="d", job="j", job_digest="job", machine={"cores": 4})
 
 
 @dataclass(frozen=True)
@@ -247,20 +263,63 @@ def _tally(pairs: Pairs, n_nights: int, n_identities: int | None, gate: Accuracy
     return Tally(n_worse, n_nights)
 
 
-def tally_ratios(
-    noise: float, n_nights: int, *, n_past: int, outliers: bool, slowdown: float = 1.0, gate: RatioGate | None = None
+@dataclass(frozen=True)
+class Wander:
+    """How a quantity wanders from night to night: log-normal, with `outliers` one night in ten above by 30 %."""
+
+    noise: float
+    outliers: bool = False
+
+    def values(self, rng: np.random.Generator, n: int) -> list[float]:
+        """Of n nights."""
+        odd = (rng.random(n) < OUTLIER_SHARE) & self.outliers
+        found: list[float] = np.exp(self.noise * rng.standard_normal(n) + odd * math.log(OUTLIER)).tolist()
+        return found
+
+    def __str__(self) -> str:
+        return f"noise {self.noise:.0%}{', one night in ten above by 30 %' if self.outliers else ''}"
+
+
+def _is_slow(rng: np.random.Generator, wander: Wander, n_past: int, times: float, gate: SpeedGate) -> bool:
+    *past, tonight = wander.values(rng, n_past + 1)
+    earlier = [replace(_PLAIN, seconds=60 * each) for each in past]
+    return judge_speed(replace(_PLAIN, seconds=60 * tonight * times), earlier, gate).verdict == WORSE
+
+
+def _is_big(rng: np.random.Generator, wander: Wander, n_past: int, times: float, gate: RatioGate) -> bool:
+    *past, tonight = (round(1e9 * each) for each in wander.values(rng, n_past + 1))
+    earlier = [replace(_PLAIN, peak_bytes=each) for each in past]
+    return judge_memory(replace(_PLAIN, peak_bytes=round(tonight * times)), earlier, gate).verdict == WORSE
+
+
+def tally_speed(wander: Wander, n_nights: int, *, n_past: int, times: float = 1.0) -> Tally:
+    """Judge the time of nights, each with a history of its own; tonight takes `times` as long."""
+    rng, gate = np.random.default_rng(round(1000 * wander.noise) + n_past), SpeedGate()
+    return Tally(sum(_is_slow(rng, wander, n_past, times, gate) for _ in range(n_nights)), n_nights)
+
+
+def tally_memory(wander: Wander, n_nights: int, *, n_past: int, times: float = 1.0) -> Tally:
+    """Judge the memory of nights, each with a history of its own; tonight holds `times` as much."""
+    rng, gate = np.random.default_rng(round(1000 * wander.noise) + n_past), RatioGate()
+    return Tally(sum(_is_big(rng, wander, n_past, times, gate) for _ in range(n_nights)), n_nights)
+
+
+def tally_jobs(
+    pairs: Pairs, time: Wander, memory: Wander, n_nights: int, *, n_past: int, n_identities: int | None = None
 ) -> Tally:
-    """Judge nights whose time is log-normal, each with a history of its own."""
-    rng = np.random.default_rng(round(1000 * noise) + n_past)
+    """Judge nights on which nothing changed by all three gates; one that any of them calls worse is worse."""
+    rng, gates = np.random.default_rng(n_past), Gates()
+    accuracy, speed, peak = gates.accuracy, gates.speed, gates.memory
+    if accuracy is None or speed is None or peak is None:
+        raise AssertionError("a gate is switched off by default, and the rates of the others are given for all")
     n_worse = 0
-    template = Entry(model="m", dataset="d", job="j", job_digest="job", machine={"cores": 4})
     for _ in range(n_nights):
-        logs = noise * rng.standard_normal(n_past + 1)
-        odd = rng.random(n_past + 1) < OUTLIER_SHARE
-        seconds = 60 * np.exp(logs + (odd & outliers) * math.log(OUTLIER))
-        past = [replace(template, seconds=float(each)) for each in seconds[:-1]]
-        tonight = replace(template, seconds=float(seconds[-1] * slowdown))
-        n_worse += judge_speed(tonight, past, gate or RatioGate()).verdict == WORSE
+        night = pairs.night(rng, n_identities or len(pairs.rows), reweighted=True)
+        n_worse += (
+            _is_slow(rng, time, n_past, 1, speed)
+            or _is_big(rng, memory, n_past, 1, peak)
+            or (may_be_worse(*night, accuracy) and is_worse(*night, accuracy))
+        )
     return Tally(n_worse, n_nights)
 
 
@@ -277,6 +336,10 @@ def gates(scale: float, say: Callable[[str], None] = print) -> None:
             how = "swapped" if swapped else "reweighted"
             found = tally_unchanged(pairs, nights(2000), swapped=swapped)
             say(f"accuracy, no change, {how}: {about}: {found} worse, at most {found.at_most:.2%}")
+        for noise in (0.05, 0.1) if kin in COUNTED else ():
+            time, memory = Wander(noise, outliers=True), Wander(0.03)
+            found = tally_jobs(pairs, time, memory, nights(5000), n_past=20)
+            say(f"all gates, no change: {kin}, time with {time}: {found} worse, at most {found.at_most:.2%}")
         if kin == "strangers":
             for n_identities in (100, 30, 10):
                 found = tally_unchanged(pairs, nights(3000), n_identities=n_identities, swapped=False)
@@ -287,11 +350,17 @@ def gates(scale: float, say: Callable[[str], None] = print) -> None:
             f"accuracy, a drop of {100 * worse.drop:.3g} points: {kin}, spread {worse.spread:.3g}: {found} worse, "
             f"at least {100 * found.at_least:.3g} %"
         )
-    for noise in (0.02, 0.05, 0.15):
-        for outliers in (False, True):
-            for n_past in (7, 20):
-                about = f"noise {noise:.0%}{', one night in ten slow by 30 %' if outliers else ''}, {n_past} runs"
-                found = tally_ratios(noise, nights(5000), n_past=n_past, outliers=outliers)
-                say(f"speed and memory, no change: {about}: {found} worse, at most {found.at_most:.2%}")
-                found = tally_ratios(noise, nights(1000), n_past=n_past, outliers=outliers, slowdown=1.5)
-                say(f"speed and memory, 1.5 times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")
+    for noise in (0.02, 0.05, 0.1, 0.15):
+        for n_past in (7, 20):
+            for wander in (Wander(noise), Wander(noise, outliers=True)):
+                about = f"{wander}, {n_past} runs"
+                found = tally_speed(wander, nights(10_000), n_past=n_past)
+                say(f"speed, no change: {about}: {found} worse, at most {found.at_most:.2%}")
+                for times in (1.6, 2):
+                    found = tally_speed(wander, nights(1000), n_past=n_past, times=times)
+                    say(f"speed, {times:g} times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")
+            about = f"{Wander(noise)}, {n_past} runs"
+            found = tally_memory(Wander(noise), nights(10_000), n_past=n_past)
+            say(f"memory, no change: {about}: {found} worse, at most {found.at_most:.2%}")
+            found = tally_memory(Wander(noise), nights(1000), n_past=n_past, times=1.5)
+            say(f"memory, 1.5 times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")

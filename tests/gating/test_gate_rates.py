@@ -10,11 +10,14 @@ from tests.benchmarks.gates import (
     KINSHIPS,
     Pairs,
     Tally,
+    Wander,
     is_worse,
     make_pairs,
     may_be_worse,
     tally_drops,
-    tally_ratios,
+    tally_jobs,
+    tally_memory,
+    tally_speed,
     tally_unchanged,
 )
 
@@ -58,17 +61,30 @@ def test_no_night_that_is_worse_is_left_out_unjudged(relatives: Pairs) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", [0.02, 0.05, 0.15])
-@pytest.mark.parametrize("outliers", [False, True])
-def test_time_that_did_not_change_is_seldom_called_worse(noise: float, outliers: bool) -> None:
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1, 0.15])
+def test_time_and_memory_that_did_not_change_are_seldom_called_worse(noise: float) -> None:
     for n_past in (7, 20):
-        assert tally_ratios(noise, 1000, n_past=n_past, outliers=outliers).at_least <= ALLOWED
+        for wander in (Wander(noise), Wander(noise, outliers=True)):
+            assert tally_speed(wander, 2000, n_past=n_past).at_most <= ALLOWED
+        assert tally_memory(Wander(noise), 2000, n_past=n_past).at_most <= ALLOWED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.05, 0.1])
+def test_all_gates_of_a_job_together_seldom_call_it_worse(relatives: Pairs, noise: float) -> None:
+    time = Wander(noise, outliers=True)
+    assert tally_jobs(relatives, time, Wander(0.03), 1000, n_past=20).at_least <= ALLOWED
+
+
+@pytest.mark.parametrize(("noise", "least"), [(0.02, 0.99), (0.05, 0.98), (0.1, 0.9)])
+def test_twice_the_time_is_seen(noise: float, least: float) -> None:
+    for wander in (Wander(noise), Wander(noise, outliers=True)):
+        assert tally_speed(wander, 400, n_past=20, times=2).share >= least
 
 
 @pytest.mark.parametrize(("noise", "least"), [(0.02, 0.99), (0.05, 0.8)])
-def test_half_as_much_again_is_seen(noise: float, least: float) -> None:
-    for outliers in (False, True):
-        assert tally_ratios(noise, 400, n_past=20, outliers=outliers, slowdown=1.5).share >= least
+def test_half_as_much_memory_again_is_seen(noise: float, least: float) -> None:
+    assert tally_memory(Wander(noise), 400, n_past=20, times=1.5).share >= least
 
 
 def test_the_bounds_of_a_tally_are_those_of_clopper_and_pearson() -> None:

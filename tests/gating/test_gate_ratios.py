@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reid_dist.gating import RatioGate, judge_memory, judge_speed
+from reid_dist.gating import RatioGate, SpeedGate, judge_memory, judge_speed
 from reid_dist.history.values import FAILED, Entry
 
 GATE = RatioGate()
@@ -141,3 +141,11 @@ def test_what_went_through_a_history_compares_with_what_did_not() -> None:
 def test_a_long_list_of_differences_is_cut() -> None:
     past = [replace(each, machine={f"part{at}": at for at in range(9)}) for each in nights(1)]
     assert "and 5 more" in judge_speed(took(60), past, GATE).reason
+
+
+def test_a_night_may_be_slow_for_reasons_of_its_own() -> None:
+    past = nights(20)
+    # A third more is what another tenant costs; memory has no such neighbour.
+    assert judge_speed(took(60 * 1.45), past, SpeedGate()).verdict == "same"
+    assert judge_memory(took(60 * 1.45), past, RatioGate()).verdict == "worse"
+    assert judge_speed(took(60 * 1.6), past, SpeedGate()).verdict == "worse"

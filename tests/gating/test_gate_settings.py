@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reid_dist.gating import AccuracyGate, Gates, RatioGate
+from reid_dist.gating import AccuracyGate, Gates, RatioGate, SpeedGate
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from reid_dist.gating import AccuracyGate, Gates, RatioGate
         ({"accuracy": {"false_alarm": 0}}, "greater than 0"),
         ({"accuracy": {"false_alarm": 0.6}}, "less than 0.5"),
         ({"accuracy": {"minimum_effect": 5}}, "less than 1"),
-        ({"accuracy": {"n_resamples": 3999}}, "n_resamples must be at least 4000 for 2 metrics at a rate of 0.005"),
+        ({"accuracy": {"n_resamples": 4999}}, "n_resamples must be at least 5000 for 2 metrics at a rate of 0.004"),
         ({"accuracy": {"smallest_ratio": 2}}, "Extra inputs"),
         ({"speed": {"false_alarm": 0.6}}, "less than or equal to 0.5"),
         ({"speed": {"window": 6}}, "minimum_runs is 7, more than the window of 6"),
@@ -41,9 +41,25 @@ def test_a_gate_can_be_switched_off_and_the_others_stay() -> None:
     assert chosen.accuracy == AccuracyGate()
 
 
+def test_a_setting_leaves_the_others_as_they_are() -> None:
+    chosen = Gates.model_validate({"speed": {"window": 10}, "memory": {"window": 10}})
+    assert chosen.speed == SpeedGate(window=10)
+    assert chosen.memory == RatioGate(window=10)
+    assert chosen.speed is not None
+    assert chosen.memory is not None
+    # A night may be slow for reasons of its own; memory has fewer of them.
+    assert chosen.speed.smallest_ratio > chosen.memory.smallest_ratio
+
+
+def test_the_rates_of_all_gates_add_up_to_less_than_a_night_in_a_hundred() -> None:
+    rates = [gate["false_alarm"] for gate in Gates().model_dump().values()]
+    assert len(rates) == 3
+    assert sum(rates) < 0.01
+
+
 def test_resamples_need_only_reach_the_rate_of_the_gated_metrics() -> None:
-    assert AccuracyGate(metrics=("mAP",), n_resamples=2000).n_resamples == 2000
-    assert AccuracyGate(metrics=("mAP", "mAP"), n_resamples=2000).metrics == ("mAP",)
+    assert AccuracyGate(metrics=("mAP",), n_resamples=2500).n_resamples == 2500
+    assert AccuracyGate(metrics=("mAP", "mAP"), n_resamples=2500).metrics == ("mAP",)
     assert AccuracyGate(false_alarm=0.05, n_resamples=400).n_resamples == 400
 
 
