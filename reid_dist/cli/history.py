@@ -16,6 +16,9 @@ __all__ = ["command"]
 
 _UNITS = {"d": "days", "w": "weeks", "h": "hours"}
 
+# Runs of a table that nobody asked to be longer: a month of nights.
+_SHOWN = 30
+
 
 @click.group("history", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
@@ -33,7 +36,12 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("history", type=click.Path(path_type=Path))
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest N runs only.")
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"The newest N runs only.  [default: {_SHOWN}; with --name or --json all]",
+)
 @click.option("--suite", metavar="NAME", help="Runs of this suite only.")
 @click.option("--name", metavar="MODEL/DATASET/JOB", help="Entries of this name only.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1]")
@@ -46,6 +54,7 @@ def show(
     from reid_dist.history import History
     from reid_dist.history.address import Address, find_run, is_address
     from reid_dist.history.export import to_document
+    from reid_dist.history.streaks import streak
 
     if is_address(history):
         if last is not None or suite is not None:
@@ -56,16 +65,23 @@ def show(
         address = Address(address.file, address.run, address.name or name)
         with History.open(address.file, create=False, read_only=True) as opened:
             run = find_run(opened, address)
-            earlier = [each for each in opened.runs(suite=run.suite, name=address.name) if each.number < run.number]
-        if address.name is not None:
-            run = _only(run, address.name)
+            if address.name is not None:
+                run = _only(run, address.name)
+            lasting = {
+                entry.name: found
+                for entry in run.entries
+                if (found := streak(entry, opened.newest_first(suite=run.suite, name=entry.name, before=run.number)))
+            }
         if as_json:
             _print_json(to_document([run]))
         else:
-            print_run(run, metrics, earlier)
+            print_run(run, metrics, lasting)
         return
+    # A line for each entry of each night of three years is of no use, and takes half a minute.
+    most = last if last is not None or as_json or name is not None else _SHOWN
     with History.open(history, create=False, read_only=True) as opened:
-        runs = opened.runs(suite=suite, last=last, name=name)
+        runs = opened.runs(suite=suite, last=most, name=name)
+        older = opened.runs(suite=suite, last=1, before=runs[0].number) if runs and last is None else []
     if name is not None:
         runs = [run for run in runs if run.entries]
     if as_json:
@@ -77,6 +93,8 @@ def show(
             f" of {what} {value!r}" for what, value in (("suite", suite), ("name", name)) if value is not None
         )
         print(f"history {history} has no run{chosen or ' yet; `reid-dist nightly` adds one'}")
+    if older:
+        print(f"older runs than run {runs[0].number} are left out; --last N shows more")
 
 
 @command.command("export")
@@ -130,11 +148,11 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
 @click.option("--why", required=True, metavar="TEXT", help="For those who ask later.")
 def accept(run: Path, why: str) -> None:
     """Accept what the gates found: the entry, or each of the run, becomes the baseline of later nights."""
-    from reid_dist.history import History
+    from reid_dist.cli.opened_history import opened_for_writing
     from reid_dist.history.address import Address, find_run
 
     address = Address.parse(run)
-    with History.open(address.file, create=False) as opened:
+    with opened_for_writing(address.file, create=False) as opened:
         number = find_run(opened, address).number
         count = opened.accept(number, address.name, why)
     print(f"accepted: {_count(count, 'entry', 'entries')} of run {number}")
@@ -164,7 +182,7 @@ def prune(
     What a later night is compared with stays, and so does a run that is still running. Without --reports nothing but
     HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
     """
-    from reid_dist.history import History
+    from reid_dist.cli.opened_history import opened_for_writing
     from reid_dist.history.pruning import remove_folder
 
     if keep is None and older_than is None and keep_reports is None:
@@ -172,7 +190,7 @@ def prune(
     if folders and keep is None and older_than is None:
         raise click.UsageError("--reports goes with runs that are removed: add --keep N or --older-than AGE.")
     age = None if older_than is None else _age(older_than)
-    with History.open(history, create=False) as opened:
+    with opened_for_writing(history, create=False) as opened:
         pruned = opened.prune(keep=keep, older_than=age, keep_reports=keep_reports, dry_run=dry_run)
     numbers = f" ({_ranges(pruned.runs)})" if pruned.runs else ""
     entries, reports = _count(pruned.n_entries, "entry", "entries"), _count(pruned.n_reports, "report", "reports")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from reid_dist.errors import UnknownNameError
 from reid_dist.history.liveness import FINISHED, run_state
-from reid_dist.history.streaks import streak
+from reid_dist.history.streaks import Streak
 from reid_dist.history.values import DONE, FAILED, Entry, Estimate, Run
 from reid_dist.history.wording import brief_verdict, size
 from reid_dist.reports.words import duration, interval, metric_value
@@ -63,7 +63,7 @@ def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) ->
     _print(Group(Text(f"suite {', '.join(sorted(suites))}{'' if name is None else f', entry {name}'}"), table))
 
 
-def print_run(run: Run, metrics: Sequence[str], earlier: Sequence[Run] = ()) -> None:
+def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -> None:
     """Print a run in detail on standard output.
 
     Parameters
@@ -72,14 +72,14 @@ def print_run(run: Run, metrics: Sequence[str], earlier: Sequence[Run] = ()) -> 
         What to print.
     metrics
         Of these names only; none for all.
-    earlier
-        Runs of its suite before it, oldest first: since when an entry is in trouble is looked up there.
+    lasting
+        Since when entries are in trouble, by their names.
     """
     facts = _facts()
     for fact, words in (
         ("run", f"{run.number} of suite {run.suite} ({run.suite_digest[:_DIGEST_DIGITS]})"),
         ("started", run.started),
-        ("ended", f"{run.finished}, exit code {run.exit_code}" if run_state(run) == FINISHED else run_state(run)),
+        ("ended", _ending_in_full(run)),
         ("process", f"{run.pid} on {run.host}, reid-dist {run.version}"),
         ("page", run.folder or "-"),
     ):
@@ -87,13 +87,13 @@ def print_run(run: Run, metrics: Sequence[str], earlier: Sequence[Run] = ()) -> 
     chosen = _shown([run], metrics) if metrics else None
     parts: list[RenderableType] = [facts]
     for entry in run.entries:
-        parts += [Text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen, earlier)]
+        parts += [Text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen, lasting.get(entry.name))]
     if not run.entries:
-        parts.append(Text("\nno entry yet" if run_state(run) != FINISHED else "\nno entry"))
+        parts.append(Text("\nno entry" if run.finished else "\nno entry yet"))
     _print(Group(*parts))
 
 
-def _entry(entry: Entry, chosen: Sequence[str] | None, earlier: Sequence[Run]) -> Iterator[RenderableType]:
+def _entry(entry: Entry, chosen: Sequence[str] | None, lasting: Streak | None) -> Iterator[RenderableType]:
     shown = {name: estimate for name, estimate in entry.metrics.items() if chosen is None or name in chosen}
     if shown:
         table = _table()
@@ -107,15 +107,14 @@ def _entry(entry: Entry, chosen: Sequence[str] | None, earlier: Sequence[Run]) -
             table.add_row(*map(Text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
         yield table
     facts = _facts()
-    for fact, words in _lines(entry, earlier):
+    for fact, words in _lines(entry, lasting):
         facts.add_row(fact, Text(words))
     yield facts
 
 
-def _lines(entry: Entry, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
+def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
     if entry.state != DONE:
         yield "state", f"{entry.state}: {entry.reason}"
-    lasting = streak(entry, earlier)
     if lasting is not None:
         yield "lasting", f"{'failed' if entry.state == FAILED else 'worse'} {lasting}"
     if entry.labels:
@@ -172,6 +171,13 @@ def _value(name: str, estimate: Estimate | None) -> str:
 def _ending(run: Run) -> str:
     state = run_state(run)
     return f"exit {run.exit_code}" if state == FINISHED else state
+
+
+def _ending_in_full(run: Run) -> str:
+    state = run_state(run)
+    if state == FINISHED:
+        return f"{run.finished}, exit code {run.exit_code}"
+    return state if run.seen is None else f"{state}, last seen {run.seen}"
 
 
 def _table() -> Table:

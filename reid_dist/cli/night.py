@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import json
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,16 @@ from typing import Any
 import click
 
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
+from reid_dist.cli.opened_history import opened_for_writing
 from reid_dist.cli.progress import rows_progress, say, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
 from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
-from reid_dist.history import History
+from reid_dist.history.removals import removals
 from reid_dist.history.streaks import streak
 from reid_dist.history.values import DONE, GATES, Entry, Finding, Run
 from reid_dist.history.wording import brief_verdict
-from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder
+from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
 from reid_dist.nightly.running import FINE, INTERRUPTED, PARTS_FAILED, REGRESSION, Surroundings, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
 from reid_dist.reports.words import metric_value
@@ -92,17 +91,13 @@ def run_night(
         begun=_say_begun,
         ended=_say_ended,
     )
-    with History.open(history_file) as history, _ended_as_by_hand():
+    with opened_for_writing(history_file, create=True) as history, _ended_as_by_hand():
         run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
-        runs = recent_runs(run, history)
+        runs = recent_runs(run, history, folder)
+    # Before the page, which a full disk may prevent.
+    click.echo(verdict_json(runs) if as_json else "\n".join([*_lines(run, runs[:-1]), ""]), nl=False)
+    deliver_night(runs, folder)
     if not as_json:
-        # Before the page, which a full disk may prevent.
-        click.echo("\n".join(_lines(run, runs[:-1])))
-    verdict = deliver_night(runs, folder)
-    if as_json:
-        json.dump(verdict, sys.stdout, indent=2, allow_nan=False)
-        click.echo()
-    else:
         click.echo(f"\nwritten to {folder}: index.html, summary.md, verdict.json")
     if mlflow_uri is not None:
         from reid_dist.nightly.mlflow_export import export_run
@@ -166,7 +161,7 @@ def _say_ended(number: int, total: int, entry: Entry) -> None:
 
 def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
     """The night as plain text: a table, and a sentence for everything that is not the same."""
-    lasting = {entry.name: f" {found}" for entry in run.entries if (found := streak(entry, earlier))}
+    lasting = {entry.name: f" {found}" for entry in run.entries if (found := streak(entry, reversed(earlier)))}
     heads = ("job", "state", *GATES, "first metric", "time")
     rows = [heads, *(_row(entry) for entry in run.entries)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
@@ -182,6 +177,7 @@ def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
         for finding in entry.findings
         if finding.is_regression or finding.verdict == "better"
     ]
+    reasons += [f"{removal.name}: {removal}" for removal in removals(run, earlier)]
     ended = {FINE: "nothing failed, nothing is worse", PARTS_FAILED: "a job failed", REGRESSION: "a regression"}
     return [
         f"run {run.number} of suite {run.suite}: {ended.get(run.exit_code or FINE, INTERRUPTED)}",

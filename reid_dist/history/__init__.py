@@ -6,7 +6,8 @@
 ()
 """
 
-from reid_dist.history.history import History, Past
+from reid_dist.history.history import History
 from reid_dist.history.pruning import Pruned
+from reid_dist.history.values import Past
 
 __all__ = ["History", "Past", "Pruned"]

@@ -91,9 +91,7 @@ def find_run(history: History, address: Address) -> Run:
     """
     if address.run not in (LATEST, LAST_GOOD):
         return history.run(int(address.run))
-    # Of a long history, no more is read than has to be.
-    last = 1 if address.run == LATEST and address.name is None else None
-    for run in reversed(history.runs(name=address.name, last=last)):
+    for run in history.newest_first(name=address.name):
         if address.name is not None and not run.entries:
             continue
         if address.run == LATEST or (run.entries and all(entry.is_good for entry in run.entries)):

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from reid_dist._version import __version__
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.history.mounts import network_file_system
 from reid_dist.history.schema import APPLICATION_ID, SCHEMA, migrate
 
 __all__ = ["Database"]
@@ -39,6 +40,14 @@ class Database:
     timeout
         Seconds to wait for another process that writes.
 
+    Attributes
+    ----------
+    path, timeout
+        As above.
+    network
+        The kind of file system that the file lies on, if hosts reach it over a network; empty if not, or if the file
+        was opened for reading alone.
+
     Raises
     ------
     StoreNotFoundError
@@ -62,6 +71,7 @@ class Database:
         with self._explained():
             if not found:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.network = "" if read_only else network_file_system(self.path)
             self.connection = self._patiently(lambda: self._opened(create=create, read_only=read_only))
 
     def close(self) -> None:
@@ -84,6 +94,12 @@ class Database:
         """Statements that need no transaction, or must not be in one."""
         with self._explained():
             yield self.connection
+
+    def another(self, *, timeout: float) -> sqlite3.Connection:
+        """Return one more connection to the file, for another thread, which closes it; errors are those of SQLite."""
+        connection = self._connected("rw", timeout)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        return connection
 
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         connection = self.connection
@@ -112,7 +128,7 @@ class Database:
             time.sleep(_PAUSE)
 
     def _opened(self, *, create: bool, read_only: bool) -> sqlite3.Connection:
-        connection = self._connected("ro" if read_only else "rwc" if create else "rw")
+        connection = self._connected("ro" if read_only else "rwc" if create else "rw", self.timeout)
         try:
             schema = self._schema_of(connection, empty_is_new=create and not read_only)
             connection.execute("PRAGMA foreign_keys = ON")
@@ -125,9 +141,9 @@ class Database:
             if schema == 0:
                 # Both have to be settled before there is a table.
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute("PRAGMA journal_mode = WAL")
-            # A night that was reported is there after the power went, too.
-            connection.execute("PRAGMA synchronous = FULL")
+            _choose_journal(connection, over_network=bool(self.network))
+            # A night that was reported is there after the power went, too; of a log, this is as much as FULL.
+            connection.execute("PRAGMA synchronous = EXTRA")
             if schema < SCHEMA:
                 migrate(connection)
         except BaseException:
@@ -135,10 +151,10 @@ class Database:
             raise
         return connection
 
-    def _connected(self, mode: str) -> sqlite3.Connection:
+    def _connected(self, mode: str, timeout: float) -> sqlite3.Connection:
         uri = self.path.absolute().as_uri()
         # isolation_level None: transactions begin and end where this module says, never by themselves.
-        connection = sqlite3.connect(f"{uri}?mode={mode}", uri=True, timeout=self.timeout, isolation_level=None)
+        connection = sqlite3.connect(f"{uri}?mode={mode}", uri=True, timeout=timeout, isolation_level=None)
         try:
             connection.execute("PRAGMA schema_version").fetchone()
         except sqlite3.OperationalError as error:
@@ -221,6 +237,23 @@ class Database:
             f"history {self.path} is damaged ({_in_short(found)}); nothing was changed: put back a copy of it, "
             "or save what can be read with `sqlite3 FILE .recover`"
         )
+
+
+def _choose_journal(connection: sqlite3.Connection, *, over_network: bool) -> None:
+    """Set how a file takes what is written: by a write-ahead log, or over a network by a rollback journal.
+
+    A write-ahead log has its index in memory that is shared through a file, so everybody who has the history open must
+    be on one host (https://www.sqlite.org/wal.html): looked at from a login node while a night runs on another, it
+    may be damaged even where locks hold.  A rollback journal asks for nothing but locks that hold, as those of NFSv4,
+    Lustre and GPFS do when they are switched on.  What it costs, that who reads and who writes wait for each other,
+    is milliseconds a night.
+    """
+    try:
+        connection.execute(f"PRAGMA journal_mode = {'DELETE' if over_network else 'WAL'}")
+    except sqlite3.OperationalError as error:
+        # Somebody else has the file open and keeps the log that is there; the next one to have it alone changes that.
+        if not over_network or _code(error) not in _BUSY:
+            raise
 
 
 def _modern_copy(connection: sqlite3.Connection) -> sqlite3.Connection:

@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from reid_dist._version import __version__
-from reid_dist.errors import DamagedStoreError, InputError, StoreNotFoundError
+from reid_dist.errors import InputError
 from reid_dist.history.database import Database
-from reid_dist.history.liveness import this_host
+from reid_dist.history.facts import stored_text
+from reid_dist.history.liveness import run_state, this_host
+from reid_dist.history.lookups import entry_row, require_entry_row, require_run
 from reid_dist.history.pruning import Pruned, prune
-from reid_dist.history.rows import insert_entry, insert_findings, read_entries, stored_text
+from reid_dist.history.report_rows import insert_report, read_report
+from reid_dist.history.rows import insert_entry, insert_findings, read_entries
+from reid_dist.history.run_rows import insert_run, read_runs
 from reid_dist.history.schema import now
-from reid_dist.history.values import DONE, Entry, Finding, Run
+from reid_dist.history.sign_of_life import BEAT, SignOfLife
+from reid_dist.history.values import DONE, Entry, Finding, Past, Run
 from reid_dist.reports import Report
-from reid_dist.reports.packing import PackedReport, pack, unpack
+from reid_dist.reports.packing import pack
 
-__all__ = ["History", "Past"]
+__all__ = ["History"]
 
-_SELECT = """
-    SELECT number, suite, suite_digest, started, finished, exit_code, host, pid, version, folder FROM runs
-"""
-_RUN = ("number", "suite", "suite_digest", "started", "finished", "exit_code", "host", "pid", "version", "folder")
+# Seconds that a sign of life waits for others who write; it can be given up, the next one follows.
+_SIGN_WAITS: Final = 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """An entry of an earlier run.
-
-    Attributes
-    ----------
-    run
-        Number of the run.
-    entry
-        What was measured and found.
-    """
-
-    run: int
-    entry: Entry
+# Runs that are read at once by who goes back from the newest: few at first, for mostly few are enough.
+_FIRST_BATCH: Final = 4
+_LARGEST_BATCH: Final = 128
 
 
 class History:
@@ -50,7 +41,7 @@ class History:
 
     Several processes may read and write it at once, and each may be killed at any moment: what a method returned for
     is in the file, whole, and nothing else is.  The file belongs on a disk of the machine: two machines that share it
-    over a network do not see each other's locks.  Made by :meth:`open`.
+    over a network may not see each other's locks, see `caution`.  Made by :meth:`open`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -102,6 +93,16 @@ class History:
         """The file."""
         return self._database.path
 
+    @property
+    def caution(self) -> str:
+        """What who writes should know of the place of the file, in one line; empty if nothing."""
+        if not self._database.network:
+            return ""
+        return (
+            f"history {self.path} is on a network file system ({self._database.network}), where locks may not hold: "
+            "let one host at a time use it, or keep the file on a local disk and copy it afterwards"
+        )
+
     def close(self) -> None:
         """Close the file."""
         self._database.close()
@@ -116,6 +117,7 @@ class History:
         pid: int | None = None,
         version: str = __version__,
         started: str | None = None,
+        planned: Sequence[str] | None = None,
         above: int = 0,
     ) -> int:
         """Write down that a run began; return its number, which no other run ever has.
@@ -128,25 +130,28 @@ class History:
             The process that runs it; None for this one.
         started
             UTC, ISO 8601 with seconds and ``Z``; None for now.
+        planned
+            Names of all jobs of the suite; None where they are not known.
         above
             The number is larger than this one: of a directory that holds reports of a history that is lost.
         """
-        texts = [stored_text(text) for text in (host or this_host(), version, folder)]
+        run = Run(
+            number=0,
+            suite=suite,
+            suite_digest=suite_digest,
+            started=started or now(),
+            host=host or this_host(),
+            pid=os.getpid() if pid is None else pid,
+            version=version,
+            folder=folder,
+            planned=None if planned is None else tuple(planned),
+        )
         with self._database.writing() as connection:
-            row = connection.execute(
-                "INSERT INTO runs (number, suite, suite_digest, started, pid, host, version, folder) "
-                "SELECT 1 + max(?, coalesce(max(seq), 0)), ?, ?, ?, ?, ?, ?, ? FROM sqlite_sequence "
-                "WHERE name = 'runs' RETURNING number",
-                (
-                    above,
-                    stored_text(suite),
-                    suite_digest,
-                    started or now(),
-                    os.getpid() if pid is None else pid,
-                    *texts,
-                ),
-            ).fetchone()
-        return int(row[0])
+            return insert_run(connection, run, above=above)
+
+    def alive(self, run_number: int, *, every: float = BEAT, clock: Callable[[], str] = now) -> SignOfLife:
+        """Return a block in which it is written down, every so many seconds, that a run is there."""
+        return SignOfLife(lambda: self._database.another(timeout=_SIGN_WAITS), run_number, every=every, clock=clock)
 
     def add(self, run_number: int, entry: Entry, report: Report | None) -> None:
         """Write an entry, and the report behind it.
@@ -174,18 +179,16 @@ class History:
             )
         packed = None if report is None else pack(report)
         with self._database.writing() as connection:
-            self._require_run(connection, run_number)
-            if self._row_of(connection, run_number, entry.name) is not None:
+            require_run(connection, run_number, file=self.path)
+            if entry_row(connection, run_number, entry.name) is not None:
                 raise InputError(f"run {run_number} has an entry {entry.name} already; names are unique in a run")
             row = insert_entry(connection, run_number, entry)
             insert_findings(connection, row, entry.findings)
+            connection.execute("UPDATE runs SET seen = ? WHERE number = ?", (now(), run_number))
             if entry.accepted:
                 _accept(connection, row, entry.accepted)
             if packed is not None:
-                connection.execute(
-                    "INSERT INTO arrays VALUES (?, ?) ON CONFLICT DO NOTHING", (entry.result_digest, packed.per_query)
-                )
-                connection.execute("INSERT INTO reports VALUES (?, ?, ?)", (row, packed.document, entry.result_digest))
+                insert_report(connection, row, packed, entry.result_digest)
 
     def judge(self, run_number: int, name: str, findings: Sequence[Finding]) -> None:
         """Write what the gates found of an entry, in place of what they found before.
@@ -196,7 +199,8 @@ class History:
             If there is no such entry.
         """
         with self._database.writing() as connection:
-            insert_findings(connection, self._require_row(connection, run_number, name), findings)
+            row = require_entry_row(connection, run_number, name, file=self.path)
+            insert_findings(connection, row, findings)
 
     def finish(self, run_number: int, exit_code: int) -> None:
         """Write down that a run ended, and with which exit code.
@@ -207,7 +211,7 @@ class History:
             If there is no such run.
         """
         with self._database.writing() as connection:
-            self._require_run(connection, run_number)
+            require_run(connection, run_number, file=self.path)
             connection.execute(
                 "UPDATE runs SET finished = ?, exit_code = ? WHERE number = ?", (now(), exit_code, run_number)
             )
@@ -238,13 +242,13 @@ class History:
         if not why.strip():
             raise InputError("say why the findings are accepted; those who ask later will want to know")
         with self._database.writing() as connection:
-            self._require_run(connection, run_number)
+            require_run(connection, run_number, file=self.path)
             if name is None:
                 rows = connection.execute(
                     "SELECT id FROM entries WHERE run = ? AND state = ?", (run_number, DONE)
                 ).fetchall()
             else:
-                row = self._require_row(connection, run_number, name)
+                row = require_entry_row(connection, run_number, name, file=self.path)
                 rows = connection.execute("SELECT id FROM entries WHERE id = ? AND state = ?", (row, DONE)).fetchall()
             if not rows:
                 what = f"run {run_number}" if name is None else f"{name} of run {run_number}"
@@ -253,7 +257,14 @@ class History:
                 _accept(connection, row, why.strip())
         return len(rows)
 
-    def runs(self, *, suite: str | None = None, last: int | None = None, name: str | None = None) -> list[Run]:
+    def runs(
+        self,
+        *,
+        suite: str | None = None,
+        last: int | None = None,
+        name: str | None = None,
+        before: int | None = None,
+    ) -> list[Run]:
         """Return runs, oldest first, with entries and findings.
 
         Parameters
@@ -264,26 +275,39 @@ class History:
             The newest so many only.
         name
             With the entries of this name only; runs without one are there still.
+        before
+            Of smaller numbers only.
         """
         if last is not None and last < 1:
             raise InputError(f"the number of last runs must be at least 1, found {last}")
         with self._database.reading() as connection:
-            rows = connection.execute(
-                f"{_SELECT} WHERE ?1 IS NULL OR suite = ?1 ORDER BY number DESC LIMIT ?2",
-                (suite, -1 if last is None else last),
-            ).fetchall()
-            if not rows:
+            runs = read_runs(
+                connection,
+                "WHERE (?1 IS NULL OR suite = ?1) AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3",
+                (suite, before, -1 if last is None else last),
+                file=self.path,
+            )
+            if not runs:
                 return []
-            entries: dict[int, list[Entry]] = {row[0]: [] for row in rows}
+            entries: dict[int, list[Entry]] = {run.number: [] for run in runs}
             for number, entry in read_entries(
                 connection,
-                "WHERE (?1 IS NULL OR runs.suite = ?1) AND runs.number >= ?2 AND (?3 IS NULL OR entries.name = ?3) "
-                "ORDER BY entries.id",
-                (suite, rows[-1][0], name),
+                "WHERE (?1 IS NULL OR runs.suite = ?1) AND runs.number BETWEEN ?2 AND ?3 "
+                "AND (?4 IS NULL OR entries.name = ?4) ORDER BY entries.id",
+                (suite, runs[-1].number, runs[0].number, name),
                 file=self.path,
             ):
                 entries[number].append(entry)
-        return [_run(row, entries[row[0]]) for row in reversed(rows)]
+        return [replace(run, entries=tuple(entries[run.number])) for run in reversed(runs)]
+
+    def newest_first(
+        self, *, suite: str | None = None, name: str | None = None, before: int | None = None
+    ) -> Iterator[Run]:
+        """Yield runs as :meth:`runs` has them, the newest first; hardly more is read than is taken."""
+        size = _FIRST_BATCH
+        while batch := self.runs(suite=suite, name=name, before=before, last=size):
+            yield from reversed(batch)
+            before, size = batch[0].number, min(2 * size, _LARGEST_BATCH)
 
     def run(self, number: int) -> Run:
         """Return a run with entries and findings.
@@ -294,10 +318,16 @@ class History:
             If there is none of that number.
         """
         with self._database.reading() as connection:
-            self._require_run(connection, number)
-            row = connection.execute(f"{_SELECT} WHERE number = ?", (number,)).fetchone()
+            require_run(connection, number, file=self.path)
+            (run,) = read_runs(connection, "WHERE number = ?", (number,), file=self.path)
             found = read_entries(connection, "WHERE runs.number = ? ORDER BY entries.id", (number,), file=self.path)
-            return _run(row, [entry for _, entry in found])
+            return replace(run, entries=tuple(entry for _, entry in found))
+
+    def states(self, *, at: datetime | None = None) -> dict[int, str]:
+        """Return the states of all runs by their numbers, as of a time, or of now; reads no entry."""
+        with self._database.reading() as connection:
+            runs = read_runs(connection, "ORDER BY number", (), file=self.path)
+        return {run.number: run_state(run, at=at) for run in runs}
 
     def last_good(self, suite: str, name: str, *, before: int) -> Past | None:
         """Return the newest good entry of that name in an earlier run of the suite; None if there is none."""
@@ -332,21 +362,8 @@ class History:
             If it is not as it was written.
         """
         with self._database.reading() as connection:
-            row = self._require_row(connection, run_number, name)
-            state, result_digest = connection.execute(
-                "SELECT state, result_digest FROM entries WHERE id = ?", (row,)
-            ).fetchone()
-            packed = connection.execute(
-                "SELECT document, per_query FROM reports JOIN arrays USING (result_digest) WHERE entry = ?", (row,)
-            ).fetchone()
-        where = f"report of {name} of run {run_number} in history {self.path}"
-        if packed is None:
-            why = "it was pruned" if state == DONE else f"the job {'failed' if state == 'failed' else 'was skipped'}"
-            raise StoreNotFoundError(f"there is no {where}: {why}; choose another run")
-        report = unpack(PackedReport(*packed), where)
-        if report.result_digest != result_digest:
-            raise DamagedStoreError(f"{where} has result digest {report.result_digest}, recorded is {result_digest}")
-        return report
+            row = require_entry_row(connection, run_number, name, file=self.path)
+            return read_report(connection, row, f"report of {name} of run {run_number} in history {self.path}")
 
     def prune(
         self,
@@ -359,7 +376,7 @@ class History:
     ) -> Pruned:
         """Remove old runs, or only the reports behind them, and give the space back.
 
-        A run stays as long as it holds the last good entry of a name of its suite, or its process runs on this host.
+        A run stays as long as it holds the last good entry of a name of its suite, or is running.
 
         Parameters
         ----------
@@ -370,7 +387,7 @@ class History:
         keep_reports
             Newest runs of each suite whose reports stay; the numbers of older ones stay in any case.
         at
-            The time that `older_than` counts from; None for now.
+            The time that `older_than` and signs of life count from; None for now.
         dry_run
             Only tell what would be removed.
 
@@ -394,32 +411,6 @@ class History:
             # One after the other: what is good is said in one place, and mostly the first one is.
             return next((Past(number, entry) for number, entry in found if entry.is_good), None)
 
-    def _require_run(self, connection: sqlite3.Connection, number: int) -> None:
-        if connection.execute("SELECT 1 FROM runs WHERE number = ?", (number,)).fetchone() is not None:
-            return
-        first, last = connection.execute("SELECT min(number), max(number) FROM runs").fetchone()
-        known = "it is empty" if first is None else f"it has runs {first} to {last}"
-        raise StoreNotFoundError(
-            f"there is no run {number} in history {self.path}: {known}, less those that were pruned"
-        )
-
-    def _row_of(self, connection: sqlite3.Connection, run_number: int, name: str) -> int | None:
-        row = connection.execute("SELECT id FROM entries WHERE run = ? AND name = ?", (run_number, name)).fetchone()
-        return None if row is None else int(row[0])
-
-    def _require_row(self, connection: sqlite3.Connection, run_number: int, name: str) -> int:
-        self._require_run(connection, run_number)
-        row = self._row_of(connection, run_number, name)
-        if row is None:
-            names = connection.execute("SELECT name FROM entries WHERE run = ? ORDER BY id", (run_number,)).fetchall()
-            known = ", ".join(name for (name,) in names) or "none"
-            raise StoreNotFoundError(f"run {run_number} of history {self.path} has no entry {name!r}; it has {known}")
-        return row
-
 
 def _accept(connection: sqlite3.Connection, row: int, why: str) -> None:
     connection.execute("INSERT OR REPLACE INTO accepted VALUES (?, ?, ?)", (row, stored_text(why), now()))
-
-
-def _run(row: Sequence[Any], entries: Sequence[Entry]) -> Run:
-    return Run(**dict(zip(_RUN, row, strict=True)), entries=tuple(entries))

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import platform
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from reid_dist.history.values import Run
 
-__all__ = ["FINISHED", "KILLED", "RUNNING", "run_state", "this_host"]
+__all__ = ["FINISHED", "KILLED", "RUNNING", "UNSEEN", "run_state", "this_host"]
 
 FINISHED: Final = "finished"
 RUNNING: Final = "running"
 KILLED: Final = "killed"
+
+UNSEEN: Final = timedelta(minutes=10)
+"""A run of another host that was not seen for longer counts as killed.
+
+Many times the pause between two signs of life, for a file may be locked or a disk away for a while, and more than the
+clocks of two hosts differ.
+"""
 
 # A run is written down some time after its process began; the clocks of the two differ by less.
 _SLACK = 5.0
@@ -25,15 +32,25 @@ def this_host() -> str:
     return platform.node() or "localhost"
 
 
-def run_state(run: Run) -> str:
+def run_state(run: Run, *, at: datetime | None = None) -> str:
     """Return ``finished``, ``killed`` or ``running``.
 
-    A run that never finished was killed if its process is gone; of a process on another host nothing is known, and the
-    run counts as running.
+    A run of this host that never finished was killed if its process is gone.  One of another host was killed if it
+    gives no sign of life any more; runs of older histories never did, and count as running.
+
+    Parameters
+    ----------
+    run
+        The run.
+    at
+        The time to which signs of life are held; None for now.
     """
     if run.finished is not None:
         return FINISHED
-    return KILLED if run.host == this_host() and not _is_its_process(run) else RUNNING
+    if run.host == this_host():
+        return RUNNING if _is_its_process(run) else KILLED
+    seen = _moment(run.seen)
+    return KILLED if seen is not None and (at or datetime.now(UTC)) - seen > UNSEEN else RUNNING
 
 
 def _is_its_process(run: Run) -> bool:
@@ -43,11 +60,20 @@ def _is_its_process(run: Run) -> bool:
         return False
     except PermissionError:
         pass
-    began = _began(run.pid)
-    if began is None:
+    began, started = _began(run.pid), _moment(run.started)
+    if began is None or started is None:
         return True
     # The number may have been given to another process since.
-    return began <= datetime.fromisoformat(run.started).timestamp() + _SLACK
+    return began <= started.timestamp() + _SLACK
+
+
+def _moment(stamp: str | None) -> datetime | None:
+    """Return a time as a history tells it; None for what is none."""
+    try:
+        found = datetime.fromisoformat(stamp or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _began(pid: int) -> float | None:

@@ -14,7 +14,8 @@ from reid_dist.errors import InputError
 from reid_dist.history.database import Database
 from reid_dist.history.liveness import RUNNING, run_state, this_host
 from reid_dist.history.rows import read_entries
-from reid_dist.history.values import Run, reports_folder
+from reid_dist.history.run_rows import read_runs
+from reid_dist.history.values import reports_folder
 
 __all__ = ["Pruned", "prune", "remove_folder"]
 
@@ -123,7 +124,7 @@ def _removed(
     keep_reports: int | None,
     at: datetime,
 ) -> Pruned:
-    needed = _baselines(connection, database) | _running(connection)
+    needed = _baselines(connection, database) | _running(connection, database, at)
     old: set[int] = set()
     if keep is not None or older_than is not None:
         old = {number for suite in _suites(connection) for number in _older(connection, suite, keep or 0)}
@@ -146,7 +147,10 @@ def _removed(
     connection.executemany(f"DELETE {reports}", [(number,) for number in stale - needed])
     connection.executemany("DELETE FROM runs WHERE number = ?", [(number,) for number in gone])
     connection.execute("DELETE FROM arrays WHERE result_digest NOT IN (SELECT result_digest FROM reports)")
-    connection.execute("DELETE FROM facts WHERE digest NOT IN (SELECT digest FROM entry_facts)")
+    connection.execute(
+        "DELETE FROM facts WHERE digest NOT IN "
+        "(SELECT digest FROM entry_facts UNION SELECT planned FROM runs WHERE planned IS NOT NULL)"
+    )
     return Pruned(
         runs=tuple(sorted(gone)),
         n_entries=n_entries,
@@ -198,17 +202,12 @@ def _first(items: Iterable[Any]) -> list[Any]:
     return [item for item, _ in zip(items, range(1), strict=False)]
 
 
-def _running(connection: sqlite3.Connection) -> set[int]:
-    """Return the runs whose process is there.  Those of other hosts are not: no other host can have the file open."""
-    rows = connection.execute(
-        "SELECT number, suite, suite_digest, started, host, pid FROM runs WHERE finished IS NULL AND host = ?",
-        (this_host(),),
+def _running(connection: sqlite3.Connection, database: Database, at: datetime) -> set[int]:
+    """Return the runs that are running; of other hosts, those of older histories give no sign of life, and are not."""
+    runs = read_runs(
+        connection, "WHERE finished IS NULL AND (host = ? OR seen IS NOT NULL)", (this_host(),), file=database.path
     )
-    runs = [
-        Run(number=number, suite=suite, suite_digest=digest, started=started, host=host, pid=pid)
-        for number, suite, digest, started, host, pid in rows
-    ]
-    return {run.number for run in runs if run_state(run) == RUNNING}
+    return {run.number for run in runs if run_state(run, at=at) == RUNNING}
 
 
 def _count(connection: sqlite3.Connection, query: str, numbers: Iterable[int]) -> int:

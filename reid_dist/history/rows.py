@@ -6,7 +6,6 @@ should be, not a number in it that is another one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sqlite3
@@ -15,6 +14,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.history.facts import as_json, digest_of, insert_facts, read_fact, stored_text
 from reid_dist.history.values import (
     BETTER,
     DONE,
@@ -31,7 +31,7 @@ from reid_dist.history.values import (
 )
 from reid_dist.reports.plain import plain
 
-__all__ = ["insert_entry", "insert_findings", "read_entries", "stored_text"]
+__all__ = ["insert_entry", "insert_findings", "read_entries"]
 
 _COLUMNS: Final = (
     *("name", "model", "dataset", "job", "state", "reason", "started", "seconds", "timing", "peak_bytes", "reused"),
@@ -70,27 +70,24 @@ def insert_entry(connection: sqlite3.Connection, run: int, entry: Entry) -> int:
     texts = {name: stored_text(getattr(entry, name)) for name in _COLUMNS if isinstance(getattr(entry, name), str)}
     values = texts | {
         "seconds": _number(entry.seconds),
-        "timing": _json(plain(entry.timing)),
+        "timing": as_json(plain(entry.timing)),
         "peak_bytes": None if entry.peak_bytes is None else int(entry.peak_bytes),
-        "reused": _json(list(entry.reused)),
+        "reused": as_json(list(entry.reused)),
     }
     row = [values[name] for name in _COLUMNS]
     metrics = [
         [stored_text(name), _number(estimate.value), _number(estimate.low), _number(estimate.high)]
         for name, estimate in entry.metrics.items()
     ]
-    facts = {name: _json(plain(getattr(entry, name))) for name in _FACTS}
-    digests = {name: _digest(content) for name, content in facts.items()}
+    facts = {name: as_json(plain(getattr(entry, name))) for name in _FACTS}
+    digests = {name: digest_of(content) for name, content in facts.items()}
     found = connection.execute(_INSERT, (*row, run, _checksum(row, metrics, digests))).fetchone()
     number = int(found[0])
     connection.executemany(
         "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)",
         [(number, position, *metric) for position, metric in enumerate(metrics)],
     )
-    connection.executemany(
-        "INSERT INTO facts VALUES (?, ?) ON CONFLICT DO NOTHING",
-        [(digests[name], content) for name, content in facts.items()],
-    )
+    insert_facts(connection, facts.values())
     connection.executemany(
         "INSERT INTO entry_facts VALUES (?, ?, ?)", [(number, name, digest) for name, digest in digests.items()]
     )
@@ -104,7 +101,7 @@ def insert_findings(connection: sqlite3.Connection, entry: int, findings: Sequen
         if finding.verdict not in _VERDICTS:
             raise InputError(f"a verdict is one of {', '.join(_VERDICTS)}, found {finding.verdict!r}")
         texts = [stored_text(text) for text in (finding.gate, finding.verdict, finding.reason, finding.alarm)]
-        row = [*texts, finding.baseline, _json([plain(asdict(change)) for change in finding.changes])]
+        row = [*texts, finding.baseline, as_json([plain(asdict(change)) for change in finding.changes])]
         rows.append((entry, position, *row, _checksum(row)))
     connection.execute("DELETE FROM findings WHERE entry = ?", (entry,))
     connection.executemany("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
@@ -142,11 +139,6 @@ def read_entries(
             ) from error
 
 
-def stored_text(text: str) -> str:
-    """Return a text as SQLite stores it: a file name that is not UTF-8 is told with escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _entry(connection: sqlite3.Connection, number: int, checksum: str, row: list[Any], known: dict[str, Any]) -> Entry:
     metrics = [
         list(metric)
@@ -160,9 +152,7 @@ def _entry(connection: sqlite3.Connection, number: int, checksum: str, row: list
     for digest in digests.values():
         if digest not in known:
             (content,) = connection.execute("SELECT content FROM facts WHERE digest = ?", (digest,)).fetchone()
-            if _digest(content) != digest:
-                raise ValueError("the checksum of a description is another")
-            known[digest] = json.loads(content)
+            known[digest] = read_fact(digest, content)
     values = dict(zip(_COLUMNS, row, strict=True))
     accepted = connection.execute("SELECT why FROM accepted WHERE entry = ?", (number,)).fetchone()
     return Entry(
@@ -208,14 +198,6 @@ def _number(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else float(value) + 0.0
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def _checksum(*values: object) -> str:
     # 128 bits are enough against accidents, and this is no defence against anything else.
-    return _digest(json.dumps(values))[:32]
+    return digest_of(json.dumps(values))[:32]

@@ -137,7 +137,15 @@ _ACCEPTED = (
     """,
 )
 
-MIGRATIONS: Final = (_FIRST, _ACCEPTED)
+_ALIVE_AND_PLANNED = (
+    # Both are NULL for runs that were begun before: of those, nothing is known.
+    "ALTER TABLE runs ADD COLUMN seen TEXT",
+    # The names of all jobs of the suite that night, as a list in JSON.
+    "ALTER TABLE runs ADD COLUMN planned TEXT REFERENCES facts (digest)",
+    "CREATE INDEX runs_of_planned ON runs (planned)",
+)
+
+MIGRATIONS: Final = (_FIRST, _ACCEPTED, _ALIVE_AND_PLANNED)
 """Statements by step; the first ``n`` steps make schema ``n``.  A step that was released is never changed."""
 
 SCHEMA: Final = len(MIGRATIONS)

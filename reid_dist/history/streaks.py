@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reid_dist.history.values import FAILED, SKIPPED, Entry, Run
@@ -29,27 +29,27 @@ class Streak:
         return f"for {self.n_nights:,} nights in a row, since run {self.run}"
 
 
-def streak(entry: Entry, earlier: Sequence[Run]) -> Streak | None:
+def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
     """Return since when an entry failed, or was a regression; None where tonight is the first night or all is well.
 
     Parameters
     ----------
     entry
         Tonight's.
-    earlier
-        The runs of its suite before, oldest first.  Those that had no such job, or skipped it, are passed over.
+    newest_first
+        The runs of its suite before; no more of them are taken than have to be.  Those that had no such job, or skipped
+        it, are passed over.
     """
     trouble = _trouble(entry)
-    nights = []
-    if trouble:
-        for run in reversed(earlier):
-            before = next((each for each in run.entries if each.name == entry.name), None)
-            if before is None or before.state == SKIPPED:
-                continue
-            if _trouble(before) != trouble:
-                break
-            nights.append(run.number)
-    return Streak(nights[-1], len(nights) + 1) if nights else None
+    found: Streak | None = None
+    for run in newest_first if trouble else ():
+        before = next((each for each in run.entries if each.name == entry.name), None)
+        if before is None or before.state == SKIPPED:
+            continue
+        if _trouble(before) != trouble:
+            break
+        found = Streak(run.number, 2 if found is None else found.n_nights + 1)
+    return found
 
 
 def _trouble(entry: Entry) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "Estimate",
     "Finding",
     "Moved",
+    "Past",
     "Run",
     "reports_folder",
 ]
@@ -245,6 +246,11 @@ class Run:
         Directory of the page and of the reports.
     entries
         In the order of the suite.
+    seen
+        UTC, as `started`: when it was last known to be there, which is written down about once a minute; None for runs
+        of older histories.
+    planned
+        Names of all jobs of the suite that night, also of those that were left out; None for runs of older histories.
     """
 
     number: int
@@ -258,6 +264,8 @@ class Run:
     version: str = ""
     folder: str = ""
     entries: tuple[Entry, ...] = ()
+    seen: str | None = None
+    planned: tuple[str, ...] | None = None
 
     @property
     def regressions(self) -> tuple[Entry, ...]:
@@ -268,6 +276,22 @@ class Run:
     def failures(self) -> tuple[Entry, ...]:
         """Entries that failed."""
         return tuple(entry for entry in self.entries if entry.state == FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """An entry of an earlier run.
+
+    Attributes
+    ----------
+    run
+        Number of the run.
+    entry
+        What was measured and found.
+    """
+
+    run: int
+    entry: Entry
 
 
 def reports_folder(number: int) -> str:

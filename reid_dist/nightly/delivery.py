@@ -8,7 +8,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.history import History
@@ -17,7 +17,7 @@ from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summar
 from reid_dist.nightly.page import render_nights
 from reid_dist.reports.files import refuse_uri, write_together
 
-__all__ = ["PAGE", "SUMMARY", "VERDICT", "deliver_night", "recent_runs", "refuse_folder"]
+__all__ = ["PAGE", "SUMMARY", "VERDICT", "deliver_night", "recent_runs", "refuse_folder", "verdict_json"]
 
 PAGE: Final = "index.html"
 VERDICT: Final = "verdict.json"
@@ -54,13 +54,29 @@ def refuse_folder(folder: Path, suite: str) -> Path:
     return folder
 
 
-def recent_runs(run: Run, history: History) -> list[Run]:
-    """Return the nights of the page of a run: itself, the last one, and those of its suite before it."""
-    return [each for each in history.runs(suite=run.suite, last=_MOST_NIGHTS) if each.number <= run.number]
+def recent_runs(run: Run, history: History, folder: Path) -> list[Run]:
+    """Return the nights of the page of a run: itself, the last one, and those of its suite before it.
+
+    Parameters
+    ----------
+    run
+        The run.
+    history
+        Where it is.
+    folder
+        Directory of the page: of reports that are not there, nothing is told.
+    """
+    runs = [*history.runs(suite=run.suite, last=_MOST_NIGHTS - 1, before=run.number), run]
+    return [replace(each, entries=tuple(_linked(entry, folder) for entry in each.entries)) for each in runs]
 
 
-def deliver_night(runs: list[Run], folder: Path) -> dict[str, Any]:
-    """Write the files of a night that is finished, and return the content of ``verdict.json``.
+def verdict_json(runs: list[Run]) -> str:
+    """Return the text of ``verdict.json``, of runs as :func:`recent_runs` gives them."""
+    return _json(verdict_document(runs[-1], runs[:-1]))
+
+
+def deliver_night(runs: list[Run], folder: Path) -> None:
+    """Write the files of a night that is finished.
 
     Parameters
     ----------
@@ -74,15 +90,13 @@ def deliver_night(runs: list[Run], folder: Path) -> dict[str, Any]:
     RunFailedError
         If they cannot be written.
     """
-    runs = [replace(each, entries=tuple(_linked(entry, folder) for entry in each.entries)) for each in runs]
     run = runs[-1]
-    verdict = verdict_document(run, runs[:-1])
     contents = {
         PAGE: render_nights(runs, suite=run.suite),
         SUMMARY: summary_markdown(run, PAGE, runs[:-1]),
         ACCURACY: _json(benchmark_accuracy(run)),
         COST: _json(benchmark_cost(run)),
-        VERDICT: _json(verdict),
+        VERDICT: verdict_json(runs),
     }
     # "replace": a path that is not UTF-8 may stand in a text; it is shown there, never read back.
     writers = {name: partial(_write, text.encode("utf-8", "replace")) for name, text in contents.items()}
@@ -94,7 +108,6 @@ def deliver_night(runs: list[Run], folder: Path) -> dict[str, Any]:
         raise RunFailedError(
             f"cannot write the page of run {run.number} to {folder}: {why}; the history has the run all the same"
         ) from error
-    return verdict
 
 
 def _linked(entry: Entry, folder: Path) -> Entry:

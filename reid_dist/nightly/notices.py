@@ -12,6 +12,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from reid_dist.history.removals import removals
 from reid_dist.history.streaks import streak
 from reid_dist.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
 from reid_dist.nightly.page.headline import headline
@@ -48,7 +49,7 @@ def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
     run
         The night.
     earlier
-        The nights before it, as far as the headline may name what changed since then.
+        The nights before it, oldest first: since when something is so, and what changed, is looked up there.
     """
     first = headline(run, earlier)
     return {
@@ -65,6 +66,7 @@ def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
         "summary": first.sentence,
         "counts": counted(run),
         "entries": [_entry(entry, earlier) for entry in run.entries],
+        "removed": [{"name": removal.name, "last_run": removal.run} for removal in removals(run, earlier)],
     }
 
 
@@ -119,7 +121,7 @@ def benchmark_cost(run: Run) -> list[dict[str, Any]]:
 
 
 def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
-    lasting = streak(entry, earlier)
+    lasting = streak(entry, reversed(earlier))
     return {
         "name": entry.name,
         "model": entry.model,
@@ -199,10 +201,16 @@ def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
     if n_same:
         yield f"{upper_first(jobs(n_same))} {'is' if n_same == 1 else 'are'} the same as before."
         yield ""
+    removed = removals(run, earlier)
+    if removed:
+        yield from (f"- {_escaped(removal.name)}: {removal}" for removal in removed[:_MOST_ROWS])
+        if len(removed) > _MOST_ROWS:
+            yield f"- {jobs(len(removed) - _MOST_ROWS)} more are no longer in the suite: the page has them."
+        yield ""
 
 
 def _why(entry: Entry, earlier: Sequence[Run]) -> str:
-    lasting = streak(entry, earlier)
+    lasting = streak(entry, reversed(earlier))
     # In front, for a long reason is cut.
     told = [f"{lasting}"] if lasting else []
     return "; ".join([*told, *(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))])

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
+from reid_dist.fingerprint import fingerprint
 from reid_dist.history import History
-from reid_dist.history.liveness import RUNNING, run_state
+from reid_dist.history.liveness import RUNNING
 from reid_dist.history.schema import now
 from reid_dist.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
 from reid_dist.nightly.entries import done_entry, undone_entry
@@ -59,8 +60,8 @@ _MOST_STARTS: Final = 2
 # As the directories of runs are called; a name of more digits is none.
 _NUMBER: Final = re.compile(r"[0-9]{5,12}")
 
-# The workspace of a run, in that of the suite.
-_RUN: Final = "run-{:05}"
+# Digits that tell the histories apart whose nights share a workspace.
+_DIGITS: Final = 12
 
 RowsProgress = Callable[[int, int, str], None]
 
@@ -134,15 +135,22 @@ def run_suite(
     shared = Workspace.at(workspace if workspace is not None else folder / "workspace")
     _remove_left_over(shared, history)
     # A history that was begun anew must not meet the reports of the one before.
-    number = history.begin(suite.suite, suite.digest, folder=str(folder.absolute()), above=_last_report(folder))
-    places = _Places(folder, number, shared.place(_RUN.format(number)))
+    number = history.begin(
+        suite.suite,
+        suite.digest,
+        folder=str(folder.absolute()),
+        planned=[planned.name for planned in suite.planned()],
+        above=_last_report(folder),
+    )
+    places = _Places(folder, number, shared.place(_shared_name(history, number)))
     try:
-        left_out = _run_jobs(suite, jobs, history, places, surroundings, deadline)
-        Workspace(places.shared).clear()
-        if workspace is None:
-            with contextlib.suppress(OSError):
-                (folder / "workspace").rmdir()
-        history.finish(number, STOPPED if left_out == INTERRUPTED else _exit_code(history.run(number)))
+        with history.alive(number):
+            left_out = _run_jobs(suite, jobs, history, places, surroundings, deadline)
+            Workspace(places.shared).clear()
+            if workspace is None:
+                with contextlib.suppress(OSError):
+                    (folder / "workspace").rmdir()
+            history.finish(number, STOPPED if left_out == INTERRUPTED else _exit_code(history.run(number)))
         return history.run(number)
     except StoreError as error:
         raise RunFailedError(
@@ -198,9 +206,14 @@ def _last_report(folder: Path) -> int:
     return max((int(name) for name in names if _NUMBER.fullmatch(name)), default=0)
 
 
+def _shared_name(history: History, number: int) -> str:
+    """Name of what the jobs of a run share: nights of other histories may have the same number, and workspace."""
+    return f"run-{number:05}-{fingerprint(str(Path(history.path).resolve()))[:_DIGITS]}"
+
+
 def _remove_left_over(shared: Workspace, history: History) -> None:
     """Remove what nights that were killed had in the workspace."""
-    ended = {_RUN.format(run.number) for run in history.runs() if run_state(run) != RUNNING}
+    ended = {_shared_name(history, number) for number, state in history.states().items() if state != RUNNING}
     for name in folder_at(shared.path).folders():
         if name in ended:
             Workspace(shared.place(name)).clear()

@@ -72,6 +72,27 @@ def test_show_chooses_runs_entries_and_metrics(reid_dist, nights: Path) -> None:
     assert unknown.err == "Error: no entry has a metric 'mPA'; there are mAP, CMC@1, undefined\n"
 
 
+def test_show_ends_with_a_month_of_nights_unless_it_is_asked_for_more(reid_dist, path: Path) -> None:
+    with History.open(path) as history:
+        for _ in range(32):
+            number = history.begin("market", "")
+            history.add(number, failed_entry(), None)
+            history.finish(number, 3)
+
+    def shown(*words: object) -> list[int]:
+        lines = reid_dist("history", "show", path, *words).out.splitlines()
+        return [int(line.split()[0]) for line in lines if "exit 3" in line]
+
+    note = "older runs than run 3 are left out; --last N shows more"
+    assert shown() == list(range(3, 33))
+    assert reid_dist("history", "show", path).out.splitlines()[-1] == note
+    for words in (("--last", 32), ("--name", NAME)):
+        assert shown(*words) == list(range(1, 33))
+        assert "left out" not in reid_dist("history", "show", path, *words).out
+    assert shown("--last", 2) == [31, 32]
+    assert len(json.loads(reid_dist("history", "show", path, "--json").out)["runs"]) == 32
+
+
 def test_show_tells_one_run_in_detail(reid_dist, nights: Path) -> None:
     shown = reid_dist("history", "show", f"{nights}#2")
     assert shown.code == 0

@@ -43,11 +43,19 @@ def two_nights(path: Path) -> None:
             history.finish(number, 4 * seed)
 
 
-def older(path: Path) -> None:
-    """A history as version 1 of the schema left it."""
-    connection = sqlite3.connect(path)
+def older(path: Path, schema: int = 1) -> None:
+    """A history as that version of the schema left it."""
+    connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript(VERSION_1.read_text())
+    for version in range(2, schema + 1):
+        for statement in MIGRATIONS[version - 1]:
+            connection.execute(statement)
+        connection.execute("INSERT INTO migrations VALUES (?, '0.1.0', '2026-05-09T02:00:00Z')", (version,))
+        connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
+
+
+OLDER = pytest.mark.parametrize("schema", range(1, SCHEMA))
 
 
 def test_a_missing_file_is_made_only_when_asked_to(path: Path) -> None:
@@ -123,10 +131,11 @@ def test_a_newer_history_names_the_version_that_reads_it(path: Path) -> None:
     assert digest_of(path) == before
 
 
-def test_a_history_of_version_1_is_brought_up_to_date(path: Path) -> None:
-    older(path)
+@OLDER
+def test_an_older_history_is_brought_up_to_date(path: Path, schema: int) -> None:
+    older(path, schema)
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (schema,)
     connection.close()
     with History.open(path) as history:
         (first, second) = history.runs()
@@ -134,8 +143,11 @@ def test_a_history_of_version_1_is_brought_up_to_date(path: Path) -> None:
         assert first.entries[0] == entry_of(small_report(0), findings=(GOOD,))
         assert second.entries[0].findings == (BAD,)
         assert history.report(1, NAME).result_digest == small_report(0).result_digest
+        assert [(run.seen, run.planned) for run in (first, second)] == [(None, None)] * 2
         assert history.accept(2, NAME, "on purpose") == 1
-        assert history.begin("market", "") == 3
+        assert history.begin("market", "", planned=[NAME]) == 3
+        assert history.run(3).seen is not None
+        assert history.run(3).planned == (NAME,)
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
     assert connection.execute("SELECT schema FROM migrations ORDER BY schema").fetchall() == [
@@ -144,18 +156,22 @@ def test_a_history_of_version_1_is_brought_up_to_date(path: Path) -> None:
     connection.close()
 
 
-def test_an_older_history_is_read_without_being_changed(path: Path) -> None:
-    older(path)
+@OLDER
+def test_an_older_history_is_read_without_being_changed(path: Path, schema: int) -> None:
+    older(path, schema)
     before = digest_of(path)
     with History.open(path, create=False, read_only=True) as history:
         assert history.run(2).entries[0].findings == (BAD,)
+        assert (history.run(2).seen, history.run(2).planned) == (None, None)
+        assert history.states() == {1: "finished", 2: "finished"}
         with pytest.raises(StoreError, match="read-only"):
             history.accept(2, NAME, "on purpose")
     assert digest_of(path) == before
 
 
-def test_both_ways_lead_to_the_same_tables(path: Path, tmp_path: Path) -> None:
-    older(path)
+@OLDER
+def test_both_ways_lead_to_the_same_tables(path: Path, tmp_path: Path, schema: int) -> None:
+    older(path, schema)
     other = tmp_path / "new.db"
     tables = []
     for file in (path, other):
@@ -360,6 +376,26 @@ def test_a_changed_number_is_found(path: Path) -> None:
         ):
             history.runs()
         assert one_line(caught.value)
+
+
+def test_names_of_a_suite_are_kept_once_and_a_change_of_them_is_found(path: Path) -> None:
+    with History.open(path) as history:
+        for planned in ([NAME, "a/b/c"], [NAME, "a/b/c"], [NAME], []):
+            history.finish(history.begin("market", "", planned=planned), 0)
+        assert history.prune(keep=3).runs == (1,)
+        assert [run.planned for run in history.runs()] == [(NAME, "a/b/c"), (NAME,), ()]
+        assert history.prune(keep=2).runs == (2,)
+    connection = sqlite3.connect(path, isolation_level=None)
+    facts = {content for (content,) in connection.execute("SELECT content FROM facts")}
+    assert facts == {f'["{NAME}"]', "[]"}, "what no run refers to any more is gone"
+    connection.execute("UPDATE facts SET content = '[\"another\"]' WHERE content != '[]'")
+    connection.close()
+    with History.open(path) as history:
+        for look in (history.runs, history.states, lambda: history.run(3)):
+            with pytest.raises(DamagedStoreError, match="run 3 is not as it was written") as caught:
+                look()
+            assert one_line(caught.value)
+        assert history.run(4).planned == ()
 
 
 def test_a_changed_report_is_found(path: Path) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +14,15 @@ from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_ent
 from reid_dist._version import __version__
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.history import History, Past
-from reid_dist.history.liveness import run_state, this_host
+from reid_dist.history.liveness import this_host
 from reid_dist.history.values import Estimate, Finding, Run
 from reid_dist.reports import Report, TopK
 
 
 def test_a_run_is_read_as_it_was_written(history: History, path: Path) -> None:
-    number = history.begin("market", "digest", folder="nightly", started="2026-05-09T02:00:00Z")
+    number = history.begin(
+        "market", "digest", folder="nightly", started="2026-05-09T02:00:00Z", planned=[NAME, "vit/market1501/reranked"]
+    )
     other = "vit/market1501/reranked"
     history.add(number, entry_of(), None)
     history.add(number, failed_entry(other), None)
@@ -32,8 +31,10 @@ def test_a_run_is_read_as_it_was_written(history: History, path: Path) -> None:
     expected = Run(
         number=1, suite="market", suite_digest="digest", started="2026-05-09T02:00:00Z", host=this_host(),
         pid=os.getpid(), version=__version__, folder="nightly",
-        entries=(replace(entry_of(), findings=(BAD, SLOW)), failed_entry(other)),
+        entries=(replace(entry_of(), findings=(BAD, SLOW)), failed_entry(other)), planned=(NAME, other),
+        seen=history.run(1).seen,
     )  # fmt: skip
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", str(expected.seen))
     assert history.run(1) == expected
     with History.open(path, create=False, read_only=True) as reader:
         assert reader.runs() == [expected]
@@ -131,8 +132,19 @@ def test_runs_are_chosen_by_suite_number_and_name(history: History) -> None:
     assert [run.number for run in history.runs(suite="market", last=2)] == [3, 4]
     assert history.runs(suite="other") == []
     assert [entry.name for run in history.runs(name="a/b/c", last=3) for entry in run.entries] == ["a/b/c"] * 3
+    assert [run.number for run in history.runs(suite="market", before=4, last=1)] == [3]
+    assert history.runs(before=1) == []
     with pytest.raises(InputError, match="at least 1, found 0"):
         history.runs(last=0)
+
+
+def test_runs_come_newest_first_however_many_there_are(history: History) -> None:
+    for night in range(15):
+        history.add(history.begin("market" if night % 3 else "veri", ""), entry_of(), None)
+    assert list(history.newest_first()) == history.runs()[::-1]
+    of_one = history.newest_first(suite="market", name=NAME, before=14)
+    assert [run.number for run in of_one] == [12, 11, 9, 8, 6, 5, 3, 2]
+    assert list(history.newest_first(suite="other")) == []
 
 
 def test_the_last_good_entry_is_neither_worse_nor_alarmed_nor_failed_nor_of_another_suite(history: History) -> None:
@@ -232,23 +244,6 @@ def test_a_report_must_be_the_one_of_its_entry(history: History) -> None:
     history.add(number, failed_entry(), None)
     with pytest.raises(StoreNotFoundError, match="the job failed"):
         history.report(number, NAME)
-
-
-def test_a_run_without_its_process_was_killed(history: History) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    alive = history.begin("market", "", pid=child.pid)
-    assert run_state(history.run(alive)) == "running"
-    child.communicate(b"\n")
-    assert run_state(history.run(alive)) == "killed"
-    assert run_state(history.run(history.begin("market", "", pid=child.pid, host="another"))) == "running"
-    history.finish(alive, 0)
-    assert run_state(history.run(alive)) == "finished"
-
-
-def test_a_process_that_began_after_the_run_is_another(history: History) -> None:
-    number = history.begin("market", "", started="2026-01-01T00:00:00Z")
-    assert datetime.now(UTC).year >= 2026
-    assert run_state(history.run(number)) == "killed"
 
 
 def test_numbers_are_never_used_again(history: History) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from history_entries import BAD, GOOD, SLOW, entry_of, failed_entry
 
@@ -32,5 +34,19 @@ def test_nights_with_one_trouble_are_counted(before: list[Entry | None], tonight
         Run(number=at, suite="s", suite_digest="", started="", entries=(entry,) if entry else ())
         for at, entry in enumerate(before, start=1)
     ]
-    found = streak(tonight, runs)
+    found = streak(tonight, reversed(runs))
     assert (found if found is None else str(found)) == words
+
+
+def test_no_more_nights_are_looked_at_than_have_to_be() -> None:
+    taken = []
+
+    def newest_first() -> Iterator[Run]:
+        for at, entry in enumerate([FAILS, FINE, FAILS]):
+            taken.append(at)
+            yield Run(number=9 - at, suite="s", suite_digest="", started="", entries=(entry,))
+
+    assert streak(FINE, newest_first()) is None
+    assert taken == []
+    assert str(streak(FAILS, newest_first())) == "for 2 nights in a row, since run 9"
+    assert taken == [0, 1]

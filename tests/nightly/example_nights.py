@@ -261,7 +261,9 @@ def eventful_nights(n_nights: int = 24) -> list[Run]:
                 new_entry(night, model="swin_t"),
             ]
             exit_code = 3
-        runs.append(run(night, [_as_of(night, each) for each in entries], exit_code=exit_code))
+        # A job that was left out of every night, and on the last one is no longer in the suite.
+        planned = [each.name for each in entries] + ["resnet18/market1501/plain"] * (night != last)
+        runs.append(run(night, [_as_of(night, each) for each in entries], exit_code=exit_code, planned=tuple(planned)))
     return runs
 
 

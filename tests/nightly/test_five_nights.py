@@ -223,6 +223,31 @@ def test_a_page_that_cannot_be_written_hides_nothing(tmp_path: Path) -> None:
     assert "Error: cannot write the page of run 1 to" in told.err
     with History.open(nights.history, create=False) as history:
         assert history.run(1).exit_code == 0
+    told = nights.run("--json")
+    assert told.code == 3
+    verdict = json.loads(told.out)
+    assert (verdict["run"], verdict["exit_code"], [entry["state"] for entry in verdict["entries"]]) == (2, 0, ["done"])
+    assert "Error: cannot write the page of run 2 to" in told.err
+
+
+def test_a_job_that_went_from_the_suite_is_named_once(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"max_rank": 9}})
+    words = "no longer in the suite (last in run 1)"
+    assert nights.run().code == 0
+    told = nights.run("--only", "ours/set/plain")
+    assert (told.code, words in told.out) == (0, False)
+    write_suite(tmp_path, nights.models, {"plain": {}}, gates=GATES)
+    told = nights.run()
+    assert told.code == 0
+    assert f"ours/set/other: {words}\n" in told.out
+    page, summary, verdict = (
+        (tmp_path / "nights" / name).read_text() for name in ("index.html", "summary.md", "verdict.json")
+    )
+    assert "<h3>No longer in the suite</h3>" in page
+    assert f"- ours/set/other: {words}\n" in summary
+    assert json.loads(verdict)["removed"] == [{"name": "ours/set/other", "last_run": 1}]
+    told = nights.run("--json")
+    assert json.loads(told.out)["removed"] == []
 
 
 def test_a_page_is_never_replaced_by_that_of_another_suite(tmp_path: Path) -> None:

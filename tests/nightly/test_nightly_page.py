@@ -312,6 +312,20 @@ def test_texts_from_outside_stay_texts() -> None:
     assert page.text().count("alert('x')") > 20
 
 
+def test_jobs_that_went_from_the_suite_are_named() -> None:
+    before, tonight = nights.quiet_nights(2, 2)
+    kept, gone = (entry.name for entry in tonight.entries)
+    before = dataclasses.replace(before, planned=(kept, gone, "<b>/set/plain"))
+    tonight = dataclasses.replace(tonight, entries=tonight.entries[:1], planned=(kept,))
+    page = Outline(render_nights([before, tonight], suite="nightly"))
+    (sheet,) = page.all("div", "skips")
+    assert sheet[1] == f"No longer in the suite {gone} last in run 1 <b>/set/plain last in run 1"
+    assert page.all("article") == []
+    assert page.all("h1")[0][1] == "= The one job is the same as before"
+    told = Outline(render_nights([before, dataclasses.replace(tonight, planned=before.planned)], suite="nightly"))
+    assert "No longer in the suite" not in told.text()
+
+
 def test_the_page_needs_no_network_and_no_script(runs: list[Run], page: Outline) -> None:
     text = render_nights(runs, suite="nightly")
     policy = next(each["content"] for each, _ in page.all("meta") if "http-equiv" in each)

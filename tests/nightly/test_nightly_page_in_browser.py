@@ -155,8 +155,8 @@ def long_nights() -> list[Run]:
     before = dataclasses.replace(entry, environment={long: "x"}, labels={}, input_digest="", inputs={})
     undone = [dataclasses.replace(entry, job=each, state=each, reason=long) for each in (FAILED, SKIPPED)]
     return [
-        nights.run(0, [before]),
-        nights.run(1, [entry, *undone], host=long, version=long, suite_digest=long, exit_code=3),
+        nights.run(0, [before], planned=(long,)),
+        nights.run(1, [entry, *undone], host=long, version=long, suite_digest=long, exit_code=3, planned=()),
     ]
 
 

@@ -88,6 +88,7 @@ DOCUMENT = exactly(
         "exit_code": {"type": ["integer", "null"]},
         "counts": exactly({name: {"type": "integer", "minimum": 0} for name in STANDINGS}),
         "entries": {"type": "array", "items": ENTRY},
+        "removed": {"type": "array", "items": exactly({"name": TEXT, "last_run": {"type": "integer", "minimum": 1}})},
     }
 )
 # As github-action-benchmark reads its custom tools.
@@ -194,6 +195,24 @@ def test_a_quiet_summary_has_no_table() -> None:
     assert table_of(text) == []
     assert text.splitlines()[0] == "### = All 4 jobs are the same as before"
     assert "](" not in text
+
+
+def test_jobs_that_went_from_the_suite_are_named() -> None:
+    gone = [f"gone_{number:03}/set/plain" for number in range(60)]
+    tonight, before = nights.quiet_nights(2, 1)[::-1]
+    (entry,) = tonight.entries
+    before = dataclasses.replace(before, planned=(entry.name, *gone))
+    tonight = dataclasses.replace(tonight, planned=(entry.name,))
+    document = as_read(verdict_document(tonight, [before]))
+    jsonschema.validate(document, DOCUMENT)
+    assert document["removed"] == [{"name": name, "last_run": before.number} for name in gone]
+    assert (document["exit_code"], document["headline"]) == (0, "The one job is the same as before")
+    items = inside(parsed(summary_markdown(tonight, None, [before])), "list_item")
+    lines = [shown(token) for item in items for token in item if token.type == "inline"]
+    assert lines[0] == f"{gone[0]}: no longer in the suite (last in run {before.number})"
+    assert len(lines) == 41
+    assert lines[-1].startswith("20 jobs more are no longer in the suite")
+    assert verdict_document(tonight)["removed"] == []
 
 
 HOSTILE = "a|b `c` **d** _e_ [f](javascript:x) <script>g</script> \\| ~~h~~ $i$ &amp; # j\n\n| k |\n---\n* l"

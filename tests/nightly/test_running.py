@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from distributed import Client
@@ -18,6 +19,7 @@ import reid_dist.nightly.running as running
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import ClusterError, RunFailedError, StoreError
 from reid_dist.history import History
+from reid_dist.history.sign_of_life import SignOfLife
 from reid_dist.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import read_suite
@@ -184,18 +186,67 @@ def test_a_cluster_that_never_starts_is_not_waited_for_again_and_again(tmp_path:
     assert run.exit_code == 3
 
 
-def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path) -> None:
     models = {"a": save_model(tmp_path / "a", 0.8)}
     suite = write_suite(tmp_path, models, JOBS)
+    workspace = tmp_path / "nights" / "workspace"
+    names: set[str] = set()
+
+    def ended(*_: object) -> None:
+        names.update(path.name for path in workspace.glob("run-*"))
+
+    night(suite, tmp_path, Surroundings(connect=contextlib.nullcontext, ended=ended))
+    (name,) = names
+    assert name.startswith("run-00001-")
     with History.open(tmp_path / "nights.db") as history:
         killed = history.begin("small", "0", pid=2**22 - 1)
         alive = history.begin("small", "0")
-    left = [tmp_path / "nights" / "workspace" / f"run-{number:05}" for number in (killed, alive)]
+        gone, elsewhere = (history.begin("small", "0", host="another") for _ in range(2))
+    with contextlib.closing(sqlite3.connect(tmp_path / "nights.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE runs SET seen = '2020-01-01T00:00:00Z' WHERE number = ?", (gone,))
+    left = [workspace / name.replace("00001", f"{number:05}") for number in (killed, alive, gone, elsewhere)]
+    # A night of another history with the same workspace may have the number of one that is killed here.
+    left += [workspace / f"run-{killed:05}-0123456789ab", workspace / "mine"]
     for folder in left:
         (folder / "a" / "set" / "weights-0").mkdir(parents=True)
     run = night(suite, tmp_path)
     assert run.exit_code == 0
-    assert [folder.exists() for folder in left] == [False, True]
+    assert [folder.exists() for folder in left] == [False, True, False, True, True, True]
+
+
+def test_a_night_is_seen_while_it_runs_and_knows_what_its_suite_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+    inside: list[int] = []
+
+    class Watched(SignOfLife):
+        def __enter__(self) -> Self:
+            inside.append(1)
+            return super().__enter__()
+
+        def __exit__(self, *error: Any) -> None:
+            inside.pop()
+            super().__exit__(*error)
+
+    def alive(history: History, number: int) -> SignOfLife:
+        return Watched(lambda: sqlite3.connect(history.path), number)
+
+    def begun(*_: object) -> None:
+        with History.open(tmp_path / "nights.db", create=False, read_only=True) as history:
+            seen.extend(run.seen for run in history.runs())
+        assert inside == [1]
+
+    monkeypatch.setattr(History, "alive", alive)
+    suite = read_suite(write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, JOBS))
+    with History.open(tmp_path / "nights.db") as history:
+        told = Surroundings(connect=contextlib.nullcontext, begun=begun)
+        run = run_suite(suite, [*suite.planned()][:1], history, tmp_path / "nights", told)
+    assert inside == []
+    assert seen
+    assert all(seen)
+    assert [entry.name for entry in run.entries] == ["a/set/plain"]
+    assert run.planned == ("a/set/plain", "a/set/reranked")
 
 
 def test_another_wording_is_not_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

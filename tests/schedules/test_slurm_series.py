@@ -36,7 +36,8 @@ class Series:
         for mine, theirs in {
             "--cpus-per-task=16": "--cpus-per-task=1",
             "--mem=64G": "--mem=500M",
-            "--time=04:00:00": "--time=00:05:00",
+            # Longer than the five minutes before its end in which SLURM asks a night to stop.
+            "--time=04:00:00": "--time=00:20:00",
             "PATH=/opt/reid-dist/bin:": f"PATH={programs}:",
         }.items():
             assert text.count(mine) == 1
@@ -111,7 +112,7 @@ def test_a_night_queues_the_next_and_ends_as_the_command(series: Series, stand_i
     assert state == "PENDING"
     shown = series.show(following)
     assert_the_next_night(shown, EARLY)
-    assert (shown["WorkDir"], shown["NumCPUs"], shown["TimeLimit"]) == (str(series.directory), "1", "00:05:00")
+    assert (shown["WorkDir"], shown["NumCPUs"], shown["TimeLimit"]) == (str(series.directory), "1", "00:20:00")
 
 
 def test_the_next_night_runs_too_and_queues_one_more(series: Series, stand_in: StandIn, slurm: MiniSlurm) -> None:
@@ -204,7 +205,7 @@ def test_before_its_time_is_over_it_is_asked_to_end(series: Series, stand_in: St
     text = series.script.read_text()
     assert "--signal=B:INT@300" in text
     # SLURM looks at time limits once a minute, and may send the signal that much earlier.
-    series.script.write_text(text.replace("--signal=B:INT@300", "--signal=B:INT@60").replace("00:05:00", "00:01:00"))
+    series.script.write_text(text.replace("--signal=B:INT@300", "--signal=B:INT@60").replace("00:20:00", "00:01:00"))
     stand_in.end_with(0, after=100)
     job = series.submit("--begin=now")
     assert series.await_end(job) == "130:0"

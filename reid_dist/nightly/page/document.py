@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from reid_dist.errors import InputError
+from reid_dist.history.removals import removals
 from reid_dist.history.streaks import streak
 from reid_dist.history.values import DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Finding, Run
 from reid_dist.history.wording import brief_verdict
@@ -99,6 +100,7 @@ def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:
         "cards": [_card(number, entry, earlier) for number, entry in looked[:_MOST_CARDS]],
         "more_cards": max(0, len(looked) - _MOST_CARDS),
         "skipped": [(entry.name, shortened(entry.reason)) for entry in today.entries if entry.state == SKIPPED],
+        "removed": removals(today, earlier),
         "gates": GATES,
         "rows": [_today(number, entry) for number, entry in ranked],
         "glance": _glance(runs, ranked),
@@ -134,7 +136,7 @@ def _card(number: int, entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
         "sign": SIGNS[standing(entry)],
         "reasons": reasons(entry),
         "since": None if against is None else against[0].number,
-        "lasting": streak(entry, earlier),
+        "lasting": streak(entry, reversed(earlier)),
         "causes": [(KINDS[cause.kind][1], str(cause)) for cause in found[:_MOST_CAUSES]],
         "more": max(0, len(found) - _MOST_CAUSES),
         "link": report_link(entry),

@@ -107,7 +107,7 @@ def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
         found = [entry for entry in run.entries if standing(entry) == name]
         if found:
             others = f"(and {len(found) - 1:,} more) " if len(found) > 1 else ""
-            lasting = streak(found[0], earlier)
+            lasting = streak(found[0], reversed(earlier))
             yield found[0].name, f"{others}{told(found[0], earlier)}" + (f"; so {lasting}." if lasting else ".")
 
 
