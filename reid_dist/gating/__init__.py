@@ -17,12 +17,13 @@ that matters, or what the noise of those runs reaches by itself if that is more;
 What a gate does not see: a slide of many small steps, each below `minimum_effect`, each the next night's baseline.  The
 trend on the page shows it.
 
-The defaults are such that a job that did not change is called worse in less than one night in a hundred, by each gate.
-What they see of a change depends on the noise.  At 3,368 queries of 750 identities a real drop of one point of mAP is
-found nearly always where the difference of AP per query has a standard deviation of 0.09, three times in four at 0.14,
-every other time at 0.19 and once in five at 0.30, which is that of two models with nothing in common.  A job that takes
-half as much time again is found after 20 runs nearly always at a noise of 2 %, nine times in ten at 5 % and once in
-three at 15 %; after 7 runs hardly but at 2 %.  ``python -m tests.benchmarks gates`` measures all of it.
+The defaults are such that all gates together call a job that did not change worse in less than one night in a hundred,
+also where one night in ten is slow by 30 %.  What they see of a change depends on the noise.  At 3,368 queries of 750
+identities a real drop of one point of mAP is found nearly always where the difference of AP per query has a standard
+deviation of 0.09, three times in four at 0.14, every other time at 0.19 and once in six at 0.30, which is that of two
+models with nothing in common.  A job that takes twice the time is found after 20 runs nearly always at a noise of up to
+10 % and three times in four at 15 %; after 7 runs hardly but at 2 %.  ``python -m tests.benchmarks gates`` measures all
+of it.
 """
 
 from reid_dist.gating.accuracy import Earlier, judge_accuracy

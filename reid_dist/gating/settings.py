@@ -76,7 +76,7 @@ class RatioGate(BaseModel):
     minimum_runs: int = Field(default=7, ge=2, description="With fewer of them there is no verdict.")
     smallest_ratio: float = Field(default=1.4, gt=1, description="Smallest ratio to the median that matters.")
     false_alarm: float = Field(
-        default=0.002,
+        default=0.0015,
         gt=0,
         le=0.5,
         description="How often noise alone may reach beyond its floor; 0.5 leaves the smallest ratio to decide.",
