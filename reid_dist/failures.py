@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["cluster_failures"]
 
-# The topic under which a nanny tells the scheduler that it has ended a worker for its memory.
-_ENDED_FOR_MEMORY = "worker-restart-memory"
+# The topic under which a nanny tells the scheduler that it has ended a worker for its memory, and the one under which
+# the scheduler tells of workers that are gone, and of the tasks that they had.
+_ENDED_FOR_MEMORY, _ABOUT_ALL = "worker-restart-memory", "all"
+
+# Tasks that an error names; of more, how many they are.
+_MOST_NAMED = 4
 
 # How often a cluster is looked at: one that seems to do nothing, and one that works, which notes it in its log.
 _LOOKED_EVERY_S, _LOOKED_AT_LEAST_EVERY_S = 1.0, 15.0
@@ -64,7 +68,7 @@ def cluster_failures(client: Client | None, name_task: Callable[[str], str] | No
     except ReidDistError:
         raise
     except KilledWorker as error:
-        raise RunFailedError(_killed(client, error, named(str(error.task)))) from error
+        raise RunFailedError(_killed(client, error, named)) from error
     except (NoValidWorkerError, NoWorkerError) as error:
         raise RunFailedError(_left_alone(client, named(str(error.task)), error.timeout)) from error
     except MemoryError as error:
@@ -151,7 +155,15 @@ def _left_alone(client: Client, task: str, timeout: float) -> str:
     )
 
 
-def _killed(client: Client, error: KilledWorker, task: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """A worker that is gone: its address, and the keys of the tasks that it had been given, begun or not."""
+
+    worker: str
+    tasks: frozenset[str]
+
+
+def _killed(client: Client, error: KilledWorker, named: Callable[[str], str]) -> str:
     """What is known of a task that workers died of."""
     worker: Any = error.last_worker
     limit = worker.memory_limit
@@ -159,25 +171,68 @@ def _killed(client: Client, error: KilledWorker, task: str) -> str:
         f"with {_size(limit)} for {worker.nthreads} {'thread' if worker.nthreads == 1 else 'threads'}" if limit else ""
     )
     times = "once" if not error.allowed_failures else f"{error.allowed_failures + 1} times"
-    used = _memory_of_ended(client)
+    deaths = _deaths(client, str(error.task))
+    tasks = _described(_suspects(error, deaths), named)
+    used = _memory_of_ended(client, {death.worker for death in deaths})
     if used:
         return (
-            f"out of memory: workers {has} were ended {times} on {task}, at {_size(max(used))} when last looked "
+            f"out of memory: workers {has} were ended {times} on {tasks}, at {_size(max(used))} when last looked "
             f"at; {_LESS_MEMORY}"
         )
     return (
-        f"a worker {has} died {times} on {task}; the usual reason is that the machine ran out of memory, and the "
+        f"a worker {has} died {times} on {tasks}; the usual reason is that the machine ran out of memory, and the "
         f"logs of the workers and of the system say more; {_LESS_MEMORY}"
     )
 
 
-def _memory_of_ended(client: Client) -> list[int]:
+def _deaths(client: Client, task: str) -> list[_Death]:
+    """Workers that died with a task, in order."""
+    found = []
+    for event in _events(client, _ABOUT_ALL):
+        if event.get("action") == "remove-worker" and not event.get("expected"):
+            death = _Death(str(event.get("worker")), frozenset(map(str, event.get("processing-tasks", ()))))
+            if task in death.tasks:
+                found.append(death)
+    return found
+
+
+def _suspects(error: KilledWorker, deaths: list[_Death]) -> list[str]:
+    """Keys of the tasks of which workers may have died, the one that Dask names first.
+
+    Dask names whichever task it comes upon first of those that a worker had been given.  Guilty is one that every dead
+    worker had, and of these one that was being run, where the last worker told so of all its threads.
+    """
+    blamed, worker = str(error.task), error.last_worker
+    if not deaths:
+        return [blamed]
+    common = frozenset.intersection(*(death.tasks for death in deaths))
+    run = common.intersection(map(str, worker.executing))
+    suspects = run if len(run) == worker.nthreads else common
+    return sorted(suspects, key=lambda key: (key != blamed, key))
+
+
+def _described(suspects: list[str], named: Callable[[str], str]) -> str:
+    """The tasks in words."""
+    if len(suspects) == 1:
+        return named(suspects[0])
+    shown = "; ".join(map(named, suspects[:_MOST_NAMED]))
+    more = f"; and {len(suspects) - _MOST_NAMED} more" if len(suspects) > _MOST_NAMED else ""
+    return f"one of these tasks, which they had together each time: {shown}{more}"
+
+
+def _memory_of_ended(client: Client, workers: Iterable[str]) -> list[int]:
     """Bytes that workers held when their nannies ended them."""
+    among = set(workers)
+    return [int(event["rss"]) for event in _events(client, _ENDED_FOR_MEMORY) if event.get("worker") in among]
+
+
+def _events(client: Client, topic: str) -> list[dict[str, Any]]:
+    """What a scheduler has noted under a topic, in order."""
     try:
-        events: Any = client.get_events(_ENDED_FOR_MEMORY)
-        return [int(event["rss"]) for _, event in events]
+        noted: Any = client.get_events(topic)
+        return [event for _, event in noted if isinstance(event, dict)]
     # Whatever is wrong with the cluster by now, the error that is being told is the one to tell.
-    except (OSError, RuntimeError, TypeError, KeyError, ValueError):
+    except (OSError, RuntimeError, TypeError, ValueError):
         return []
 
 

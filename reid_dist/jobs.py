@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -20,15 +20,17 @@ from pydantic import (
     StrictInt,
     Tag,
     ValidationError,
-    field_validator,
 )
 
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.expansion import make_step, parse_expand
 from reid_dist.metrics import parse_metric
 from reid_dist.protocols import PROTOCOLS, Protocol, compose_protocol
+from reid_dist.reranking import parse_rerank
+from reid_dist.specs import parse_spec
 from reid_dist.splitmix import LARGEST_SEED
-from reid_dist.validation import explain
+from reid_dist.validation import in_one_line, problems_of
 from reid_dist.yaml_text import read_yaml
 
 __all__ = ["PipelineJob", "ProtocolParts", "SweptParameters", "read_job"]
@@ -187,28 +189,6 @@ class PipelineJob(BaseModel):
         return self.protocol if isinstance(self.protocol, str) else self.protocol.compose()
 
 
-class _FileJob(PipelineJob):
-    """A job whose names are looked up as well, so that a file hears of wrong ones with all its other problems."""
-
-    metrics: tuple[Annotated[str, AfterValidator(lambda name: _known(name, parse_metric))], ...] | None = None
-
-    @field_validator("protocol")
-    @classmethod
-    def _known_protocol(cls, value: str | ProtocolParts) -> str | ProtocolParts:
-        return _known(value, PROTOCOLS.get) if isinstance(value, str) else value
-
-    @field_validator("distance")
-    @classmethod
-    def _known_distance(cls, value: str) -> str:
-        return _known(value, DISTANCES.get)
-
-
-def _known(name: str, find: Callable[[str], object]) -> str:
-    """Give a name back that is known; the registry says of all others what is near, as a ValueError of its own."""
-    find(name)
-    return name
-
-
 def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> PipelineJob:
     """Read and validate a pipeline file.
 
@@ -243,14 +223,52 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
         raise InputError(f"{where} is a suite of many jobs; run it with `reid-dist nightly {where} --history FILE`")
     for override in overrides:
         _override(content, override)
+    job, problems = None, []
     try:
-        job = _FileJob.model_validate(content)
+        job = PipelineJob.model_validate(content)
     except ValidationError as error:
         known = [*PipelineJob.model_fields, *ProtocolParts.model_fields, *SweptParameters.model_fields]
-        raise InputError(explain(f"pipeline file {where}", error, known)) from None
-    # What cannot be put together is told now, and not after the features have been read.
-    _ = job.rules
+        problems = problems_of(error, known)
+    problems += _wrong_names(content)
+    if job is None or problems:
+        raise InputError(in_one_line(f"pipeline file {where}", problems))
     return job
+
+
+def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
+    """Say which names and specs nobody knows, whatever else is wrong; what is no text is told of already."""
+    looked_up: list[tuple[str, object, Callable[[str], object]]] = [
+        ("protocol", content.get("protocol"), PROTOCOLS.get),
+        ("distance", content.get("distance"), DISTANCES.get),
+        ("expand", content.get("expand"), _parse_swept if content.get("sweep") is not None else parse_expand),
+        ("rerank", content.get("rerank"), parse_rerank),
+    ]
+    metrics = content.get("metrics")
+    if isinstance(metrics, list):
+        looked_up += [(f"metrics.{place}", name, parse_metric) for place, name in enumerate(metrics)]
+    for path, given, look_up in looked_up:
+        if isinstance(given, str):
+            yield from _told(path, look_up, given)
+    if isinstance(content.get("protocol"), dict):
+        with contextlib.suppress(ValidationError):
+            parts = ProtocolParts.model_validate(content["protocol"])
+            yield from _told("protocol", ProtocolParts.compose, parts)
+
+
+def _parse_swept(spec: str) -> None:
+    """Read an expansion whose last step is swept: its parameters need not be there."""
+    *before, last = parse_spec("expansion", spec)
+    for step in before:
+        make_step(step.name, step.values)
+    make_step(last.name, {"k": 1, **last.values})
+
+
+def _told(path: str, look_up: Callable[[Any], object], given: object) -> Iterator[str]:
+    """Say why something is not known, if it is not."""
+    try:
+        look_up(given)
+    except InputError as error:
+        yield f"{path}: {error}"
 
 
 def _override(content: dict[str, Any], override: str) -> None:

@@ -141,12 +141,18 @@ class Plan:
         return self.n_tasks * per_query * per_gallery
 
     @property
+    def merged(self) -> tuple[int, ...]:
+        """Partial results of a block of queries that are merged, level by level of the tree."""
+        levels = [self.n_gallery_blocks]
+        while (left := -(-levels[-1] // MERGED_AT_ONCE)) > 1:
+            levels.append(left)
+        return tuple(levels)
+
+    @property
     def n_graph_tasks(self) -> int:
         """Tasks of the whole graph: who is relevant, distances of relevant pairs, the sweep, merges and answers."""
-        merges, waiting = 0, self.n_gallery_blocks
-        while waiting > 1 or not merges:
-            waiting = -(-waiting // MERGED_AT_ONCE)
-            merges += waiting
+        # Each level is what the merges of the one before it have left, and the last merge leaves one.
+        merges = sum(self.merged[1:]) + 1
         pairs = -(-2 * self.n_threads // self.n_query_blocks)
         per_block = -(-self.n_gallery_blocks // -(-self.n_gallery_blocks // pairs))
         return self.n_query_blocks * (3 + per_block + self.n_gallery_blocks + merges)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
 
-__all__ = ["explain"]
+__all__ = ["explain", "in_one_line", "problems_of"]
 
 # A few lines of YAML can name values that take gigabytes to write out.
 _SHORT = reprlib.Repr()
@@ -16,7 +16,7 @@ _SHORT.maxlevel = 2
 _SHORT.maxstring = _SHORT.maxother = 120
 
 
-def explain(what: str, error: ValidationError, known: Iterable[str]) -> str:
+def explain(what: str, error: ValidationError, known: Iterable[str], others: Iterable[str] = ()) -> str:
     """Put all problems that pydantic found into one line.
 
     Parameters
@@ -27,17 +27,33 @@ def explain(what: str, error: ValidationError, known: Iterable[str]) -> str:
         What validation raised.
     known
         Field names, for the nearest right one.
+    others
+        Field names of other kinds of such a file.
     """
-    names = list(known)
+    return in_one_line(what, problems_of(error, known, others))
+
+
+def in_one_line(what: str, problems: Sequence[str]) -> str:
+    """Say how many problems a file has, and all of them."""
+    return f"{what} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: " + "; ".join(problems)
+
+
+def problems_of(error: ValidationError, known: Iterable[str], others: Iterable[str] = ()) -> list[str]:
+    """Say each problem that pydantic found, with its path; parameters as of `explain`."""
+    names, elsewhere = list(known), set(others)
     problems = []
     for problem in error.errors(include_url=False):
         path = ".".join(str(part) for part in problem["loc"]) or "the file"
         if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(str(problem["loc"][-1]), names, n=1, cutoff=0.5)
-            problems.append(f"{path}: unknown key" + (f", did you mean {near[0]!r}?" if near else ""))
+            key = str(problem["loc"][-1])
+            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+            if key in elsewhere and len(problem["loc"]) == 1:
+                problems.append(f"{path}: unknown key for this kind, though others have it; leave it out")
+            else:
+                problems.append(f"{path}: unknown key" + (f", did you mean {near[0]!r}?" if near else ""))
         elif problem["type"] == "missing":
             problems.append(f"{path}: missing")
         else:
-            said = problem["msg"][:1].lower() + problem["msg"][1:]
-            problems.append(f"{path}: {said}, found {_SHORT.repr(problem['input'])}")
-    return f"{what} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: " + "; ".join(problems)
+            said = problem["msg"].removeprefix("Value error, ")
+            problems.append(f"{path}: {said[:1].lower()}{said[1:]}, found {_SHORT.repr(problem['input'])}")
+    return problems

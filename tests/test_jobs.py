@@ -13,7 +13,7 @@ import yaml
 from reid_dist import FeatureSet, compose_protocol, evaluate
 from reid_dist.cli.evaluate import command
 from reid_dist.cli.sweep import command as sweep_command
-from reid_dist.errors import InputError, StoreNotFoundError, UnknownNameError
+from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.jobs import PipelineJob, ProtocolParts, SweptParameters, read_job
 from reid_dist.protocols import PROTOCOLS, Protocol
 from reid_dist.runs import evaluate_sides, open_side
@@ -335,9 +335,53 @@ def test_text_of_any_language(tmp_path):
     assert read_job(tmp_path / "job.yaml").description == "Zürich, 東京"
 
 
-def test_an_unknown_base_is_an_unknown_name(read):
-    with pytest.raises(UnknownNameError):
-        read("protocol: {name: x, base: y}")
+def test_every_wrong_name_is_told_with_every_other_problem(read):
+    with pytest.raises(InputError) as refused:
+        read("""
+protocol: markt1501
+distance: cosin
+metrics: [mAP, mINPP]
+expand: dba(k=5)+alpha_qq(k=2)
+rerank: k_reciprocal(lambda=0.3)
+max_rnk: 10
+topk: 0
+""")
+    for text in (
+        "has 7 problems: ",
+        "protocol: unknown protocol 'markt1501'; did you mean 'market1501'?",
+        "distance: unknown distance 'cosin'; did you mean 'cosine'?",
+        "metrics.1: unknown metric 'mINPP'; did you mean 'mINP'?",
+        "expand: unknown expansion 'alpha_qq'; did you mean 'alpha_qe'?",
+        "rerank: unknown parameter of k_reciprocal 'lambda'; did you mean 'lambda_value'?",
+        "max_rnk: unknown key, did you mean 'max_rank'?",
+        "topk: input should be greater than or equal to 1, found 0",
+    ):
+        assert text in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_cannot_be_put_together_is_told_with_the_rest(read):
+    with pytest.raises(InputError) as refused:
+        read("protocol: {name: x, base: y}\nexpand: aqe(k=2)+\nrerank: k_reciprocal(k1=0)\nseed: -1")
+    for text in ("4 problems", "protocol: unknown protocol 'y'", "expand: cannot read expansion 'aqe(k=2)+'",
+                 "rerank: k1", "seed: "):  # fmt: skip
+        assert text in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("expand: aqe", "expand: aqe needs the number of neighbours"),
+        ("expand: dba+aqe\nsweep: {k: 3}", "expand: dba needs the number of neighbours"),
+        ("expand: aqq\nsweep: {k: 3}", "unknown expansion 'aqq'; did you mean 'aqe'?"),
+        ("expand: aqe(kk=3)\nsweep: {k: 3}", "unknown parameter of aqe 'kk'"),
+    ],
+)
+def test_specs_are_read_with_the_file(read, text, told):
+    """Only what is swept may be left out."""
+    with pytest.raises(InputError, match="1 problem") as refused:
+        read(text)
+    assert told in str(refused.value)
 
 
 def test_a_file_that_names_more_than_it_holds_is_told_in_few_words(tmp_path):

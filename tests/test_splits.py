@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import whole_numbers
 
-from reid_dist import FeatureSet, evaluate
-from reid_dist.errors import InputError, StoreError, StoreExistsError, UnknownNameError
+from reid_dist import FeatureSet, evaluate, graph
+from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError, UnknownNameError
 from reid_dist.splits import Draw, SplitReport, draw_rows, evaluate_splits, row_numbers
 
 WORD = 2**64
@@ -278,6 +278,66 @@ def test_a_report_is_consistent_and_read_only() -> None:
     whole = SplitReport(metrics={"a": 1.0}, spread={"a": 0.0}, per_split={"a": np.ones(1)}, **parts)
     with pytest.raises(ValueError, match="read-only"):
         whole.per_split["a"][0] = 2
+
+
+def test_the_file_is_read_back(tmp_path) -> None:
+    query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
+    for repeats in (1, 3):
+        report = evaluate_splits(query, gallery, repeats=repeats, max_rank=9, **OPTIONS)
+        where = report.save(tmp_path / str(repeats))
+        found = SplitReport.load(where)
+        assert found.to_json() == report.to_json()
+        assert found.options == {"max_rank": 9}
+    document = where / "splits.json"
+    text = document.read_text()
+    document.write_text(text.replace('"max_rank": 9', '"older": 1'))
+    assert SplitReport.load(where).result_digest == report.result_digest
+    document.write_text(text.replace(json.dumps(report.metrics["mAP"]), "0.5"))
+    with pytest.raises(DamagedStoreError, match="other numbers"):
+        SplitReport.load(where)
+    document.write_text(text.replace('"spread"', '"sprad"'))
+    with pytest.raises(DamagedStoreError, match="not as they were written"):
+        SplitReport.load(where)
+    document.write_text(text.replace('"schema": 1', '"schema": 2'))
+    with pytest.raises(StoreError, match="schema 2"):
+        SplitReport.load(where)
+
+
+@pytest.mark.parametrize("held_bytes", [0, 1 << 20])
+def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> None:
+    """In the middle of a split: what is finished of its sweep is kept as well."""
+    query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
+    asked = {"repeats": 4, "per_identity": 4, "chunk_rows": 16, "held_bytes": held_bytes, **OPTIONS}
+    expected = evaluate_splits(query, gallery, **asked)
+    real, done = graph.sweep_task, []
+
+    def failing(*arguments):
+        if len(done) == n_allowed:
+            raise KeyboardInterrupt
+        done.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(graph, "sweep_task", failing)
+    n_allowed = 10**6
+    evaluate_splits(query, gallery, **asked)
+    n_tasks = len(done)
+    n_allowed = n_tasks // 2
+    done.clear()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_splits(query, gallery, workspace=tmp_path, **asked)
+    assert list(tmp_path.iterdir())
+    n_done = len(done)
+    n_allowed = 10**6
+    done.clear()
+    # Others find nothing of it, and leave it.
+    evaluate_splits(query, gallery, workspace=tmp_path, **(asked | {"seed": 1}))
+    done.clear()
+    found = evaluate_splits(query, gallery, workspace=tmp_path, **asked)
+    assert found.result_digest == expected.result_digest
+    assert (found.digests, found.counts, found.notes) == (expected.digests, expected.counts, expected.notes)
+    # What a thread had begun besides may be done twice.
+    assert n_tasks - n_done <= len(done) <= n_tasks - n_done + 1
+    assert list(tmp_path.iterdir()) == []
 
 
 QUERY, GALLERY = (FeatureSet.from_arrays(*side) for side in sets(n_query=5, n_gallery=30))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from reid_dist.cli.options import override_option
 
 if TYPE_CHECKING:
-    from reid_dist.calibration import Rates
+    from reid_dist.calibration import ListRates, Rates
     from reid_dist.clusters import Size
     from reid_dist.expansion.projection import ExpandPlan
     from reid_dist.plan import Plan
@@ -57,8 +57,8 @@ def command(
 ) -> None:
     """Show tiles, tasks, bytes, arithmetic and time of the job of a PIPELINE file; reads labels, no features.
 
-    The time is estimated from products and sweeps of random rows that are timed here for a second or so, or from rates
-    that are given.
+    The time is estimated from products, sweeps and lists of random rows that are timed here for a second or so, or from
+    rates that are given.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def command(
       reid-dist plan pipelines/million_gallery.yaml --threads 512 --gflops 60 --read-rate 3
       reid-dist plan pipelines/clothes_changing.yaml --set protocol.base=allshots
     """
-    from reid_dist.calibration import calibrate
+    from reid_dist.calibration import calibrate, calibrate_lists
     from reid_dist.clusters import cluster_size, read_cluster
     from reid_dist.distances import DISTANCES
     from reid_dist.environment import usable_cores
@@ -132,13 +132,18 @@ def command(
     distance = DISTANCES.get(job.distance)
     longest = max([10 if rerank is None else rerank.k, *(step.k for step in expand)])
     rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{n_threads} threads such as one here"
+    lists = None
+    if options["topk"] is not None:
+        block_rows = min(plan.gallery_block, plan.gallery.n_rows)
+        lists = calibrate_lists(plan.gallery.dim, distance, options["topk"], block_rows, rates.product)
     if gflops is not None:
-        rates, speed = (
-            _as_fast(rates, 2 * plan.gallery.dim / (gflops * 1e9)),
-            f"{n_threads} threads of {gflops:g} GFLOP/s",
-        )
+        factor = 2 * plan.gallery.dim / (gflops * 1e9) / rates.product
+        rates, lists = _as_fast(rates, factor), None if lists is None else _as_fast(lists, factor)
+        speed = f"{n_threads} threads of {gflops:g} GFLOP/s"
     n_workers = 1 if size is None else size.n_workers
     seconds = _sweep_seconds(plan, rates, n_threads)
+    if lists is not None:
+        seconds += _list_seconds(plan, lists, options["topk"], n_threads)
     if read_rate is not None:
         seconds, speed = max(seconds, plan.bytes_read / (read_rate * 1e9)), f"{speed}, {read_rate:g} GB/s from storage"
     per_worker = plan.task_bytes * -(-n_threads // n_workers)
@@ -216,10 +221,12 @@ def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> 
     }
 
 
-def _as_fast(rates: Rates, product: float) -> Rates:
-    """Rates of a machine that takes so many seconds for the product of a pair, and is as quick at all else."""
-    factor = product / rates.product
-    return replace(rates, product=product, both_ways=rates.both_ways * factor, settling=rates.settling * factor)
+R = TypeVar("R", "Rates", "ListRates")
+
+
+def _as_fast(rates: R, factor: float) -> R:
+    """Rates of a machine that takes so many times as long for everything."""
+    return replace(rates, **{each.name: getattr(rates, each.name) * factor for each in fields(rates)})
 
 
 def _sweep_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
@@ -228,6 +235,12 @@ def _sweep_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
     # Where there are fewer tasks than threads, or one too many, some threads wait.
     uneven = -(-plan.n_tasks // n_threads) * n_threads / plan.n_tasks
     return sweeps * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING
+
+
+def _list_seconds(plan: Plan, lists: ListRates, k: int, n_threads: int) -> float:
+    """What lists of the nearest take besides: one for every block of the gallery, and their merges."""
+    per_query = plan.n_gallery_blocks * lists.keeping + sum(plan.merged) * k * lists.merging
+    return plan.query.n_rows * per_query / n_threads
 
 
 def _readable_time(seconds: float) -> str:

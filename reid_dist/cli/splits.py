@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from reid_dist.splits import SplitReport
 
 __all__ = ["command"]
-
-_WORKSPACE = "workspace"
 
 
 @click.command("splits")
@@ -45,6 +42,9 @@ _WORKSPACE = "workspace"
     metavar="URI",
     help="Directory for drawn rows, seen by all workers. Default: DIR/workspace. What is put there is removed.",
 )
+@click.option(
+    "--resume", is_flag=True, help="Take up an output directory: splits that are done are not evaluated again."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")
 @observation_options
 def command(
@@ -64,6 +64,7 @@ def command(
     workers: int | None,
     output: Path | None,
     workspace: str | None,
+    resume: bool,
     as_json: bool,
     performance_report: Path | None,
 ) -> None:
@@ -76,57 +77,41 @@ def command(
     Examples:
       reid-dist splits data/vid.zarr data/vid.zarr --rest-as-queries --protocol no_cameras --output results/vid
       reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --repeats 10 --seed 1 --metric mAP --metric CMC@20
+      reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --output results/rgb --resume
     """
     cluster = choose_cluster(cluster_file, workers)
-    from reid_dist.cli.observed import observed_cluster, refuse_unobservable
-    from reid_dist.cli.progress import rows_progress, stages
-    from reid_dist.reports.files import refuse_occupied
-    from reid_dist.splits import evaluate_splits
-    from reid_dist.stores.importers import open_features
+    from reid_dist.cli.splitting import evaluate_drawn
+    from reid_dist.splits import Draw
 
-    refuse_unobservable(cluster, performance_report)
-    if output is not None:
-        refuse_occupied(output)
-    folder = workspace or (None if output is None else str(output / _WORKSPACE))
-    with contextlib.ExitStack() as on_exit:
-        if workspace is None and output is not None:
-            on_exit.callback(_remove_empty, output / _WORKSPACE, output, made=not output.exists())
-        with rows_progress() as progress:
-            near = open_features(query, role="query", progress=progress)
-            far = open_features(gallery, role="gallery", progress=progress)
-        with observed_cluster(cluster, performance_report) as client, stages() as told:
-            report = evaluate_splits(
-                near,
-                far,
-                repeats=repeats,
-                per_identity=per_identity,
-                per_camera=per_camera,
-                seed=seed,
-                rest_as_queries=rest_as_queries,
-                client=client,
-                workspace=folder,
-                progress=told,
-                protocol=protocol,
-                distance=distance,
-                metrics=list(metrics) or None,
-                max_rank=max_rank,
-                chunk_rows=chunk_rows,
-            )
-    if output is not None:
-        report.save(output)
+    report = evaluate_drawn(
+        query,
+        gallery,
+        Draw(
+            repeats=repeats,
+            per_identity=per_identity,
+            per_camera=per_camera,
+            seed=seed,
+            rest_as_queries=rest_as_queries,
+        ),
+        {
+            "protocol": protocol,
+            "distance": distance,
+            "metrics": list(metrics) or None,
+            "max_rank": max_rank,
+            "chunk_rows": chunk_rows,
+        },
+        cluster,
+        output=output,
+        workspace=workspace,
+        resume=resume,
+        performance_page=performance_report,
+    )
     if as_json:
         click.echo(report.to_json(), nl=False)
         return
     click.echo("\n".join(_lines(report)))
     if output is not None:
         click.echo(f"\nwritten to {output}: splits.json")
-
-
-def _remove_empty(workspace: Path, output: Path, *, made: bool) -> None:
-    """Leave nothing empty behind that was not there before."""
-    for leftover in (workspace, *([output] if made else [])):
-        with contextlib.suppress(OSError):
-            leftover.rmdir()
 
 
 def _lines(report: SplitReport) -> list[str]:

@@ -49,16 +49,21 @@ class Described(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: str = ""
-    dask: DaskSettings = Field(default_factory=dict, description="Dask settings by dotted name, over the defaults.")
 
 
 class Threads(Described):
-    """Threads of this process; no cluster."""
+    """Threads of this process; no cluster, hence no Dask settings."""
 
     kind: Literal["threads"]
 
 
-class LocalCluster(Described):
+class _Distributed(Described):
+    """What every file of a cluster may say."""
+
+    dask: DaskSettings = Field(default_factory=dict, description="Dask settings by dotted name, over the defaults.")
+
+
+class LocalCluster(_Distributed):
     """Worker processes on this machine, listening on loopback alone."""
 
     kind: Literal["local"]
@@ -68,7 +73,7 @@ class LocalCluster(Described):
     dashboard: Flag = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
 
 
-class Secured(Described):
+class Secured(_Distributed):
     """What speaks over a network: its certificates, or the word that it does without."""
 
     ca_file: str | None = Field(default=None, min_length=1, description="Authority that signed the certificates.")

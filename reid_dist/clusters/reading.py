@@ -6,7 +6,7 @@ import difflib
 import os
 import reprlib
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -57,9 +57,11 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
         hint = f"; did you mean {near[0]!r}?" if near else ";"
         raise InputError(f"{where}: {found}{hint} known: {', '.join(_CLASSES)}")
     try:
-        return _ADAPTER.validate_python(content)
+        # By the class itself: the union would put the kind into the path of every problem.
+        return cast("Cluster", _CLASSES[kind].model_validate(content))
     except ValidationError as error:
-        problems = explain(where, error, _CLASSES[kind].model_fields)
+        others = {field for each in KINDS for field in each.model_fields}
+        problems = explain(where, error, _CLASSES[kind].model_fields, others)
         raise InputError(without_credentials(problems)) from None
 
 

@@ -2,14 +2,16 @@
 
 Task 0 becomes the scheduler, task 1 goes on with the command, all others work.  The parts are given out before the
 command reads or writes anything, so that only one task does; see `take_part`.  A folder that all nodes see, named after
-the job, holds a mark that the cluster is needed, the scheduler's address, the certificates of this run, and at last a
-mark that tells the others to end.  A command that ends at once, for a wrong word in a file, has started nothing.
+the job and this start of it, holds a mark that the cluster is needed, the scheduler's address, the certificates of this
+run, and at last a mark that tells the others to end.  A command that ends at once, for a wrong word in a file, has
+started nothing.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -18,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from reid_dist.clusters.batch import import_jobqueue, private_directory
 from reid_dist.clusters.existing import address_in, await_workers, reach
@@ -37,9 +39,13 @@ _SCHEDULER, _CLIENT = 0, 1
 _OTHERS = 2  # tasks that do not work
 _LOOKED_EVERY_S = 0.2
 _SCHEDULER_STAYS_S = 1.0
+_SEEN_WITHIN_S = 5.0
 _ADDRESS = "scheduler.json"
 _CERTIFICATES = "certificates.json"
 _NEEDED, _ENDED = "needed", "ended"
+# What is the same in all tasks of a job step and another in every other: when the job began, and where its srun
+# listens.  Numbers of jobs begin again where SLURM is set up anew.
+_OF_ONE_START = ("JOB_START_TIME", "SRUN_COMM_HOST", "SRUN_COMM_PORT", "STEP_LAUNCHER_PORT")
 _FIELDS = (
     "tls_ca_file",
     *(f"tls_{role}_{part}" for role in ("client", "scheduler", "worker") for part in ("cert", "key")),
@@ -56,6 +62,8 @@ def take_part(config: Cluster) -> None:
     ------
     InputError
         If this is no task of a SLURM job, or the job has not the tasks that the cluster file says.
+    ClusterError
+        If the folder of this job is there already, or what it serves with cannot be started.
     """
     if not isinstance(config, SLURMJobCluster):
         return
@@ -63,19 +71,50 @@ def take_part(config: Cluster) -> None:
     if task == _CLIENT:
         # The mark is all that tells the others of a command that ends before it needs them.
         atexit.register(_end, folder)
+        _make_folder(folder)
         return
-    # Also what srun sends to the others once a task has failed; what went wrong is that task's to say.
-    signal.signal(signal.SIGTERM, _leave)
+    # Before anything may send them.  SIGTERM is also what srun sends to the others once a task has failed, and what
+    # went wrong is that task's to say; with SIGINT the runner ends what has served, which must not look like Ctrl-C.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, _leave)
     # Dask's news of every connection would stand around the command's own lines.
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     import_jobqueue(config.kind, "dask_jobqueue.slurm")
-    while not (folder / _NEEDED).exists():
-        if (folder / _ENDED).exists():
-            sys.exit(0)
+    while not (ended := (folder / _ENDED).exists()) and not (folder / _NEEDED).exists():
         time.sleep(_LOOKED_EVERY_S)
+    if ended:
+        sys.exit(0)
     threading.Thread(target=_leave_at_end, args=(task, folder), daemon=True).start()
-    _serve(config, task, folder)
-    sys.exit(0)
+    try:
+        _serve(config, task, folder)
+    except SystemExit:
+        pass
+    except Exception:
+        # What breaks once the command has ended is no failure: a worker may just have been about to begin.
+        if not _ends_soon(folder):
+            raise
+    _vanish()
+
+
+def _vanish() -> NoReturn:
+    """Tidy up and end the process, with all threads of Dask as they are.
+
+    What they do while an interpreter takes itself apart can abort the process, and by its exit code the whole job.
+    """
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
+
+
+def _ends_soon(folder: Path) -> bool:
+    """Whether the command has ended; a mark of just now may take a moment to be seen on all nodes."""
+    deadline = time.monotonic() + _SEEN_WITHIN_S
+    while not (ended := (folder / _ENDED).exists()) and time.monotonic() < deadline:
+        time.sleep(_LOOKED_EVERY_S)
+    return ended
 
 
 def _place(config: SLURMJobCluster) -> tuple[int, Path]:
@@ -96,7 +135,30 @@ def _place(config: SLURMJobCluster) -> tuple[int, Path]:
         )
     # A job that was requeued keeps its number; what an earlier start left behind must not be believed.
     restart = os.environ.get("SLURM_RESTART_COUNT", "0")
-    return task, private_directory(config.shared_directory) / f"job-{job}.{step}-{int(restart)}"
+    told = "\n".join(os.environ.get(f"SLURM_{name}", "") for name in _OF_ONE_START)
+    start = hashlib.sha256(told.encode()).hexdigest()[:12]
+    return task, private_directory(config.shared_directory) / f"job-{job}.{step}-{int(restart)}-{start}"
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of this start of the job, which nobody can have made before.
+
+    Raises
+    ------
+    ClusterError
+        If it is there, and others may have believed what it says.
+    InputError
+        If it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        raise ClusterError(
+            f"{folder} is what an earlier job of the same number has left in shared_directory; delete it and submit "
+            "the job again"
+        ) from None
+    except OSError as error:
+        raise InputError(f"cannot make {folder} in shared_directory of the cluster: {error.strerror}") from None
 
 
 def _serve(config: SLURMJobCluster, task: int, folder: Path) -> None:
@@ -105,13 +167,10 @@ def _serve(config: SLURMJobCluster, task: int, folder: Path) -> None:
     common = {"protocol": "tcp://" if _open(config) else "tls://", "interface": config.interface}
     with in_force(config.dask):
         if task == _SCHEDULER:
-            folder.mkdir(mode=0o700, exist_ok=True)
             security = _make_certificates(config, folder)
         else:
             address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
             security = _read_certificates(config, folder)
-        # The runner ends a process that has served with a signal, which must not look like Ctrl-C.
-        signal.signal(signal.SIGINT, _leave)
         module.SLURMRunner(
             scheduler_file=str(folder / _ADDRESS),
             worker_class="distributed.Nanny",
@@ -176,13 +235,13 @@ def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None
 
 def _end(folder: Path) -> None:
     """Tell all other tasks that the command has ended."""
+    # The mark first: who finds no certificates then looks for it.
     with contextlib.suppress(OSError):
-        (folder / _CERTIFICATES).unlink(missing_ok=True)
         _mark(folder, _ENDED)
+        (folder / _CERTIFICATES).unlink(missing_ok=True)
 
 
 def _mark(folder: Path, name: str) -> None:
-    folder.mkdir(mode=0o700, exist_ok=True)
     (folder / name).touch()
 
 

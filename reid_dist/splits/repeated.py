@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 
 from reid_dist.distances import DISTANCES
 from reid_dist.environment import describe_environment
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import InputError
 from reid_dist.evaluation import evaluate
 from reid_dist.metrics import parse_metrics
 from reid_dist.protocols import JUNK_PID, PROTOCOLS
-from reid_dist.reports import Report
+from reid_dist.question import Options
 from reid_dist.splits.draw import Draw, draw_rows
+from reid_dist.splits.finished import FinishedSplit, FinishedSplits, identity_of
 from reid_dist.splits.report import SplitReport
-from reid_dist.stores import FeatureSet, FeatureWriter
-from reid_dist.stores.locations import canonical_uri, local_path
+from reid_dist.stores import FeatureSet, FeatureWriter, Workspace
+from reid_dist.stores.inner import inner_folder
 from reid_dist.stores.scattered import read_scattered
+from reid_dist.stores.workspace import INNER
 from reid_dist.task_graph import Progress
 
 if TYPE_CHECKING:
@@ -77,8 +79,8 @@ def evaluate_splits(
     client
         Cluster to run on; None for threads of this process.  The answer does not depend on it.
     workspace
-        Directory that every worker sees, for drawn rows; None for a temporary one.  What is put there is
-        removed.
+        Directory that every worker sees, for drawn rows; None for a temporary one.  What is put there is removed in the
+        end; of a run that breaks, what is finished stays, and the same run goes on from there.
     progress
         Told of finished splits: one stage, ``"splits"``.
     held_bytes
@@ -96,7 +98,7 @@ def evaluate_splits(
     UnknownNameError
         For a protocol, distance or metric that does not exist.
     InputError
-        For sets or options that cannot be evaluated so; for a split in which no query is valid.
+        For sets or options that cannot be evaluated so, or that do not exist; for a split in which no query is valid.
     PlanError, RunFailedError, ClusterError
         As `reid_dist.evaluate` does.
     """
@@ -110,25 +112,36 @@ def evaluate_splits(
     told = progress or Progress()
     told.start({_STAGE: draw.repeats})
     started = time.perf_counter()
-    reports: list[Report] = []
-    with _temporary(workspace) as folder:
+    finished: list[FinishedSplit] = []
+    identity = identity_of(query, gallery, draw, asked)
+    with inner_folder(workspace, identity) as folder:
+        kept = FinishedSplits(Workspace(str(folder)), identity)
         near = query
-        if client is not None and not (query.is_stored or draw.rest_as_queries):
-            # Once for all splits; `evaluate` would put it there again for each.
-            near = query.save(Path(folder) / "query.zarr")
         for split in range(draw.repeats):
-            with tempfile.TemporaryDirectory(prefix="split-", dir=folder) as room:
+            found = kept.find(split)
+            if found is None:
+                if client is not None and not (near.is_stored or draw.rest_as_queries):
+                    # Once for all splits; `evaluate` would put it there again for each.
+                    near = query.save(folder / "query.zarr", overwrite=True)
+                # A workspace of its own, which is found again by its name.
+                room = folder / f"{INNER}{split:05d}"
+                room.mkdir(exist_ok=True)
                 rows = draw_rows(gallery.pids, gallery.camids, draw, split)
-                far = _subset(gallery, rows, Path(room) / "gallery.zarr", held_bytes)
+                far = _subset(gallery, rows, room / "gallery.zarr", held_bytes)
                 if draw.rest_as_queries:
                     rest = np.setdiff1d(drawn.known, rows, assume_unique=True)
-                    near = _subset(gallery, rest, Path(room) / "query.zarr", held_bytes)
+                    near = _subset(gallery, rest, room / "query.zarr", held_bytes)
                 try:
-                    reports.append(evaluate(near, far, client=client, workspace=room, seed=draw.seed, **asked))
+                    report = evaluate(near, far, client=client, workspace=room, seed=draw.seed, **asked)
                 except InputError as error:
                     raise InputError(f"split {split} of {draw.repeats} (from 0): {error}") from error
+                found = FinishedSplit.of(report)
+                kept.keep(split, found)
+                shutil.rmtree(room, ignore_errors=True)
+            finished.append(found)
             told.advance(_STAGE)
-    return _summarise(query, gallery, draw, drawn, reports, time.perf_counter() - started)
+    asked_rank = {"max_rank": int(options.get("max_rank", Options.max_rank))}
+    return _summarise(query, gallery, draw, drawn, finished, asked_rank, time.perf_counter() - started)
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -198,22 +211,18 @@ class _Population:
         return f"{self.n_groups:,} identities"
 
 
-def _temporary(workspace: str | os.PathLike[str] | None) -> tempfile.TemporaryDirectory[str]:
-    place = None if workspace is None else local_path(canonical_uri(workspace))
-    try:
-        if place is not None:
-            place.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix="reid-dist-", dir=place)
-    except OSError as error:
-        raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
-
-
 def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> FeatureSet:
     """Some rows of a set, in their order: in memory, or stored where they are too many."""
     labels = {name: values if name.endswith("_names") else values[rows] for name, values in features.labels.items()}
     if len(rows) * features.dim * features.dtype.itemsize > held_bytes:
+        # A run that was stopped may have left it, and how whole it was then is of no interest.
         with FeatureWriter(
-            path, dim=features.dim, n_rows=len(rows), dtype=features.dtype, allow_zero=features.allow_zero
+            path,
+            dim=features.dim,
+            n_rows=len(rows),
+            dtype=features.dtype,
+            allow_zero=features.allow_zero,
+            overwrite=True,
         ) as writer:
             for block in read_scattered(features, rows):
                 writer.append(block)
@@ -232,11 +241,12 @@ def _summarise(
     gallery: FeatureSet,
     draw: Draw,
     drawn: _Population,
-    reports: list[Report],
+    splits: list[FinishedSplit],
+    options: dict[str, Any],
     seconds: float,
 ) -> SplitReport:
-    first = reports[0]
-    per_split = {name: np.array([report.metrics[name] for report in reports]) for name in first.metrics}
+    first = splits[0]
+    per_split = {name: np.array([split.metrics[name] for split in splits]) for name in first.metrics}
     means, spreads = {}, {}
     for name, values in per_split.items():
         means[name], spreads[name] = _mean_and_spread(values.tolist())
@@ -245,16 +255,13 @@ def _summarise(
         spread=spreads,
         per_split=per_split,
         counts={
-            **{name: [report.counts[name] for report in reports] for name in ("n_query", "n_valid", "n_gallery")},
+            **{name: [split.counts[name] for split in splits] for name in first.counts},
             "n_identity": drawn.n_identity,
             "n_groups": drawn.n_groups,
             "n_short": drawn.n_short,
             "n_junk_rows": gallery.n_rows - len(drawn.known),
         },
-        digests={
-            **{side: [report.inputs[side]["content_digest"] for report in reports] for side in ("query", "gallery")},
-            "result": [report.result_digest for report in reports],
-        },
+        digests={name: [split.digests[name] for split in splits] for name in first.digests},
         draw={
             "repeats": draw.repeats,
             "per_identity": draw.per_identity,
@@ -263,13 +270,13 @@ def _summarise(
             "rest_as_queries": draw.rest_as_queries,
             "generator": "SplitMix64 by seed, split and gallery row; the smallest numbers of a group are kept",
         },
-        protocol=first.protocol,
-        distance=first.distance,
+        options=options,
+        # The same in every split.
+        **first.conventions,
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        definitions=first.definitions,
         environment=describe_environment(),
         timing={"total": seconds},
-        notes=_notes(query, gallery, draw, drawn, reports),
+        notes=_notes(query, gallery, draw, drawn, splits),
     )
 
 
@@ -280,8 +287,10 @@ def _mean_and_spread(values: list[float]) -> tuple[float, float]:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan
 
 
-def _notes(query: FeatureSet, gallery: FeatureSet, draw: Draw, drawn: _Population, reports: list[Report]) -> list[str]:
-    notes = [*query.notes, *gallery.notes, *(note for report in reports for note in report.notes)]
+def _notes(
+    query: FeatureSet, gallery: FeatureSet, draw: Draw, drawn: _Population, splits: list[FinishedSplit]
+) -> list[str]:
+    notes = [*query.notes, *gallery.notes, *(note for split in splits for note in split.notes)]
     if drawn.n_short:
         notes.append(
             f"{drawn.n_short:,} of {drawn.words(draw)} have fewer than {draw.per_identity} gallery rows: all of theirs "

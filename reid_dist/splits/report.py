@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError
+from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.files import refuse_occupied, write_together
+from reid_dist.reports.files import read_document, refuse_occupied, refuse_uri, write_together
 from reid_dist.reports.plain import plain
 
 __all__ = ["DOCUMENT", "SCHEMA", "SplitReport"]
@@ -49,6 +50,8 @@ class SplitReport:
         The conventions, with every parameter.
     inputs
         The whole sets: uri, shape, dtype, content digest.
+    options
+        ``max_rank``.
     definitions
         The convention in words by name of metric.
     environment, timing
@@ -71,6 +74,7 @@ class SplitReport:
     protocol: dict[str, Any]
     distance: dict[str, Any]
     inputs: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
@@ -115,6 +119,7 @@ class SplitReport:
             "protocol": self.protocol,
             "distance": self.distance,
             "inputs": self.inputs,
+            "options": self.options,
             "definitions": self.definitions,
             "environment": self.environment,
             "timing": self.timing,
@@ -127,13 +132,54 @@ class SplitReport:
         """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
         return json.dumps(self.describe(), indent=2, allow_nan=False) + "\n"
 
-    def save(self, directory: str | os.PathLike[str]) -> Path:
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> SplitReport:
+        """Read what :meth:`save` wrote, and verify it.
+
+        Raises
+        ------
+        StoreNotFoundError
+            If there is no report of splits.
+        DamagedStoreError
+            If it cannot be decoded, or the numbers are not those that were written.
+        StoreError
+            If it cannot be read, or is of another schema.
+        """
+        document = read_document(directory, DOCUMENT)
+        where = f"splits in {os.fspath(directory)}"
+        if document.get("schema") != SCHEMA:
+            raise StoreError(f"{where} have schema {document.get('schema')!r}, this version reads {SCHEMA}")
+        try:
+            # What is not required was not always there.
+            held = {
+                each.name: document[each.name]
+                for each in fields(cls)
+                if each.default_factory is MISSING or each.name in document
+            }
+            for name in ("metrics", "spread"):
+                held[name] = {metric: _number(value) for metric, value in held[name].items()}
+            held["per_split"] = {
+                metric: [_number(each) for each in values] for metric, values in held["per_split"].items()
+            }
+            report = cls(**held)
+            found, written = report.result_digest, document["result_digest"]
+        except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedStoreError(f"{where} are not as they were written: {error!r}") from error
+        if found != written:
+            raise DamagedStoreError(
+                f"{where} have other numbers than were written: digest {found[:16]}, written {str(written)[:16]}"
+            )
+        return report
+
+    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write ``splits.json`` in one atomic step; return the directory.
 
         Parameters
         ----------
         directory
             A local directory, missing or empty.
+        overwrite
+            Replace an older report; files of other names are not touched.
 
         Raises
         ------
@@ -144,6 +190,11 @@ class SplitReport:
         StoreError
             If it cannot be written.
         """
-        path = refuse_occupied(directory)
+        path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
         write_together(path, {DOCUMENT: lambda file: file.write(self.to_json().encode("ascii"))})
         return path
+
+
+def _number(value: float | None) -> float:
+    """A value of the document, in which null is what was not finite."""
+    return math.nan if value is None else float(value)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.stores.digests import digest_rows
+from reid_dist.stores.links import Bounds
 from reid_dist.stores.locations import local_path
 from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.objects import ObjectFolder, ahead, is_object_uri
@@ -47,7 +47,7 @@ def chunks_at(uri: str, manifest: Manifest) -> Chunks:
     """Return the reader of chunks for a canonical URI."""
     if is_object_uri(uri):
         return ObjectChunks(ObjectFolder(uri), manifest)
-    return LocalChunks(local_path(uri), manifest)
+    return LocalChunks(Bounds(local_path(uri)), manifest)
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class LocalChunks:
 
     Attributes
     ----------
-    folder
-        The store.
+    bounds
+        The store, which no link may lead out of.
     manifest
         Its manifest.
     """
 
-    folder: Path
+    bounds: Bounds
     manifest: Manifest
 
     def read(self, first: int, last: int) -> FeatureArray | None:
@@ -73,7 +73,7 @@ class LocalChunks:
         for chunk in range(first, last + 1):
             part = _part(rows, self.manifest, first, chunk)
             try:
-                with (self.folder / self.manifest.file_of_chunk(chunk)).open("rb", buffering=0) as file:
+                with self.bounds.open_raw(self.manifest.file_of_chunk(chunk)) as file:
                     view = part.data.cast("B")
                     while len(view) and (count := file.readinto(view)):
                         view = view[count:]
@@ -92,7 +92,7 @@ class LocalChunks:
     def _map(self, chunk: int, n_wanted: int) -> FeatureArray | None:
         size = self.manifest.chunk_bytes
         try:
-            with (self.folder / self.manifest.file_of_chunk(chunk)).open("rb") as file:
+            with self.bounds.open(self.manifest.file_of_chunk(chunk)) as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return None
@@ -106,7 +106,7 @@ class LocalChunks:
 
     def size(self, file: str) -> int | None:
         """Size of a file."""
-        path = self.folder / file
+        path = self.bounds.folder / file
         return path.stat().st_size if path.exists() else None
 
 

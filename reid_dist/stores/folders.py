@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from reid_dist.errors import StoreError
+from reid_dist.stores.links import Bounds
 from reid_dist.stores.locations import local_path
 from reid_dist.stores.objects import ObjectFolder, is_object_uri
 
@@ -41,9 +42,11 @@ class Folder(Protocol):
         """Remove the folder with all that is in it."""
 
 
-def folder_at(uri: str) -> Folder:
-    """Return the folder at a canonical URI; it may not be there yet."""
-    return ObjectFolder(uri) if is_object_uri(uri) else LocalFolder(local_path(uri))
+def folder_at(uri: str, name: str = "") -> Folder:
+    """Return the folder of a name at a canonical URI, or the one at the URI itself; it may not be there yet."""
+    if is_object_uri(uri):
+        return ObjectFolder(f"{uri}/{name}" if name else uri)
+    return LocalFolder(Bounds(local_path(uri)), name)
 
 
 @dataclass(frozen=True)
@@ -52,19 +55,35 @@ class LocalFolder:
 
     Attributes
     ----------
-    path
-        Where it is.
+    bounds
+        What no link may lead out of.
+    within
+        Where in it the directory is; nothing for the whole of it.
     """
 
-    path: Path
+    bounds: Bounds
+    within: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.bounds.folder / self.within
 
     def has(self, name: str) -> bool:
         """Whether there is a file of that name."""
         return (self.path / name).exists()
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading."""
-        return (self.path / name).open("rb")
+        """Open a file for reading.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        StoreError
+            If a link leads out of the bounds.
+        """
+        return self.bounds.open(str(Path(self.within) / name))
 
     def write(self, name: str, content: bytes | memoryview) -> int:
         """Write a file under another name and rename it; two that write the same do no harm to each other.
@@ -72,8 +91,10 @@ class LocalFolder:
         Raises
         ------
         StoreError
-            If it cannot be written; nothing is left then.
+            If it cannot be written, and nothing is left then, or if a link leads out of the bounds.
         """
+        # Of the file itself there is no question: a link would be replaced.
+        self.bounds.refuse_way_out(self.within)
         file = self.path / name
         draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
         try:
@@ -104,6 +125,7 @@ class LocalFolder:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
+        self.bounds.refuse_way_out(self.within)
         (self.path / name).unlink(missing_ok=True)
 
     def clear(self) -> None:

@@ -19,9 +19,9 @@ from urllib.parse import unquote, urlsplit
 import zarr
 from zarr.abc.store import Store
 from zarr.errors import ContainsArrayError, GroupNotFoundError, NodeNotFoundError
-from zarr.storage import LocalStore
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
+from reid_dist.stores.links import BoundedStore
 from reid_dist.stores.objects import ObjectFolder, ahead, canonical_object_uri, is_object_uri, zarr_object_store
 
 __all__ = [
@@ -124,7 +124,7 @@ def zarr_store(uri: str, *, read_only: bool) -> Store:
     """Return the Zarr store of a canonical URI."""
     if is_object_uri(uri):
         return zarr_object_store(uri, read_only=read_only)
-    return LocalStore(local_path(uri), read_only=read_only)
+    return BoundedStore(local_path(uri), read_only=read_only)
 
 
 def read_mark(uri: str) -> dict[str, Any] | None:
@@ -133,7 +133,7 @@ def read_mark(uri: str) -> dict[str, Any] | None:
     Raises
     ------
     StoreError
-        If it cannot be read for want of permission, or as storage does not answer.
+        If it cannot be read for want of permission, as storage does not answer, or as a link leads out of it.
     DamagedStoreError
         If the group's metadata is damaged.
     """
@@ -143,6 +143,8 @@ def read_mark(uri: str) -> dict[str, Any] | None:
         group = zarr.open_group(zarr_store(uri, read_only=True), mode="r", zarr_format=3, use_consolidated=False)
     except (FileNotFoundError, NotADirectoryError, GroupNotFoundError, NodeNotFoundError, ContainsArrayError):
         return None
+    except StoreError:
+        raise
     except PermissionError as error:
         raise StoreError(f"cannot read {uri}: {error}") from error
     except Exception as error:  # A damaged zarr.json fails in as many ways as JSON and Zarr's metadata have fields.

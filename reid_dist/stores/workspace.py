@@ -134,7 +134,9 @@ class Stage:
 
     @property
     def _folder(self) -> Folder:
-        return folder_at(self.path)
+        # What a stage is in may be reached by links; the stage itself, and its parts, may not lead out of that.
+        above, slash, name = self.path.rpartition("/")
+        return folder_at(above or slash, name)
 
 
 def _file_of(part: str) -> str:

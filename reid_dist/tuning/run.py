@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.checks import check_client, check_sets
 from reid_dist.distances import DISTANCES
 from reid_dist.environment import describe_environment
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import InputError
 from reid_dist.evaluation import evaluate
 from reid_dist.fingerprint import fingerprint
 from reid_dist.question import Options, Question
 from reid_dist.reports.plain import plain
 from reid_dist.stores import FeatureSet, Workspace
-from reid_dist.stores.locations import canonical_uri, local_path
-from reid_dist.stores.workspace import INNER
+from reid_dist.stores.inner import inner_folder
 from reid_dist.task_graph import Progress
 from reid_dist.tuning.finished import FinishedPoint, FinishedPoints
 from reid_dist.tuning.grid import Grid, Point, Values, make_grid
@@ -129,7 +126,7 @@ def sweep_parameters(
     points: dict[int, FinishedPoint] = {}
     identity = _identity(question, distance, query, gallery)
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
-    with _folder(workspace, mine) as folder, visible_to(client, folder, query, gallery) as (near, far):
+    with inner_folder(workspace, mine) as folder, visible_to(client, folder, query, gallery) as (near, far):
         removal = _Removal(folder, grid, keep and workspace is not None)
         kept = FinishedPoints(Workspace(str(folder)), identity)
         for n_done, place in enumerate(grid.order, start=1):
@@ -179,38 +176,6 @@ def _identity(question: Question, distance: str, *sides: FeatureSet) -> dict[str
         "distance": distance,
         "options": plain(question.options.describe()),
     }
-
-
-@contextlib.contextmanager
-def _folder(workspace: str | os.PathLike[str] | None, mine: str | None) -> Iterator[Path]:
-    """Where all points find what others have computed: a directory, for its files are removed one by one.
-
-    Parameters
-    ----------
-    workspace
-        Directory to be in; None for a temporary one.
-    mine
-        Name of a folder of this sweep in `workspace`, which goes when all is done; None to leave everything there.
-    """
-    place = None if workspace is None else local_path(canonical_uri(workspace))
-    if place is None:
-        with tempfile.TemporaryDirectory(prefix=INNER) as name:
-            yield Path(name)
-        return
-    folder = place if mine is None else place / f"{INNER}{mine[:20]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
-    try:
-        yield folder
-    except BaseException:
-        # What is finished stays, and the same sweep goes on from there.
-        if mine is not None and not Workspace(str(folder)).holds_parts():
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    if mine is not None:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Removal:

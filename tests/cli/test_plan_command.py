@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.calibration import calibrate
+from reid_dist.calibration import calibrate, calibrate_lists
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import PlanError
 from reid_dist.graph import _build
@@ -91,6 +91,20 @@ def test_given_rates_take_the_place_of_timed_ones(reid_dist, pipeline: Path) -> 
     assert " min on " in starved["time"]
     assert starved["time"].endswith("1e-07 GB/s from storage")
     assert reid_dist("plan", pipeline, "--gflops", "0").code == 2
+
+
+def planned_seconds(told: dict[str, str]) -> float:
+    value, unit = re.match(r"about ([0-9.]+) (s|min|h) on ", told["time"]).groups()
+    return float(value) * {"s": 1, "min": 60, "h": 3600}[unit]
+
+
+def test_lists_of_the_nearest_take_their_time(reid_dist, pipeline: Path) -> None:
+    words = ("plan", pipeline, "--threads", 1, "--gflops", "1e-6")
+    without, short, long = (
+        planned_seconds(printed(reid_dist(*words, *more).out))
+        for more in ((), ("--set", "topk=5"), ("--set", "topk=150"))
+    )
+    assert without < short < long
 
 
 def test_a_cluster_that_cannot_be_planned_for_is_refused(reid_dist, pipeline: Path, tmp_path: Path) -> None:
@@ -201,6 +215,17 @@ def test_rates_are_those_of_a_machine() -> None:
     assert 1e-10 < rates.product < 1e-5
     assert rates.product <= rates.both_ways < 1e-4
     assert 0 <= rates.settling < 1e-2
+
+
+def test_rates_of_lists_are_those_of_a_machine() -> None:
+    distance = DISTANCES.get("cosine")
+    short, long = (calibrate_lists(64, distance, k, 2000, 1e-12) for k in (1, 500))
+    for rates in (short, long):
+        assert 1e-7 < rates.keeping < 1.0
+        assert 1e-10 < rates.merging < 1e-3
+    assert long.keeping > short.keeping
+    # A product that takes longer than all leaves nothing.
+    assert calibrate_lists(64, distance, 1, 100, 1.0).keeping == 0
 
 
 @pytest.mark.parametrize("kind", ["pipeline", "cluster"])

@@ -106,3 +106,26 @@ def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path:
     monkeypatch.chdir(tmp_path / "here")
     assert reid_dist("splits", *stores, "--cluster", threads, "--repeats", 1).code == 0
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_finished_run_is_taken_up(reid_dist, stores, threads, tmp_path: Path) -> None:
+    words = ("splits", *stores, "--cluster", threads, "--repeats", 2, "--output", tmp_path / "out", "--resume")
+    words += ("--json",)
+    first = reid_dist(*words)
+    assert first.code == 0, first.err
+    again = reid_dist(*words)
+    assert (again.code, again.out) == (0, first.out)
+    assert "splits:" not in again.err
+    # What is the same by another name is the same.
+    assert reid_dist(*words, "--chunk-rows", 9).out == first.out
+    for more, differs in (
+        (("--seed", 1), "draw"),
+        (("--protocol", "no_cameras"), "protocol"),
+        (("--distance", "euclidean"), "distance"),
+        (("--metric", "mAP"), "metrics"),
+        (("--max-rank", 20), "max_rank"),
+    ):
+        refused = reid_dist(*words, *more)
+        assert refused.code == 2
+        assert f"holds other splits ({differs} differ); choose another --output" in refused.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["splits.json"]

@@ -52,7 +52,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 ReturnToService=2
 KillWait=2
-SlurmdTimeout=10
+SlurmdTimeout=120
+MessageTimeout=60
 """
 
 

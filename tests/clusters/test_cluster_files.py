@@ -68,6 +68,11 @@ def test_an_extra_that_is_not_installed(path: Path, monkeypatch: pytest.MonkeyPa
         ("", "found None"),
         ("kind: local\nworker: 2\n", "worker: unknown key, did you mean 'workers'?"),
         ("kind: local\nworkers: many\nthreads_per_worker: 0\n", "2 problems"),
+        (
+            "kind: threads\ndask: {distributed.worker.memory.pause: 0.5}\n",
+            "has 1 problem: dask: unknown key for this kind, though others have it; leave it out",
+        ),
+        ("kind: local\njobs: 2\n", "jobs: unknown key for this kind, though others have it"),
         ("kind: !!python/object/apply:os.system [reboot]\n", "is not YAML"),
         ("kind: 'local\n", "is not YAML"),
         ("kind: local\ndescription: " + "[" * 5000 + "]" * 5000, "nested too deeply"),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_words import COMMAND
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
+
+from reid_dist.clusters import read_cluster, take_part
+from reid_dist.errors import ClusterError
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,20 +38,72 @@ def cluster_file(tmp_path: Path) -> Path:
     return path
 
 
+def words_of(sets: Any, cluster_file: Path, output: Path) -> list[str]:
+    words = [*COMMAND, "evaluate", sets.query, sets.gallery, "--cluster", cluster_file, "--output", output]
+    return ["srun", "--kill-on-bad-exit=1", *map(str, words)]
+
+
+def run_in_four_tasks(slurm: MiniSlurm, sets: Any, cluster_file: Path, output: Path, late_s: int = 0) -> None:
+    """Evaluate in a job of its own, without the seconds that `sbatch --wait` looks away; the last task may be late."""
+    late = ["sh", "-c", '[ "$SLURM_PROCID" != 3 ] || sleep "$0"; exec "$@"', str(late_s)]
+    srun, bad_exit, *rest = words_of(sets, cluster_file, output)
+    done = slurm.attempt(srun, bad_exit, "--ntasks=4", "--mem-per-cpu=900", *late, *rest)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((output / "report.json").read_text())["result_digest"] == sets.digest
+    assert "Traceback" not in done.stderr
+    assert "Error: " not in done.stderr
+
+
 def test_all_tasks_run_the_command(sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:
     """Submitted as a script, as users do; the directory that only one task may make is made once."""
-    words = [*COMMAND, "evaluate", sets.query, sets.gallery, "--cluster", cluster_file, "--output", tmp_path / "output"]
-    script = tmp_path / "job.sh"
-    script.write_text(f"#!/bin/sh\nexec srun --kill-on-bad-exit=1 {shlex.join(map(str, words))}\n")
-    log = tmp_path / "log.txt"
-    slurm.run("sbatch", "--wait", "--ntasks=4", "--mem-per-cpu=900", f"--output={log}", str(script))
-    assert json.loads((tmp_path / "output" / "report.json").read_text())["result_digest"] == sets.digest, (
-        log.read_text()
-    )
-    assert log.read_text().count("mAP ") == 1
-    assert "distributed." not in log.read_text()
-    assert "Traceback" not in log.read_text()
+    script, log, output = tmp_path / "job.sh", tmp_path / "log.txt", tmp_path / "output"
+    script.write_text(f"#!/bin/sh\nexec {shlex.join(words_of(sets, cluster_file, output))}\n")
+    done = slurm.attempt("sbatch", "--wait", "--ntasks=4", "--mem-per-cpu=900", f"--output={log}", str(script))
+    written = log.read_text() if log.exists() else ""
+    # What went wrong is in the log alone, and what SLURM makes of it in its own account.
+    assert done.returncode == 0, f"{done.stderr}{written}{slurm.attempt('scontrol', 'show', 'job').stdout}"
+    assert json.loads((output / "report.json").read_text())["result_digest"] == sets.digest, written
+    assert written.count("mAP ") == 1
+    assert "distributed." not in written
+    assert "Traceback" not in written
     assert slurm.jobs() == []
+
+
+@pytest.mark.parametrize("late_s", [0, 3, 20])
+def test_a_worker_that_comes_late_does_not_fail_the_job(
+    sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path, late_s: int
+) -> None:
+    """The command begins with one worker, and may have ended before the other has begun, or while it does so."""
+    cluster_file.write_text(cluster_file.read_text().replace("wait_for_workers: 2", "wait_for_workers: 1"))
+    run_in_four_tasks(slurm, sets, cluster_file, tmp_path / "output", late_s)
+
+
+def test_numbers_of_jobs_begin_again(sets, cluster_file: Path, tmp_path: Path) -> None:
+    """A SLURM that is set up anew counts from 1, and finds what jobs of these numbers have left before."""
+    for number in range(2):
+        with mini_slurm(cpus=2) as anew:
+            run_in_four_tasks(anew, sets, cluster_file, tmp_path / f"output-{number}")
+    left = sorted(path.name for path in (tmp_path / "shared").iterdir())
+    assert len(left) == 2
+    assert len({name.rpartition("-")[0] for name in left}) == 1
+
+
+def test_a_folder_that_is_there_already_is_not_believed(
+    cluster_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    of_the_step = {"JOB_ID": "7", "STEP_ID": "0", "NTASKS": "4", "JOB_START_TIME": "1", "SRUN_COMM_PORT": "4000"}
+    for name, value in {**of_the_step, "PROCID": "1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    cluster = read_cluster(cluster_file)
+    take_part(cluster)
+    with pytest.raises(ClusterError, match=r"job-7\.0-0-[0-9a-f]+ is what an earlier job of the same number has left"):
+        take_part(cluster)
+    # Another start of the same job, and another step, are others.
+    for name, value in (("RESTART_COUNT", "1"), ("STEP_ID", "1"), ("JOB_START_TIME", "2"), ("SRUN_COMM_PORT", "5")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+        take_part(cluster)
+    assert len(list((tmp_path / "shared").iterdir())) == 5
 
 
 def test_a_command_that_ends_before_it_needs_the_others(slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
-from reid_dist.stores.locations import State, at_location, state_of
+from reid_dist.stores.locations import State, at_location, state_of, zarr_store
 from reid_dist.stores.stored import StoredRows, open_stored
 
 __all__ = ["ZARR"]
@@ -81,7 +81,7 @@ def _source_of_stores(uri: str, stores: dict[str, StoredRows]) -> Source:
 
 
 def _source_of_others(path: Path) -> Source:
-    node = zarr.open(str(path), mode="r")
+    node = zarr.open(zarr_store(str(path), read_only=True), mode="r")
     found = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     arrays: dict[str, RowArray] = {}
     refused: dict[str, str] = {}

@@ -1,0 +1,125 @@
+"""Splits that are done, written down one by one: a run that was stopped goes on with those that are not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from reid_dist._version import __version__
+from reid_dist.fingerprint import fingerprint
+from reid_dist.metrics import parse_metrics
+from reid_dist.protocols import PROTOCOLS
+from reid_dist.question import Options
+from reid_dist.reports import Report
+from reid_dist.reports.plain import plain
+from reid_dist.splits.draw import Draw
+from reid_dist.stores import FeatureSet, Workspace
+
+__all__ = ["FinishedSplit", "FinishedSplits", "identity_of"]
+
+_KIND, _CONTENT = "splits", "json"
+
+
+def identity_of(query: FeatureSet, gallery: FeatureSet, draw: Draw, options: Mapping[str, Any]) -> str:
+    """Identify everything that the answers depend on.
+
+    Parameters
+    ----------
+    query, gallery
+        The whole sets.
+    draw
+        How rows are drawn.
+    options
+        What `evaluate` is asked.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If there is no such option or protocol.
+    """
+    asked = Options.of({**{name: value for name, value in options.items() if name != "distance"}, "chunk_rows": None})
+    rules = PROTOCOLS.get(asked.protocol) if isinstance(asked.protocol, str) else asked.protocol
+    metrics = None if asked.metrics is None else [metric.name for metric in parse_metrics(asked.metrics)]
+    sides = [query.content_digest, gallery.content_digest]
+    rest = replace(asked, protocol=rules.name, metrics=metrics)
+    return fingerprint(__version__, sides, draw, rules, options.get("distance", "cosine"), rest)
+
+
+@dataclass(frozen=True)
+class FinishedSplit:
+    """What is kept of the evaluation of one split.
+
+    Attributes
+    ----------
+    metrics
+        Value by name.
+    counts
+        ``n_query``, ``n_valid``, ``n_gallery``.
+    digests
+        ``query``, ``gallery``, ``result``: of its sets, and of its result.
+    conventions
+        What is the same in every split: protocol, distance, definitions.
+    notes
+        Of the evaluation.
+    """
+
+    metrics: dict[str, float]
+    counts: dict[str, int]
+    digests: dict[str, str]
+    conventions: dict[str, Any]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, report: Report) -> FinishedSplit:
+        """Keep what matters of a report."""
+        return cls(
+            metrics=dict(report.metrics),
+            counts={name: int(report.counts[name]) for name in ("n_query", "n_valid", "n_gallery")},
+            digests={
+                **{side: report.inputs[side]["content_digest"] for side in ("query", "gallery")},
+                "result": report.result_digest,
+            },
+            conventions={name: plain(getattr(report, name)) for name in ("protocol", "distance", "definitions")},
+            notes=list(report.notes),
+        )
+
+
+class FinishedSplits:
+    """What is done of a run over splits.
+
+    Parameters
+    ----------
+    workspace
+        Where it is written.
+    identity
+        See `identity_of`.
+    """
+
+    def __init__(self, workspace: Workspace, identity: str) -> None:
+        self._stage = workspace.stage(_KIND, identity, {})
+
+    def find(self, split: int) -> FinishedSplit | None:
+        """Return a split that is done, or None.
+
+        Raises
+        ------
+        DamagedStoreError
+            If what was written is damaged.
+        """
+        part = _part(split)
+        if not self._stage.has(part):
+            return None
+        return FinishedSplit(**json.loads(self._stage.read(part)[_CONTENT].tobytes()))
+
+    def keep(self, split: int, finished: FinishedSplit) -> None:
+        """Write a split down."""
+        # Python's json writes and reads NaN, and every float to the last bit.
+        self._stage.write(_part(split), {_CONTENT: np.frombuffer(json.dumps(asdict(finished)).encode(), np.uint8)})
+
+
+def _part(split: int) -> str:
+    return f"split-{split:05d}"

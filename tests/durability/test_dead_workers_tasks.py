@@ -1,0 +1,77 @@
+"""Workers that die with several tasks: the guilty one is named where it is known, and all that it may be where not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client
+from local_workers import started
+
+from reid_dist.errors import RunFailedError
+from reid_dist.failures import cluster_failures
+
+pytestmark = pytest.mark.slow
+
+# A worker tells twice a second what it runs.
+_TOLD_S = 1.5
+
+
+def die(place: str, n_others: int) -> None:
+    """End the worker as a kernel does that is out of memory, once others are being run and that is known."""
+    while len(list(Path(place).iterdir())) < n_others:
+        time.sleep(0.01)
+    time.sleep(_TOLD_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait(place: str, name: str) -> None:
+    (Path(place) / f"{name}-{os.getpid()}").touch()
+    time.sleep(60)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    """Start one worker that is replaced once, and that takes all tasks at once."""
+    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": "inf"}
+    with dask.config.set(settings):
+        yield lambda n_threads: started(1, tmp_path / "dask", threads_per_worker=n_threads, memory_limit="1GiB")
+
+
+def failure(client: Client, futures: list[Any]) -> str:
+    with pytest.raises(RunFailedError) as failed, cluster_failures(client, lambda key: f"the task {key}"):
+        client.gather(futures)
+    return str(failed.value)
+
+
+def test_one_of_several_that_were_run(start: Any, tmp_path: Path) -> None:
+    place = tmp_path / "begun"
+    place.mkdir()
+    with start(2) as client:
+        tasks = [
+            client.submit(wait, str(place), "innocent", key="innocent", pure=False),
+            client.submit(die, str(place), 1, key="guilty", pure=False),
+        ]
+        said = failure(client, tasks)
+    assert "with 1.0 GiB for 2 threads died 2 times on one of these tasks, which they had together each time: " in said
+    assert "the task guilty" in said
+    assert "the task innocent" in said
+    assert "--chunk-rows" in said
+
+
+def test_the_one_that_was_run_and_not_those_that_waited(start: Any, tmp_path: Path) -> None:
+    """Whichever of them Dask names."""
+    place = tmp_path / "begun"
+    place.mkdir()
+    with start(1) as client:
+        guilty = client.submit(die, str(place), 0, key="guilty", pure=False, priority=10)
+        others = [client.submit(wait, str(place), "other", key=f"other-{n}", pure=False) for n in range(5)]
+        said = failure(client, [*others, guilty])
+    assert "died 2 times on the task guilty;" in said
+    assert "other" not in said.replace("the other", "")

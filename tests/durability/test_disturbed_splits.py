@@ -1,0 +1,77 @@
+"""Evaluation of drawn galleries that is killed: what is finished is kept, and the rest gives the undisturbed report."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from disturbed_runs import command, errors_of, save_sets
+
+pytestmark = pytest.mark.slow
+
+N_SPLITS = 12
+
+_PROGRAM = """
+import time
+from reid_dist.splits import repeated
+
+def noted(*sides, real=repeated.evaluate, **options):
+    with open("begun", "a") as file:
+        file.write("a split\\n")
+    time.sleep(0.2)
+    return real(*sides, **options)
+
+repeated.evaluate = noted
+from reid_dist.cli import main
+main()
+"""
+_WORDS = ("splits", "query.zarr", "gallery.zarr", "--cluster", "threads.yaml", "--seed", 3, "--json")
+
+
+def begun(folder: Path) -> int:
+    path = folder / "begun"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def finished(folder: Path) -> list[Path]:
+    return sorted((folder / "out" / "workspace").glob("sweep-*/splits-*/split-*.npz"))
+
+
+def test_killed_splits_go_on_where_they_were(tmp_path: Path) -> None:
+    save_sets(tmp_path)
+    (tmp_path / "threads.yaml").write_text("kind: threads\n")
+    words = (*_WORDS, "--repeats", N_SPLITS)
+    with command(tmp_path, *words) as run:
+        assert run.end() == 0, run.err
+    expected = json.loads(run.out)
+    with command(tmp_path, *words, "--output", "out", program=_PROGRAM) as run:
+        run.wait_until(lambda: len(finished(tmp_path)) >= 3, "three splits")
+        run.process.send_signal(signal.SIGKILL)
+        run.end()
+    n_kept, n_begun = len(finished(tmp_path)), begun(tmp_path)
+    assert 3 <= n_kept < N_SPLITS
+    assert not (tmp_path / "out" / "splits.json").exists()
+
+    with command(tmp_path, *words, "--output", "out") as refused:
+        assert refused.end() == 2
+    assert "not empty" in errors_of(refused.err)[0]
+    other = (*_WORDS, "--repeats", N_SPLITS - 1, "--output", "out", "--resume")
+    with command(tmp_path, *other) as refused:
+        assert refused.end() == 2
+    assert "unfinished run of another job (draw differ)" in errors_of(refused.err)[0]
+
+    with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as resumed:
+        assert resumed.end() == 0, resumed.err
+    assert begun(tmp_path) - n_begun == N_SPLITS - n_kept
+    told = json.loads(resumed.out)
+    apart = ("timing", "environment")
+    assert {name: each for name, each in told.items() if name not in apart} == {
+        name: each for name, each in expected.items() if name not in apart
+    }
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["splits.json"]
+    with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as again:
+        assert again.end() == 0, again.err
+    assert json.loads(again.out) == told
+    assert begun(tmp_path) - n_begun == N_SPLITS - n_kept

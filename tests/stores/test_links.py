@@ -1,0 +1,255 @@
+"""Links in stores: none that leads out is read or written through, each is named; all others are as good as files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from feature_arrays import Arrays
+
+from reid_dist.errors import StoreError
+from reid_dist.fingerprint import fingerprint
+from reid_dist.model import RowRange
+from reid_dist.stores import FeatureSet, Workspace, check_store, ingest
+from reid_dist.stores.sparse import GraphPiece, StoredGraph, write_graph
+
+# Every kind of file and folder of a store.
+OF_A_STORE = [
+    "zarr.json",
+    "features",
+    "features/zarr.json",
+    "features/c",
+    "features/c/3",
+    "features/c/3/0",
+    "pids",
+    "pids/zarr.json",
+    "pids/c",
+    "pids/c/0",
+    "camids/c/0",
+    "item_ids",
+    "item_ids/utf8/c/0",
+    "item_ids/offsets/c",
+]
+
+
+def move_out(store: Path, name: str, outside: Path) -> None:
+    """Put a link in the place of something in a store, which is whole at the other end of it."""
+    target = outside / name.replace("/", "-")
+    shutil.move(store / name, target)
+    (store / name).symlink_to(target)
+
+
+def use(store: Path) -> None:
+    """Read all that there is."""
+    features = FeatureSet.open(store)
+    assert features.pids is not None
+    assert features.camids is not None
+    assert features.item_ids is not None
+    features.read(0, features.n_rows)
+
+
+@pytest.fixture
+def store(tmp_path: Path, arrays: Arrays) -> Path:
+    (tmp_path / "outside").mkdir()
+    FeatureSet.from_arrays(arrays.features, **arrays.labels()).save(tmp_path / "a.zarr", chunk_rows=60)
+    return tmp_path / "a.zarr"
+
+
+def assert_refused(error: BaseException, folder: Path, name: str) -> None:
+    assert f"{folder}: {name!r} in it is a link to " in str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("name", OF_A_STORE)
+def test_no_link_leads_out_of_a_store(store: Path, tmp_path: Path, name: str) -> None:
+    """Although every byte at its end is right."""
+    use(store)
+    move_out(store, name, tmp_path / "outside")
+    for read in (use, check_store):
+        with pytest.raises(StoreError) as refused:
+            read(store)
+        assert_refused(refused.value, store, name)
+
+
+def test_scattered_rows_are_not_read_through_a_link(store: Path, tmp_path: Path) -> None:
+    features = FeatureSet.open(store)
+    move_out(store, "features/c/3/0", tmp_path / "outside")
+    for rows in ([185], range(180, 240)):
+        with pytest.raises(StoreError) as refused:
+            features.peek(np.array(rows))
+        assert_refused(refused.value, store, "features/c/3/0")
+    assert len(features.peek(np.array([0, 179, 240]))) == 3
+
+
+def test_no_link_leads_out_of_a_store_of_shards(tmp_path: Path, arrays: Arrays) -> None:
+    (tmp_path / "outside").mkdir()
+    store = tmp_path / "s.zarr"
+    FeatureSet.from_arrays(arrays.features, arrays.pids).save(store, chunk_rows=25, shard_rows=100)
+    move_out(store, "features/c/1/0", tmp_path / "outside")
+    features = FeatureSet.open(store)
+    features.read(0, 100)
+    with pytest.raises(StoreError) as refused:
+        features.read(100, 101)
+    assert_refused(refused.value, store, "features/c/1/0")
+
+
+@pytest.mark.parametrize(
+    "target", ["/etc/passwd", "../../../../../../../../etc/passwd", "../../../../b.zarr/features/c/3/0"]
+)
+def test_what_is_at_the_end_of_a_link_does_not_matter(store: Path, target: str) -> None:
+    shutil.copytree(store, store.with_name("b.zarr"))
+    chunk = store / "features/c/3/0"
+    chunk.unlink()
+    chunk.symlink_to(target)
+    with pytest.raises(StoreError) as refused:
+        FeatureSet.open(store).read(180, 181)
+    assert_refused(refused.value, store, "features/c/3/0")
+
+
+def test_a_link_that_leads_nowhere_is_a_link(store: Path, tmp_path: Path) -> None:
+    chunk = store / "features/c/3/0"
+    chunk.unlink()
+    chunk.symlink_to(tmp_path / "outside" / "gone")
+    with pytest.raises(StoreError) as refused:
+        FeatureSet.open(store).read(180, 181)
+    assert_refused(refused.value, store, "features/c/3/0")
+
+
+def test_links_that_stay_within_are_followed(store: Path, arrays: Arrays) -> None:
+    (store / "features/c").rename(store / "features/chunks")
+    (store / "features/c").symlink_to("chunks")
+    (store / "features/c/3/0").rename(store / "third")
+    (store / "features/c/3/0").symlink_to(store / "third")
+    (store / "pids/c/0").rename(store / "pids/c/first")
+    (store / "pids/c/0").symlink_to("first")
+    use(store)
+    np.testing.assert_array_equal(FeatureSet.open(store).read(0, 300), arrays.features)
+    assert not check_store(store).damaged
+
+
+def test_a_store_may_be_reached_through_links(store: Path, tmp_path: Path, arrays: Arrays) -> None:
+    (tmp_path / "disk").mkdir()
+    shutil.move(store, tmp_path / "disk" / "a.zarr")
+    (tmp_path / "data").symlink_to("disk")
+    (tmp_path / "latest.zarr").symlink_to("data/a.zarr")
+    for reached in (tmp_path / "latest.zarr", tmp_path / "data" / "a.zarr"):
+        use(reached)
+        np.testing.assert_array_equal(FeatureSet.open(reached).peek(np.array([5, 250])), arrays.features[[5, 250]])
+    # The way to it may change while it is open, as with a new disk.
+    features = FeatureSet.open(tmp_path / "latest.zarr")
+    shutil.copytree(tmp_path / "disk", tmp_path / "new")
+    (tmp_path / "data").unlink()
+    (tmp_path / "data").symlink_to("new")
+    np.testing.assert_array_equal(features.read(0, 300), arrays.features)
+
+
+def test_a_neighbour_shares_the_beginning_of_a_name(store: Path) -> None:
+    """``a.zarr`` is not the beginning of the path of ``a.zarr.old``."""
+    shutil.copytree(store, store.with_name("a.zarr.old"))
+    chunk = store / "features/c/0/0"
+    chunk.unlink()
+    chunk.symlink_to(store.with_name("a.zarr.old") / "features/c/0/0")
+    with pytest.raises(StoreError, match="in it is a link to"):
+        FeatureSet.open(store).read(0, 1)
+
+
+def test_another_group_is_not_read_through_a_link(tmp_path: Path, arrays: Arrays) -> None:
+    (tmp_path / "outside").mkdir()
+    group = zarr.open_group(tmp_path / "g.zarr")
+    group.create_array("features", data=arrays.features, chunks=(60, 7))
+    group.create_array("pids", data=arrays.pids)
+    ingest(tmp_path / "g.zarr", tmp_path / "whole.zarr")
+    move_out(tmp_path / "g.zarr", "features/c/2/0", tmp_path / "outside")
+    with pytest.raises(StoreError) as refused:
+        ingest(tmp_path / "g.zarr", tmp_path / "b.zarr")
+    assert_refused(refused.value, tmp_path / "g.zarr", "features/c/2/0")
+    assert not (tmp_path / "b.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["zarr.json", "indptr", "indices/c/0", "weights/zarr.json", "neighbours", "neighbours/index/c/0"]
+)
+def test_no_link_leads_out_of_a_graph(tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside").mkdir()
+    n, k = 6, 2
+    piece = GraphPiece(
+        np.arange(n + 1), np.arange(n, dtype=np.int32), np.ones(n), np.zeros((n, k), np.int32), np.zeros((n, k))
+    )
+
+    def read(_: RowRange) -> GraphPiece:
+        return piece
+
+    graph = tmp_path / "graph.zarr"
+    write_graph(str(graph), (n, n, k), read, {}, overwrite=False)
+    assert StoredGraph.open(str(graph)).piece(0).digest() == piece.digest()
+    move_out(graph, name, tmp_path / "outside")
+    with pytest.raises(StoreError) as refused:
+        StoredGraph.open(str(graph)).piece(0)
+    assert_refused(refused.value, graph, name)
+
+
+class TestWorkspace:
+    @pytest.fixture
+    def workspace(self, tmp_path: Path) -> Workspace:
+        (tmp_path / "outside").mkdir()
+        return Workspace.at(tmp_path / "workspace")
+
+    @pytest.mark.parametrize("name", ["", "/part.npz", "/stage.json"])
+    def test_no_link_leads_out(self, workspace: Workspace, tmp_path: Path, name: str) -> None:
+        stage = workspace.stage("kind", "identity", {"of": "a test"})
+        stage.write("part", {"a": np.arange(3)})
+        inside = f"{Path(stage.path).name}{name}"
+        move_out(Path(workspace.path), inside, tmp_path / "outside")
+        with pytest.raises(StoreError) as refused:
+            _ = stage.description, stage.read("part")
+        assert_refused(refused.value, Path(workspace.path), inside)
+
+    def test_nothing_is_written_or_removed_through_a_link(self, workspace: Workspace, tmp_path: Path) -> None:
+        stage = workspace.stage("kind", "identity", {})
+        stage.write("part", {"a": np.arange(3)})
+        move_out(Path(workspace.path), Path(stage.path).name, tmp_path / "outside")
+        moved = tmp_path / "outside" / Path(stage.path).name
+        before = sorted(path.name for path in moved.iterdir())
+        for work in (lambda: stage.write("more", {"a": np.arange(3)}), lambda: stage.remove("part")):
+            with pytest.raises(StoreError, match="in it is a link to"):
+                work()
+        workspace.remove(stage)
+        assert sorted(path.name for path in moved.iterdir()) == before
+
+    def test_a_link_in_the_place_of_a_part_is_replaced(self, workspace: Workspace, tmp_path: Path) -> None:
+        stage = workspace.stage("kind", "identity", {})
+        (tmp_path / "outside" / "mine").write_text("mine")
+        (Path(stage.path) / "part.npz").symlink_to(tmp_path / "outside" / "mine")
+        stage.write("part", {"a": np.arange(3)})
+        assert stage.read("part")["a"].tolist() == [0, 1, 2]
+        assert (tmp_path / "outside" / "mine").read_text() == "mine"
+
+    def test_a_workspace_may_be_reached_through_links(self, workspace: Workspace, tmp_path: Path) -> None:
+        Path(workspace.path).mkdir()
+        (tmp_path / "scratch").symlink_to("workspace")
+        stage = Workspace.at(tmp_path / "scratch").stage("kind", "identity", {"of": "a test"})
+        stage.write("part", {"a": np.arange(3)})
+        assert workspace.stage("kind", "identity", {}).read("part")["a"].tolist() == [0, 1, 2]
+        assert Path(stage.path).name == f"kind-{fingerprint(1, 'kind', 'identity')[:20]}"
+
+
+def test_a_command_says_so_in_one_line(store: Path, tmp_path: Path) -> None:
+    move_out(store, "features/c/3/0", tmp_path / "outside")
+    words = [sys.executable, "-m", "reid_dist.cli"]
+    (tmp_path / "threads.yaml").write_text("kind: threads\n")
+    for more in (
+        ["check", "a.zarr"],
+        ["evaluate", "a.zarr", "a.zarr", "--protocol", "same_set", "--cluster", "threads.yaml", "--output", "out"],
+    ):
+        done = subprocess.run([*words, *more], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 2, done.stderr
+        last = done.stderr.strip().splitlines()[-1]
+        assert last.startswith(f"Error: {store}: 'features/c/3/0' in it is a link to ")
+        assert "Traceback" not in done.stderr
+    assert not os.path.lexists(tmp_path / "out")
