@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.kinds import ExistingCluster
 from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from distributed import Client, Security
 
 __all__ = ["address_in", "await_workers", "open_existing", "reach"]
+
+_ASKED_EVERY_S = 0.1
+# How long a scheduler may take to answer, and a client that has lost it to find it again.
+_ANSWERS_WITHIN_S = 30.0
+_BACK_WITHIN_S = 10.0
 
 
 @contextlib.contextmanager
@@ -103,12 +108,34 @@ def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, 
     Raises
     ------
     ClusterError
-        If they do not come in time.
+        If they do not come in time, or the scheduler goes away meanwhile.
     """
+    deadline = time.monotonic() + timeout_s
+    connected = time.monotonic()
+    while True:
+        now = time.monotonic()
+        # Dask's own waiting ends when its client gives up, which takes as long as workers may: many minutes in a queue.
+        if client.status == "running":
+            connected = now
+            if _n_running(client) >= n_workers:
+                return
+        elif now - connected > _BACK_WITHIN_S or client.status == "closed":
+            raise ClusterError(f"lost {where} while waiting for workers; see that it still runs")
+        if now > deadline:
+            noun = "worker" if n_workers == 1 else "workers"
+            raise ClusterError(
+                f"{where} had fewer than {n_workers} {noun} after {timeout_s:g} s; {advice} or raise timeout_s"
+            )
+        time.sleep(_ASKED_EVERY_S)
+
+
+def _n_running(client: Client) -> int:
+    """How many workers run; 0 where the scheduler does not answer, for it may do so the next time."""
+    scheduler: Any = client.scheduler
+    if scheduler is None:
+        return 0
     try:
-        client.wait_for_workers(n_workers, timeout=timeout_s)
-    except TimeoutError as error:
-        noun = "worker" if n_workers == 1 else "workers"
-        raise ClusterError(
-            f"{where} had fewer than {n_workers} {noun} after {timeout_s:g} s; {advice} or raise timeout_s"
-        ) from error
+        found = client.sync(scheduler.identity, n_workers=-1, callback_timeout=_ANSWERS_WITHIN_S)
+        return sum(worker["status"] == "running" for worker in found["workers"].values())
+    except OSError:
+        return 0
