@@ -22,8 +22,8 @@ also where one night in ten is slow by 30 %.  What they see of a change depends 
 identities a real drop of one point of mAP is found nearly always where the difference of AP per query has a standard
 deviation of 0.09, three times in four at 0.14, every other time at 0.19 and once in six at 0.30, which is that of two
 models with nothing in common.  A job that takes twice the time is found after 20 runs nearly always at a noise of up to
-10 % and three times in four at 15 %; after 7 runs hardly but at 2 %.  ``python -m tests.benchmarks gates`` measures all
-of it.
+10 % and three times in four at 15 %; after 7 runs nearly always at 2 %, and seldom above that.  ``python -m
+tests.benchmarks gates`` measures all of it.
 """
 
 from reid_dist.gating.accuracy import Earlier, judge_accuracy
