@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from reid_dist.stores import FeatureSet
+
+__all__ = ["command", "identities"]
 
 _ARRAYS = ("features", "pids", "camids", "item-ids", "image-paths")
 
@@ -23,17 +26,28 @@ def _array_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def identities(store: FeatureSet) -> int:
+    """Count identities as `reid-dist check` does: junk, pid -1, is none."""
+    return len(set(store.pids.tolist()) - {-1})
+
+
 @click.command("ingest")
 @click.argument("source")
 @click.option(
     "--output", required=True, metavar="PATH", help="Where to write the store, or query.zarr and gallery.zarr."
 )
 @click.option("--format", "format_name", metavar="NAME", help="Format, where the suffix does not tell it.")
-@click.option("--pids-file", type=click.Path(path_type=Path), help="Identities: .npy, or text with one a line.")
+@click.option(
+    "--pids-file",
+    type=click.Path(path_type=Path),
+    help="Identities, in place of --pids: .npy, or text with one a line.",
+)
 @click.option("--camids-file", type=click.Path(path_type=Path), help="Cameras, likewise.")
 @click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features.")
 @click.option(
-    "--shard-rows", type=click.IntRange(min=1), help="Rows of a shard, for object stores. Default: no shards."
+    "--shard-rows",
+    type=click.IntRange(min=1),
+    help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
 )
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
 @click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
@@ -56,10 +70,15 @@ def command(
     overwrite: bool,
     **names: str | None,
 ) -> None:
-    """Read SOURCE (.npz .npy .mat .parquet .safetensors .pth or Zarr) in bounded memory and write feature stores.
+    """Read SOURCE (.npz .npy .mat .parquet .safetensors .pth .pt or Zarr) in bounded memory and write feature stores.
 
     A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, one with a single set becomes
-    one store at PATH. Arrays are found by their customary names; options name others.
+    one store at PATH.
+
+    Arrays are found by their customary names: features, feats, f or embeddings; pids, labels, ids, person_ids or
+    vehicle_ids; camids, cams or cameras; item_ids; image_paths; columns/NAME for labels of your own. Those of two
+    sides begin with query_ and gallery_, or q_ and g_. Options name others. Names of image files are not read for
+    identities: give these as an array, or with --pids-file and --camids-file.
 
     \b
     Examples:
@@ -89,7 +108,7 @@ def command(
     for store in stores:
         cameras = "no cameras" if store.camids is None else f"{len(set(store.camids.tolist()))} cameras"
         click.echo(
-            f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {len(set(store.pids.tolist()))} identities, "
+            f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {identities(store)} identities, "
             f"{cameras}, content {store.content_digest[:16]}"
         )
         for note in store.notes:

@@ -31,7 +31,9 @@ __all__ = ["command"]
 )
 @click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features.")
 @click.option(
-    "--shard-rows", type=click.IntRange(min=1), help="Rows of a shard, for object stores. Default: no shards."
+    "--shard-rows",
+    type=click.IntRange(min=1),
+    help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a store that is there.")
 def command(
@@ -58,6 +60,7 @@ def command(
       reid-dist pool data/mars/gallery.zarr --by tracklet --output data/mars/gallery-pooled.zarr
       reid-dist pool data/market/multi.zarr --by pid_camid --method max --output data/market/query-multi.zarr
     """
+    from reid_dist.cli.ingest import identities
     from reid_dist.cli.progress import rows_progress
     from reid_dist.pooling import pool
     from reid_dist.stores.importers import open_features
@@ -81,7 +84,7 @@ def command(
         )
     click.echo(
         f"{pooled.uri}: {pooled.n_rows} x {pooled.dim} {pooled.dtype}, of {features.n_rows} rows, "
-        f"{len(set(pooled.pids.tolist()))} identities, content {pooled.content_digest[:16]}"
+        f"{identities(pooled)} identities, content {pooled.content_digest[:16]}"
     )
     for note in pooled.notes:
         click.echo(f"  note: {note}")

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-from collections import deque
 from enum import Enum
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +21,8 @@ from zarr.errors import ContainsArrayError, GroupNotFoundError, NodeNotFoundErro
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 from reid_dist.stores.links import BoundedStore
-from reid_dist.stores.objects import ObjectFolder, ahead, canonical_object_uri, is_object_uri, zarr_object_store
+from reid_dist.stores.objects import ObjectFolder, canonical_object_uri, is_object_uri, zarr_object_store
+from reid_dist.stores.swaps import LocalSwap, ObjectSwap, Swap, swap_together
 
 __all__ = [
     "MANIFEST_KEY",
@@ -33,11 +33,16 @@ __all__ = [
     "holds",
     "incoming_place",
     "local_path",
+    "outgoing_place",
     "put_in_place",
     "read_mark",
     "refuse_unless_free",
     "remove",
+    "remove_leftover",
     "state_of",
+    "swap_of",
+    "told_of_cut_short",
+    "write_mark",
     "zarr_store",
 ]
 
@@ -48,6 +53,9 @@ WRITING_MARK = {"state": "writing"}
 """What the attribute holds until the store is committed."""
 
 _GROUP_FILE = "zarr.json"
+_GROUP_OF_NONE = json.dumps(
+    {"zarr_format": 3, "node_type": "group", "attributes": {MANIFEST_KEY: WRITING_MARK}}
+).encode()
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -112,8 +120,17 @@ def holds(uri: str, name: str) -> bool:
 
 def incoming_place(uri: str) -> str:
     """Return where the successor of a store is written."""
+    return _hidden_beside(uri, "incoming")
+
+
+def outgoing_place(uri: str) -> str:
+    """Return where a store is while its successor comes to its place."""
+    return _hidden_beside(uri, "outgoing")
+
+
+def _hidden_beside(uri: str, what: str) -> str:
     above, _, name = uri.rpartition("/")
-    return f"{above}/.{name}.incoming"
+    return f"{above}/.{name}.{what}"
 
 
 def _holds_any(folder: ObjectFolder) -> bool:
@@ -204,50 +221,74 @@ def remove(uri: str) -> None:
         _empty(uri)
         ObjectFolder(uri).remove(_GROUP_FILE)
         return
-    if read_mark(uri) is not None:
-        zarr.open_group(zarr_store(uri, read_only=False), mode="r+", zarr_format=3).attrs[MANIFEST_KEY] = WRITING_MARK
     path = local_path(uri)
+    if path.is_symlink():
+        # What a link leads to is not ours to empty.
+        path.unlink()
+        return
+    if read_mark(uri) is not None:
+        write_mark(uri, WRITING_MARK)
     for entry in path.iterdir():
         if entry.name != _GROUP_FILE:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     shutil.rmtree(path)
 
 
+def write_mark(uri: str, mark: dict[str, Any]) -> None:
+    """Write the attribute that says what a group of ours is."""
+    zarr.open_group(zarr_store(uri, read_only=False), mode="r+", zarr_format=3).attrs[MANIFEST_KEY] = mark
+
+
 def _empty(uri: str) -> None:
     """Remove all objects of a store but the group's, which says that there is none yet."""
     folder = ObjectFolder(uri)
     if folder.has(_GROUP_FILE):
-        group = {"zarr_format": 3, "node_type": "group", "attributes": {MANIFEST_KEY: WRITING_MARK}}
-        folder.write(_GROUP_FILE, json.dumps(group).encode())
+        folder.write(_GROUP_FILE, _GROUP_OF_NONE)
     folder.remove_all([name for name in folder.walk() if name != _GROUP_FILE])
 
 
-def put_in_place(incoming: str, uri: str) -> None:
-    """Let a complete store take the place of another.
-
-    Between the two renamings nothing is at the place; whoever is killed there leaves both stores beside it, under
-    their names with a dot before and ``.incoming`` and ``.outgoing`` behind.  On S3, where nothing can be renamed, the
-    objects are copied within the storage, the commit mark last; whoever is killed there leaves the new store beside.
-    """
+def swap_of(incoming: str, uri: str) -> Swap:
+    """Return the swap of a complete store with the one that is at its place; what an earlier one left is removed."""
     if is_object_uri(uri):
-        _copy_in_place(incoming, uri)
+        return ObjectSwap(ObjectFolder(incoming), ObjectFolder(uri), _GROUP_FILE, _GROUP_OF_NONE)
+    outgoing = outgoing_place(uri)
+    remove_leftover(outgoing)
+    return LocalSwap(local_path(incoming), local_path(uri), local_path(outgoing))
+
+
+def put_in_place(incoming: str, uri: str) -> None:
+    """Let a complete store take the place of another, as `reid_dist.stores.swaps.swap_together` says."""
+    swap = swap_of(incoming, uri)
+    swap_together([swap])
+    for leftover in swap.leftovers:
+        remove_leftover(leftover)
+
+
+def remove_leftover(uri: str) -> None:
+    """Remove the store that a swap has left at a canonical URI, if there is one.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be removed.
+    """
+    there = _holds_any(ObjectFolder(uri)) if is_object_uri(uri) else os.path.lexists(uri)
+    if not there:
         return
-    target = local_path(uri)
-    outgoing = target.with_name(f".{target.name}.outgoing")
-    if outgoing.exists():
-        remove(str(outgoing))
-    target.rename(outgoing)
-    local_path(incoming).rename(target)
-    remove(str(outgoing))
+    try:
+        remove(uri)
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(f"cannot remove {uri}, which is replaced and of no use any more: {error}") from error
 
 
-def _copy_in_place(incoming: str, uri: str) -> None:
-    source, target = ObjectFolder(incoming), ObjectFolder(uri)
-    names = [name for name in source.walk() if name != _GROUP_FILE]
-    _empty(uri)
-    deque(ahead(lambda name: source.copy_to(name, target), names, 1), maxlen=0)
-    source.copy_to(_GROUP_FILE, target)
-    remove(incoming)
+def told_of_cut_short(uri: str) -> str:
+    """Return what to say of a place without a store if one was to be replaced there and the writer was killed."""
+    outgoing = outgoing_place(uri)
+    if is_object_uri(uri) or not os.path.lexists(outgoing):
+        return ""
+    return f"; it was being replaced when the writer was stopped, and is now {outgoing}: ingest the source again"
 
 
 def refuse_unless_free(uri: str, *, overwrite: bool) -> State:
@@ -269,7 +310,9 @@ def refuse_unless_free(uri: str, *, overwrite: bool) -> State:
         raise InputError(f"a store does not take a whole bucket; write to {uri}/NAME.zarr")
     state = state_of(uri)
     if state is State.COMPLETE and not overwrite:
-        raise StoreExistsError(f"{uri} is a complete store already; write elsewhere, or allow it to be overwritten")
+        raise StoreExistsError(
+            f"{uri} is a complete store already; write elsewhere, or replace it with --overwrite (overwrite=True)"
+        )
     if state is State.FOREIGN:
         raise StoreExistsError(f"{uri} exists and is not a feature store; it is never overwritten: write elsewhere")
     return state

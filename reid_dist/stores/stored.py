@@ -27,7 +27,15 @@ from reid_dist.errors import (
 from reid_dist.stores.chunks import chunks_at
 from reid_dist.stores.digests import digest_label, digest_rows
 from reid_dist.stores.layout import read_label
-from reid_dist.stores.locations import State, holds, local_path, read_mark, state_of, zarr_store
+from reid_dist.stores.locations import (
+    State,
+    holds,
+    local_path,
+    read_mark,
+    state_of,
+    told_of_cut_short,
+    zarr_store,
+)
 from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.objects import ahead, is_object_uri, storage_errors
 from reid_dist.stores.rows import FeatureArray
@@ -100,7 +108,7 @@ class StoredRows:
             raise
         except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
             raise self._damaged(
-                Damage("features", None, "features/zarr.json", f"metadata unreadable: {error}")
+                Damage("features", None, "features/zarr.json", f"metadata unreadable ({_cause(error)})")
             ) from error
         expected = (self.shape, self.manifest.numpy_dtype, (self.chunk_rows, self.shape[1]))
         if not isinstance(node, zarr.Array) or (node.shape, node.dtype, node.chunks) != expected:
@@ -242,7 +250,7 @@ class StoredRows:
             raise
         except Exception as error:
             size = self._chunks.size(file) or 0
-            return Damage("features", index, file, f"unreadable, {size} bytes in the file: {error}")
+            return Damage("features", index, file, f"unreadable, {size} bytes in the file ({_cause(error)})")
         if digest_rows(rows) == self.manifest.chunk_digests[index]:
             return rows
         if self._chunks.size(file) is None:
@@ -267,7 +275,7 @@ class StoredRows:
         except (MemoryError, StoreError):
             raise
         except Exception as error:
-            return Damage(name, None, name, f"unreadable: {type(error).__name__}: {error}")
+            return Damage(name, None, name, f"unreadable ({_cause(error)})")
         if len(values) != entry.length or digest_label(values) != entry.digest:
             return Damage(name, None, name, "its values are not those of the manifest, or a chunk is missing")
         return values
@@ -282,6 +290,13 @@ class StoredRows:
 
     def __reduce__(self) -> Any:
         raise TypeError("a reader is not sent anywhere; send its FeatureSet")
+
+
+def _cause(error: Exception) -> str:
+    """Say in words of ours why bytes cannot be read: those of the libraries print them, and are none for a user."""
+    if "checksum" in str(error):
+        return "its bytes do not have the checksum that was written with them"
+    return "a file of it is missing" if isinstance(error, FileNotFoundError | KeyError) else type(error).__name__
 
 
 def open_stored(uri: str) -> StoredRows:
@@ -305,7 +320,7 @@ def open_stored(uri: str) -> StoredRows:
     """
     state = state_of(uri)
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no feature store at {uri}: nothing is there")
+        raise StoreNotFoundError(f"no feature store at {uri}: nothing is there{told_of_cut_short(uri)}")
     if state is State.WRITING:
         raise IncompleteStoreError(
             f"{uri} has no commit mark: its writer was stopped, or is still at work; ingest the source again"

@@ -5,7 +5,8 @@ atomic update.  Killed anywhere before that, it leaves something that is never o
 writer may replace.  Nothing is forced to disk: what a power cut tears shows in checksums and digests.
 
 When it replaces a complete store, it writes beside it and swaps at the very end, so that a failure leaves the old
-store as it was.
+store as it was.  Stores that belong together are committed together: see
+`reid_dist.stores.writer_commit`.
 """
 
 from __future__ import annotations
@@ -37,16 +38,18 @@ from reid_dist.stores.locations import (
     State,
     canonical_uri,
     incoming_place,
-    put_in_place,
     refuse_unless_free,
     remove,
     state_of,
+    swap_of,
     zarr_store,
 )
 from reid_dist.stores.manifest import LabelEntry, Manifest
 from reid_dist.stores.memory import as_feature_array
 from reid_dist.stores.objects import begin, in_flight, is_object_uri, storage_errors
 from reid_dist.stores.rows import FeatureArray, RowFaults, conversion_note, convert_rows, find_faults, kept_dtype
+from reid_dist.stores.swaps import Swap
+from reid_dist.stores.writer_commit import FirstStore, commit_together
 
 if TYPE_CHECKING:
     from typing import Self
@@ -72,7 +75,7 @@ class FeatureWriter:
     chunk_rows
         Rows per chunk; about 16 MiB of features when None.
     shard_rows
-        Rows per file, rounded down to whole chunks, if a file is to hold several chunks.
+        Rows per file, rounded down to whole chunks, if a file is to hold several chunks; not below `chunk_rows`.
     allow_zero
         Recorded in the store: whether rows of zeros are meant.
     overwrite
@@ -81,6 +84,11 @@ class FeatureWriter:
         What happened to the values before, one line each.
     source
         Where the rows come from, as JSON; only for people.
+
+    Attributes
+    ----------
+    is_committed : bool
+        Whether the store is one, and stays when the writer is told to abort.
 
     Raises
     ------
@@ -116,6 +124,11 @@ class FeatureWriter:
             raise InputError(f"a store needs at least one row and one column, not {n_rows} x {dim}")
         if chunk_rows is not None and chunk_rows < 1:
             raise InputError(f"chunk_rows must be a positive number of rows, not {chunk_rows}")
+        if chunk_rows is not None and shard_rows is not None and shard_rows < chunk_rows:
+            raise InputError(
+                f"a shard holds whole chunks: --shard-rows {shard_rows} (shard_rows) is below "
+                f"--chunk-rows {chunk_rows} (chunk_rows); make it a multiple of that, or leave it out"
+            )
         self._dim, self._expected_rows = dim, n_rows
         largest = chunk_rows or default_chunk_rows(dim, self.dtype.itemsize)
         self._chunk_rows = largest if n_rows is None else balanced_chunk_rows(n_rows, largest)
@@ -134,6 +147,7 @@ class FeatureWriter:
         self._filled = self._written = 0
         self._behind: deque[Future[None]] = deque()
         self.faults = RowFaults()
+        self.is_committed = False
         self._replaced = refuse_unless_free(self.uri, overwrite=overwrite)
         self._target = self._begin()
 
@@ -334,15 +348,23 @@ class FeatureWriter:
 
     def commit(self) -> None:
         """Make the store a store: write the manifest in one atomic update."""
+        commit_together([self])
+
+    def ready(self) -> Swap:
+        """Finish, and return what is left to do for the store to be seen."""
         if not hasattr(self, "_manifest"):
             self.finish()
+        mark = self._manifest.to_json()
+        if self._target == self.uri:
+            return FirstStore(self.uri, mark, after=self._replaced)
         with storage_errors(self.uri, writing=True):
-            self._group.attrs[MANIFEST_KEY] = self._manifest.to_json()
-        if self._target != self.uri:
-            put_in_place(self._target, self.uri)
+            self._group.attrs[MANIFEST_KEY] = mark
+        return swap_of(self._target, self.uri)
 
     def abort(self) -> None:
-        """Remove everything that was written."""
+        """Remove everything that was written, unless it is committed."""
+        if self.is_committed:
+            return
         # Nothing may be written after all is removed.
         wait(self._behind)
         self._behind.clear()

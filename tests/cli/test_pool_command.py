@@ -37,6 +37,14 @@ def test_pool_writes_the_store_that_python_writes(reid_dist, frames, tmp_path: P
     assert reid_dist("check", tmp_path / "pooled.zarr").code == 0
 
 
+def test_junk_is_no_identity(reid_dist, tmp_path: Path) -> None:
+    features = np.eye(4, dtype=np.float32)
+    FeatureSet.from_arrays(features, [-1, -1, 2, 3], columns={"tracklet": [0, 0, 1, 2]}).save(tmp_path / "a.zarr")
+    done = reid_dist("pool", tmp_path / "a.zarr", "--output", tmp_path / "out.zarr")
+    assert "3 x 4 float32, of 4 rows, 2 identities" in done.out
+    assert "identities: 2 " in reid_dist("check", tmp_path / "out.zarr").out
+
+
 def test_every_option_reaches_the_pooling(reid_dist, frames, tmp_path: Path) -> None:
     words = ("--by", "pid_camid", "--method", "max", "--normalise-rows", "--no-normalise", "--dtype", "float16")
     done = reid_dist("pool", frames, "--output", tmp_path / "a", *words, "--chunk-rows", 7, "--drop-camids")
@@ -48,6 +56,23 @@ def test_every_option_reaches_the_pooling(reid_dist, frames, tmp_path: Path) -> 
     found = FeatureSet.open(tmp_path / "a")
     assert found.content_digest == expected.content_digest
     assert found.chunk_rows == 7
+
+
+def test_a_pooled_store_is_sharded_and_replaced_on_request(reid_dist, frames, tmp_path: Path) -> None:
+    target = tmp_path / "pooled.zarr"
+    words = ("pool", frames, "--output", target, "--chunk-rows", 7, "--shard-rows", 20)
+    assert reid_dist(*words).code == 0
+    # A shard holds as many whole chunks as fit.
+    layout = json.loads((target / "features" / "zarr.json").read_text())["chunk_grid"]
+    assert layout["configuration"]["chunk_shape"] == [14, 12]
+    before = FeatureSet.open(target).content_digest
+    again = reid_dist(*words, "--method", "max")
+    assert again.code == 2
+    assert "complete store already" in again.err
+    assert "--overwrite" in again.err
+    assert FeatureSet.open(target).content_digest == before
+    assert reid_dist(*words, "--method", "max", "--overwrite").code == 0
+    assert FeatureSet.open(target).content_digest != before
 
 
 def test_pooled_tracklets_are_evaluated(reid_dist, frames, threads, tmp_path: Path) -> None:
@@ -81,6 +106,7 @@ def test_a_file_is_a_source(reid_dist, tmp_path: Path) -> None:
         (("--by", "item_id"), ("no item ids",)),
         (("--method", "men"), ("unknown pooling method 'men'", "did you mean 'mean'")),
         (("--chunk-rows", "0"), ("--chunk-rows",)),
+        (("--chunk-rows", "9", "--shard-rows", "8"), ("--shard-rows 8", "below --chunk-rows 9")),
         (("--dtype", "int8"), ("--dtype",)),
     ],
 )

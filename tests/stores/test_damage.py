@@ -124,6 +124,21 @@ def test_a_store_without_a_checksum_codec_is_still_verified(store: FeatureSet, a
         FeatureSet.open(store.uri).read(0, 300)
 
 
+@pytest.mark.parametrize("file", ["features/c/3/0", "camids/c/0", "item_ids/utf8/c/0"])
+def test_a_wrong_checksum_is_told_in_one_line_of_words(store: FeatureSet, file: str) -> None:
+    flip(Path(store.uri) / file)
+    array = file.split("/")[0]
+    read = (lambda: store.read(0, 300)) if array == "features" else (lambda: getattr(FeatureSet.open(store.uri), array))
+    with pytest.raises(DamagedStoreError, match="do not have the checksum that was written with them") as caught:
+        read()
+    (damage,) = check_store(store.uri).damage
+    assert str(damage) in str(caught.value)
+    for told in (str(caught.value), str(damage)):
+        assert told.isprintable()
+        assert "b'" not in told
+        assert "Stored" not in told
+
+
 class TestCheck:
     def test_a_whole_store(self, store: FeatureSet) -> None:
         seen: list[tuple[int, int]] = []

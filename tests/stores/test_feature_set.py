@@ -59,6 +59,7 @@ def test_content_digest_does_not_depend_on_how_rows_are_kept_or_come(
     appended: list[int], dtype: str,
 ) -> None:  # fmt: skip
     chunk_rows = max(chunk_rows, n // 20)  # At most some 20 files per example.
+    shard_rows = None if shard_rows is None else max(shard_rows, chunk_rows)
     arrays = make_arrays(n, 3, seed=n, dtype=dtype)
     held = FeatureSet.from_arrays(arrays.features, arrays.pids)
     folder = tmp_path_factory.mktemp("digest")
@@ -239,10 +240,17 @@ class TestOpenRefuses:
             FeatureSet.open(tmp_path / "a.zarr")
 
 
+def test_a_shard_below_a_chunk_is_refused(tmp_path: Path, arrays: Arrays) -> None:
+    with pytest.raises(InputError, match=r"--shard-rows 20 \(shard_rows\) is below --chunk-rows 50 \(chunk_rows\)"):
+        in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=50, shard_rows=20)
+    assert not (tmp_path / "a.zarr").exists()
+    assert in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=50, shard_rows=50).chunk_rows == 50
+
+
 class TestOverwriting:
     def test_a_complete_store_is_kept(self, tmp_path: Path, arrays: Arrays) -> None:
         stored = in_memory(arrays).save(tmp_path / "a.zarr")
-        with pytest.raises(StoreExistsError, match="complete store already"):
+        with pytest.raises(StoreExistsError, match=r"complete store already.*--overwrite \(overwrite=True\)"):
             in_memory(make_arrays(seed=5)).save(tmp_path / "a.zarr")
         assert FeatureSet.open(tmp_path / "a.zarr").content_digest == stored.content_digest
 

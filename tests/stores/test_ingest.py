@@ -64,6 +64,39 @@ def test_zero_rows_are_refused_unless_meant(tmp_path: Path) -> None:
     assert open_features(source, "gallery").first_zero_rows == (4, 40)
 
 
+def test_what_is_dropped_is_counted_side_by_side(tmp_path: Path) -> None:
+    source = save_both(
+        tmp_path / "a.npz", query_label=np.arange(1, 31), gallery_label=np.repeat([-1, 1, 2, 3, 4], 10)
+    )  # fmt: skip
+    query, gallery = ingest(source, tmp_path / "out", drop_pids=[-1, 2, 77])
+    assert query.notes == ["left out 1 of 30 rows: pid 2; no row has pid -1, 77"]
+    assert gallery.notes == ["left out 20 of 50 rows: pid -1, 2; no row has pid 77"]
+    assert open_features(source, "gallery", drop_pids=[4]).notes == ["left out 10 of 50 rows: pid 4"]
+    (note,) = open_features(source, "gallery", drop_pids=[4, *range(100, 1000)]).notes
+    assert note.startswith("left out 10 of 50 rows: pid 4; no row has pid 100, 101")
+    assert note.endswith("and 890 more")
+    assert ingest(source, tmp_path / "whole")[0].notes == []
+
+
+def test_multi_query_features_are_named_and_can_be_read(tmp_path: Path) -> None:
+    io = pytest.importorskip("scipy.io")
+    held = dict(np.load(save_both(tmp_path / "a.npz")))
+    multi = make_arrays(90, seed=3)
+    held |= {"mquery_f": multi.features, "mquery_label": multi.pids, "mquery_cam": multi.camids}
+    io.savemat(tmp_path / "a.mat", held)
+    query, gallery = ingest(tmp_path / "a.mat", tmp_path / "out")
+    (note,) = [note for note in query.notes if "mquery_f" in note]
+    assert "mquery_label, mquery_cam" in note
+    assert "\n" not in note
+    assert not [note for note in gallery.notes if "mquery" in note]
+    assert query.n_rows == 30
+    names = {"features": "mquery_f", "pids": "mquery_label", "camids": "mquery_cam"}
+    (store,) = ingest(tmp_path / "a.mat", tmp_path / "multi.zarr", names)
+    np.testing.assert_array_equal(store.read(0, 90), multi.features)
+    np.testing.assert_array_equal(store.camids, multi.camids)
+    assert not [note for note in store.notes if "mquery" in note]
+
+
 def test_dropping_the_zero_rows_makes_them_no_reason(tmp_path: Path) -> None:
     features = np.eye(4, 3, dtype=np.float32)
     np.savez(tmp_path / "a.npz", features=features, pids=[1, 2, 3, -1])
@@ -100,9 +133,24 @@ def test_existing_stores_are_kept_unless_told(tmp_path: Path) -> None:
     assert in_place[0].chunk_rows == 11
 
 
+@pytest.mark.parametrize("what", ["pids", "camids"])
+def test_labels_by_name_and_by_file_are_not_chosen_between(tmp_path: Path, what: str) -> None:
+    np.savez(tmp_path / "a.npz", features=np.ones((3, 2)), pids=np.arange(3), mine=np.ones(3))
+    np.save(tmp_path / "labels.npy", np.arange(3))
+    names, files = {what: "mine"}, {f"{what}_file": tmp_path / "labels.npy"}
+    for read in (lambda **given: ingest(output=tmp_path / "out.zarr", **given), open_features):
+        source = {"location" if read is open_features else "source": tmp_path / "a.npz"}
+        with pytest.raises(InputError, match=rf"{what} are named twice: .*'mine'.*labels\.npy.*give one of them"):
+            read(**source, names=names, **files)
+    assert not (tmp_path / "out.zarr").exists()
+    # What goes by a customary name only is no choice of the user's, and the file is.
+    (store,) = ingest(tmp_path / "a.npz", tmp_path / "out.zarr", **files)
+    assert getattr(store, what).tolist() == [0, 1, 2]
+
+
 def test_two_candidates_are_not_guessed_between(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=np.ones((3, 2)), pids=np.arange(3), labels=np.ones(3))
-    with pytest.raises(InputError, match="pids and labels could both be pids; say which with pids"):
+    with pytest.raises(InputError, match=r"pids and labels could both be pids; say which with --pids of .*\(pids\)"):
         ingest(tmp_path / "a.npz", tmp_path / "out.zarr")
     (store,) = ingest(tmp_path / "a.npz", tmp_path / "out.zarr", ArrayNames(pids="labels"))
     assert store.pids.tolist() == [1, 1, 1]

@@ -429,7 +429,7 @@ class TestNpy:
 
     def test_without_labels_the_error_says_what_to_give(self, tmp_path: Path) -> None:
         np.save(tmp_path / "f.npy", np.ones((3, 2), np.float32))
-        with pytest.raises(InputError, match="give a pids_file"):
+        with pytest.raises(InputError, match=r"name them with --pids or --pids-file of .*\(pids, pids_file\)"):
             open_features(tmp_path / "f.npy")
 
     def test_is_memory_mapped(self, tmp_path: Path) -> None:

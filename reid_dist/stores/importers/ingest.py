@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.registry import did_you_mean
 from reid_dist.stores.featureset import FeatureSet, Progress
-from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts
+from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts, option_of, unread_notes
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels, number_jointly
 from reid_dist.stores.locations import (
@@ -27,11 +27,13 @@ from reid_dist.stores.locations import (
     local_path,
     refuse_unless_free,
     state_of,
+    told_of_cut_short,
 )
 from reid_dist.stores.memory import hold
 from reid_dist.stores.objects import is_object_uri
-from reid_dist.stores.rows import kept_dtype, natural_dtype
+from reid_dist.stores.rows import FIRST_OFFENDERS, kept_dtype, natural_dtype
 from reid_dist.stores.writer import FeatureWriter
+from reid_dist.stores.writer_commit import commit_together
 
 __all__ = ["ingest", "open_features"]
 
@@ -52,12 +54,15 @@ class LabelledPart:
         (n,) bool: False where a row is dropped.
     labels
         Of the kept rows.
+    notes
+        What of the source was left out, one line each.
     """
 
     role: Role | None
     features: RowArray
     kept: NDArray[np.bool_]
     labels: Labels
+    notes: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -102,17 +107,18 @@ def ingest(
     format_name
         The format; told from the suffix when None.
     pids_file, camids_file
-        ``.npy``, or text with one label per line, for a source without them that holds a single set.
+        ``.npy``, or text with one label per line, for a source that holds a single set; in place of an array, hence
+        not together with its name.
     chunk_rows, shard_rows
         As in `FeatureSet.save`.
     dtype
         ``"float32"`` or ``"float16"``; float16 sources stay float16 when None, all others become float32.
     drop_pids
-        Identities whose rows are left out.
+        Identities whose rows are left out; a note says how many rows these were.
     allow_zero
         Keep rows of zeros; they are refused otherwise.
     overwrite
-        Replace complete stores, each once its successor is complete.
+        Replace complete stores, all of them once all successors are complete.
     progress
         Called after every block of rows.
 
@@ -148,15 +154,14 @@ def ingest(
                 shard_rows=shard_rows,
                 allow_zero=allow_zero,
                 overwrite=overwrite,
-                notes=opened.notes,
+                notes=[*opened.notes, *part.notes],
                 source={"uri": opened.uri, "drop_pids": [int(pid) for pid in drop_pids]},
             )
             on_error.callback(writer.abort)
             _copy_rows(part, writer, allow_zero, report)
             writers.append(writer)
-        # Both are committed after both have been written, so that a failure or a kill leaves neither looking whole.
-        for writer in writers:
-            writer.commit()
+        # Query and gallery of two models, each of them whole, would be evaluated, and to a wrong number.
+        commit_together(writers)
         on_error.pop_all()
     return [FeatureSet.open(target) for target in targets]
 
@@ -233,11 +238,12 @@ def open_features(
     uri = canonical_uri(location)
     state = state_of(uri)
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no features at {uri}: nothing is there")
+        raise StoreNotFoundError(f"no features at {uri}: nothing is there{told_of_cut_short(uri)}")
     if state in (State.COMPLETE, State.WRITING):
         return FeatureSet.open(uri)
-    if role is not None and holds(uri, f"{role}.zarr"):
-        return FeatureSet.open(at_location(uri, f"{role}.zarr"))
+    side = None if role is None else at_location(uri, f"{role}.zarr")
+    if side is not None and (holds(uri, f"{role}.zarr") or told_of_cut_short(side)):
+        return FeatureSet.open(side)
     with open_source(uri, format_name) as opened:
         parts = _label_parts(opened, ArrayNames.of(names), pids_file, camids_file, drop_pids)
         if len(parts) > 1 and role is None:
@@ -250,7 +256,7 @@ def open_features(
             features if part.kept.all() else features[part.kept],
             part.labels,
             allow_zero=allow_zero,
-            notes=opened.notes,
+            notes=(*opened.notes, *part.notes),
             uri=uri if part.role is None else f"{uri}#{part.role}",
         )
         report.advance(len(part.kept), uri)
@@ -265,9 +271,18 @@ def _label_parts(
     drop_pids: Sequence[int],
 ) -> list[LabelledPart]:
     """Read all labels of a source; identities and cameras are numbered over both sides at once."""
+    for what, file in (("pids", pids_file), ("camids", camids_file)):
+        named = names.given(None).get(what)
+        if named is not None and file is not None:
+            raise InputError(
+                f"{what} are named twice: the array {named!r} ({option_of(what)}, {what}) and the file {file} "
+                f"({option_of(what)}-file, {what}_file); give one of them"
+            )
     parts = find_parts(source, names)
     if len(parts) > 1 and (pids_file is not None or camids_file is not None):
-        raise InputError(f"{source.uri} holds query and gallery; files with labels go with a single set")
+        raise InputError(
+            f"{source.uri} holds query and gallery; files with labels (--pids-file, --camids-file) go with a single set"
+        )
     read: list[dict[str, NDArray[Any]]] = [_read_labels(source, part) for part in parts]
     if pids_file is not None:
         read[0]["pids"] = _labels_of_file(pids_file)
@@ -276,8 +291,10 @@ def _label_parts(
     for part, labels in zip(parts, read, strict=True):
         option = f"{part.role}_pids" if part.role else "pids"
         if "pids" not in labels:
-            raise InputError(f"found features {part.features!r} but no identities; name them with {option}"
-                             f"{'' if part.role else ' or give a pids_file'}; {source.contents()}")  # fmt: skip
+            flags = option_of(option) if part.role else "--pids or --pids-file"
+            raise InputError(f"found features {part.features!r} but no identities; name them with {flags} of "
+                             f"`reid-dist ingest` ({option if part.role else 'pids, pids_file'}); "
+                             f"{source.contents()}")  # fmt: skip
     vocabularies = dict(source.vocabularies)
     for what, names_key in (("pids", "pid_names"), ("camids", "camid_names")):
         columns = [labels[what] for labels in read if what in labels]
@@ -287,9 +304,11 @@ def _label_parts(
                 labels[what] = values
             if texts is not None:
                 vocabularies[names_key] = texts
+    # Multi-query belongs to the query, which comes first.
+    notes = [unread_notes(source, parts), *[()] * (len(parts) - 1)]
     return [
-        _drop(part, source.arrays[part.features], labels, vocabularies, drop_pids)
-        for part, labels in zip(parts, read, strict=True)
+        _drop(part, source.arrays[part.features], labels, vocabularies, drop_pids, told)
+        for part, labels, told in zip(parts, read, notes, strict=True)
     ]
 
 
@@ -299,6 +318,7 @@ def _drop(
     labels: dict[str, NDArray[Any]],
     vocabularies: Mapping[str, NDArray[np.str_]],
     drop_pids: Sequence[int],
+    notes: Sequence[str],
 ) -> LabelledPart:
     if len(features.shape) != 2 or 0 in features.shape:
         raise InputError(f"features {part.features!r} must be (n, dim) and not empty, not {features.shape}")
@@ -311,6 +331,8 @@ def _drop(
     kept = ~np.isin(labels["pids"], np.array(list(drop_pids), dtype=np.int64))
     if not kept.any():
         raise InputError(f"no row of {part.features!r} is left after dropping {len(drop_pids)} identities")
+    if drop_pids:
+        notes = [*notes, _drop_note(labels["pids"], drop_pids)]
     taken = labels if kept.all() else {what: values[kept] for what, values in labels.items()}
     made = make_labels(
         int(kept.sum()),
@@ -321,7 +343,20 @@ def _drop(
         taken.get("image_paths"),
         {key: texts for key, texts in vocabularies.items() if key.replace("_names", "s") in taken},
     )
-    return LabelledPart(part.role, features, kept, made)
+    return LabelledPart(part.role, features, kept, made, tuple(notes))
+
+
+def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:
+    """Say how many rows go, and which pids no row has: with a wrong number, all rows would stay in silence."""
+    held, wanted = set(pids.tolist()), list(dict.fromkeys(int(pid) for pid in drop_pids))
+    there, absent = [pid for pid in wanted if pid in held], [pid for pid in wanted if pid not in held]
+    told = f"left out {np.isin(pids, there).sum()} of {len(pids)} rows" + (f": {_listed(there)}" if there else "")
+    return f"{told}; no row has {_listed(absent)}" if absent else told
+
+
+def _listed(pids: list[int]) -> str:
+    shown = ", ".join(map(str, pids[:FIRST_OFFENDERS]))
+    return f"pid {shown}" + (f" and {len(pids) - FIRST_OFFENDERS} more" if len(pids) > FIRST_OFFENDERS else "")
 
 
 def _read_labels(source: Source, part: Part) -> dict[str, NDArray[Any]]:

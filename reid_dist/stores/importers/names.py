@@ -12,7 +12,7 @@ from reid_dist.registry import did_you_mean
 from reid_dist.stores.importers.source import Source
 from reid_dist.stores.labels import COLUMN_PREFIX
 
-__all__ = ["ArrayNames", "Part", "Role", "find_labels", "find_parts"]
+__all__ = ["ArrayNames", "Part", "Role", "find_labels", "find_parts", "option_of", "unread_notes"]
 
 Role: TypeAlias = Literal["query", "gallery"]
 
@@ -91,6 +91,7 @@ class ArrayNames:
 
 
 _OPTIONAL = ("pids", "camids", "item_ids", "image_paths")
+_MULTI_QUERY = "mquery_"
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,23 @@ class Part:
     role: Role | None
     features: str
     labels: Mapping[str, str]
+
+
+def option_of(name: str) -> str:
+    """Return the option of ``reid-dist ingest`` that is called so in Python."""
+    return f"--{name.replace('_', '-')}"
+
+
+def unread_notes(source: Source, parts: Iterable[Part]) -> tuple[str, ...]:
+    """Say which arrays of multi-query features, that test scripts save beside the others, are not read."""
+    read = {name for part in parts for name in (part.features, *part.labels.values())}
+    unread = [name for name in source.arrays if name.lower().startswith(_MULTI_QUERY) and name not in read]
+    if not unread:
+        return ()
+    return (
+        f"not read: {', '.join(unread)} (multi-query features); to use them, ingest them by --features, --pids and "
+        "--camids, and pool them by pid_camid",
+    )
 
 
 def find_parts(source: Source, names: ArrayNames) -> tuple[Part, ...]:
@@ -137,10 +155,12 @@ def find_parts(source: Source, names: ArrayNames) -> tuple[Part, ...]:
     if len(sides) == 1:
         have: Role | None = sides[0].role
         other = both[1] if have == both[0] else both[0]
-        raise InputError(f"found {have} features but no {other} features; name them with {other}_features; "
-                         f"{source.contents()}")  # fmt: skip
+        option = f"{other}_features"
+        raise InputError(f"found {have} features but no {other} features; name them with {option_of(option)} of "
+                         f"`reid-dist ingest` ({option}); {source.contents()}")  # fmt: skip
     raise InputError(
-        "found no features; name them with features, or with query_features and gallery_features; " + source.contents()
+        "found no features; name them with --features, or with --query-features and --gallery-features, of "
+        f"`reid-dist ingest` (features, query_features, gallery_features); {source.contents()}"
     )
 
 
@@ -212,7 +232,8 @@ def _customary(source: Source, what: str, words: Iterable[str], role: Role | Non
         option = f"{role}_{what}" if role else what
         if what.startswith(COLUMN_PREFIX):
             raise InputError(f"{' and '.join(fitting)} could both be {what}; leave one out of the source")
-        raise InputError(f"{' and '.join(fitting)} could both be {option}; say which with {option}")
+        raise InputError(f"{' and '.join(fitting)} could both be {option}; say which with {option_of(option)} of "
+                         f"`reid-dist ingest` ({option})")  # fmt: skip
     if not fitting and any(name.lower() in wanted for name in source.refused):
         name = next(name for name in source.refused if name.lower() in wanted)
         raise InputError(f"{name!r} cannot be read: it is {source.refused[name]}")

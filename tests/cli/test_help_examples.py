@@ -1,0 +1,73 @@
+"""The examples in the help of every command that needs no more than files run as they stand."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from help_texts import examples
+
+from reid_dist import FeatureSet
+
+# `run`, `plan` and their overrides are run in test_command.py, nights and histories where they are tested.
+COMMANDS = ("ingest", "check", "evaluate", "pool", "splits", "sweep", "compare", "report", "list", "schema")
+COMPUTING = ("evaluate", "splits", "sweep")
+N_QUERY, N_GALLERY, DIM = 24, 60, 8
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with whatever the examples name: stores, files of features, labels, distances and lists."""
+    rng = np.random.default_rng(5)
+    centres = rng.standard_normal((6, DIM))
+    held: dict[str, np.ndarray] = {}
+    for side, n in (("query", N_QUERY), ("gallery", N_GALLERY)):
+        pids, camids = rng.integers(0, 6, n), rng.integers(1, 4, n)
+        features = (centres[pids] + rng.standard_normal((n, DIM))).astype(np.float32)
+        held |= {f"{side}_f": features, f"{side}_label": pids, f"{side}_cam": camids}
+        columns = {"tracklet": 4 * pids + camids}
+        store = FeatureSet.from_arrays(features, pids, camids, item_ids=np.arange(n), columns=columns)
+        for path in (f"data/{side}.zarr", f"data/market/{side}.zarr", f"{side[0]}.zarr"):
+            store.save(tmp_path / path)
+    for path in ("set.zarr", "data/vid.zarr", "data/rgb.zarr", "data/mars/gallery.zarr", "data/market/multi.zarr"):
+        store.save(tmp_path / path)
+    FeatureSet.open(tmp_path / "q.zarr").save(tmp_path / "data" / "ir.zarr")
+    pytest.importorskip("scipy.io").savemat(tmp_path / "pytorch_result.mat", held)
+    np.save(tmp_path / "gallery.npy", held["gallery_f"])
+    for name, labels in (("pids", held["gallery_label"]), ("cams", held["gallery_cam"])):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{label}\n" for label in labels))
+    np.savez(tmp_path / "features.npz", emb=held["gallery_f"], vid=held["gallery_label"])
+    np.savez(tmp_path / "labels.npz", **{name: array for name, array in held.items() if not name.endswith("_f")})
+    np.save(tmp_path / "distmat.npy", rng.random((N_QUERY, N_GALLERY)))
+    lists = ", ".join(f'{{"ok": [{row}, {row + 1}], "junk": []}}' for row in range(N_QUERY))
+    (tmp_path / "gt.json").write_text(f"[{lists}]")
+    (tmp_path / "threads.yaml").write_text("kind: threads\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_they_run_as_they_stand(reid_dist, workplace: Path, name: str) -> None:
+    # What `compare` and `report` look at: runs of the examples of `evaluate`.
+    for run in ("plain", "reranked", "other") if name in ("compare", "report") else ():
+        words = ("q.zarr", "g.zarr", "--cluster", "threads.yaml", "--output", f"results/{run}")
+        assert reid_dist("evaluate", *words).code == 0
+    # Targets of examples of other commands must be free for those of this one.
+    for target in ("data/market", "data/gallery.zarr") if name == "ingest" else ():
+        (workplace / target).rename(workplace / f"{target}-before")
+    ran = 0
+    for line in examples(reid_dist(name, "--help").out, name):
+        words = shlex.split(line)[1:]
+        if any(".db#" in word for word in words):
+            continue
+        target = words[words.index(">") + 1] if ">" in words else None
+        words = words[: words.index(">")] if target else words
+        done = reid_dist(*words, *(("--cluster", "threads.yaml") if name in COMPUTING else ()))
+        assert done.code == 0, (line, done.err)
+        assert done.out, line
+        if "--output" in words:
+            assert (workplace / words[words.index("--output") + 1]).exists(), line
+        ran += 1
+    assert ran

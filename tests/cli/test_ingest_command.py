@@ -1,0 +1,214 @@
+"""``reid-dist ingest`` as users call it: every option reaches the store, one clear line for a mistake."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet
+
+ROWS, DIM = 30, 6
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a model's test script holds of one side."""
+
+    features: np.ndarray
+    pids: np.ndarray
+    camids: np.ndarray
+    item_ids: np.ndarray
+    image_paths: np.ndarray
+
+    def named(self, words: tuple[str, ...], prefix: str = "") -> dict[str, np.ndarray]:
+        """The arrays under names of one's own."""
+        arrays = (self.features, self.pids, self.camids, self.item_ids, self.image_paths)
+        return {prefix + word: array for word, array in zip(words, arrays, strict=True)}
+
+
+def make_side(seed: int) -> Side:
+    rng = np.random.default_rng(seed)
+    return Side(
+        rng.standard_normal((ROWS, DIM)).astype(np.float32),
+        rng.integers(-1, 5, ROWS),
+        rng.integers(1, 4, ROWS),
+        np.array([f"item-{row}" for row in range(ROWS)]),
+        np.array([f"{seed}/{row:04d}.jpg" for row in range(ROWS)]),
+    )
+
+
+# Names that nobody guesses.
+OWN = ("emb", "vid", "where", "name", "jpeg")
+ARRAYS = ("features", "pids", "camids", "item-ids", "image-paths")
+
+
+def assert_holds(store: FeatureSet, side: Side) -> None:
+    """A store holds a side, every array of it."""
+    np.testing.assert_array_equal(store.read(0, store.n_rows), side.features)
+    np.testing.assert_array_equal(store.pids, side.pids)
+    np.testing.assert_array_equal(store.camids, side.camids)
+    np.testing.assert_array_equal(store.item_ids, side.item_ids)
+    np.testing.assert_array_equal(store.image_paths, side.image_paths)
+
+
+def test_arrays_of_one_set_go_by_any_name(reid_dist, tmp_path: Path) -> None:
+    side = make_side(1)
+    np.savez(tmp_path / "own.npz", **side.named(OWN))
+    words = [word for array, name in zip(ARRAYS, OWN, strict=True) for word in (f"--{array}", name)]
+    done = reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "own.zarr", *words)
+    assert done.code == 0, done.err
+    store = FeatureSet.open(tmp_path / "own.zarr")
+    assert_holds(store, side)
+    said = f"{ROWS} x {DIM} float32, {len(set(side.pids.tolist()) - {-1})} identities, 3 cameras, content "
+    assert -1 in side.pids
+    assert said + store.content_digest[:16] in done.out
+    assert f"identities: {len(set(side.pids.tolist()) - {-1})} " in reid_dist("check", tmp_path / "own.zarr").out
+
+
+def test_arrays_of_both_sides_go_by_any_name(reid_dist, tmp_path: Path) -> None:
+    sides = {"query": make_side(2), "gallery": make_side(3)}
+    np.savez(tmp_path / "own.npz", **sides["query"].named(OWN, "a_"), **sides["gallery"].named(OWN, "b_"))
+    words = [
+        word
+        for role, prefix in (("query", "a_"), ("gallery", "b_"))
+        for array, name in zip(ARRAYS, OWN, strict=True)
+        for word in (f"--{role}-{array}", prefix + name)
+    ]
+    done = reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "own", *words)
+    assert done.code == 0, done.err
+    for role, side in sides.items():
+        assert_holds(FeatureSet.open(tmp_path / "own" / f"{role}.zarr"), side)
+
+
+@pytest.mark.parametrize("prefixes", [("query_", "gallery_"), ("q_", "g_")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("features", "pids", "camids"),
+        ("feats", "labels", "cams"),
+        ("f", "ids", "cameras"),
+        ("embeddings", "person_ids", "camids"),
+        ("embeddings", "vehicle_ids", "camids"),
+    ],
+)
+def test_the_names_in_the_help_are_found(reid_dist, tmp_path: Path, words, prefixes) -> None:
+    said = reid_dist("ingest", "--help").out.replace(",", " ").replace(";", " ").split()
+    assert {*words, *prefixes, "item_ids", "image_paths", "columns/NAME"} <= {word.rstrip(".") for word in said}
+    sides = {"query": make_side(7), "gallery": make_side(8)}
+    held: dict[str, np.ndarray] = {}
+    for prefix, side in zip(prefixes, sides.values(), strict=True):
+        held |= side.named((*words, "item_ids", "image_paths"), prefix)
+    np.savez(tmp_path / "both.npz", **held)
+    done = reid_dist("ingest", tmp_path / "both.npz", "--output", tmp_path / "both")
+    assert done.code == 0, done.err
+    for role, side in sides.items():
+        assert_holds(FeatureSet.open(tmp_path / "both" / f"{role}.zarr"), side)
+
+
+@pytest.mark.parametrize("form", ["npy", "text"])
+def test_labels_from_files_of_their_own(reid_dist, tmp_path: Path, form: str) -> None:
+    side = make_side(4)
+    np.save(tmp_path / "features.npy", side.features)
+    files = []
+    for word, labels in (("pids", side.pids), ("camids", side.camids)):
+        path = tmp_path / f"{word}.{form}"
+        if form == "npy":
+            np.save(path, labels)
+        else:
+            path.write_text(f"{word}\n" + "".join(f"{label}\n" for label in labels))
+        files += [f"--{word}-file", path]
+    done = reid_dist("ingest", tmp_path / "features.npy", "--output", tmp_path / "out.zarr", *files)
+    assert done.code == 0, done.err
+    store = FeatureSet.open(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(store.pids, side.pids)
+    np.testing.assert_array_equal(store.camids, side.camids)
+
+
+def test_how_rows_are_kept(reid_dist, tmp_path: Path) -> None:
+    side = make_side(5)
+    side.features[0] = 0
+    np.savez(tmp_path / "a.npz", features=side.features, pids=side.pids)
+    source, target = tmp_path / "features.of.a.model", tmp_path / "out.zarr"
+    (tmp_path / "a.npz").rename(source)
+    words = ("--format", "npz", "--dtype", "float16", "--chunk-rows", 4, "--shard-rows", 9, "--allow-zero")
+    drop = ("--drop-pid", -1, "--drop-pid", 2)
+    done = reid_dist("ingest", source, "--output", target, *words, *drop)
+    assert done.code == 0, done.err
+    assert "note: " in done.out
+    assert f"note: left out {np.isin(side.pids, [-1, 2]).sum()} of {ROWS} rows: pid -1, 2\n" in done.out
+    store = FeatureSet.open(target)
+    kept = ~np.isin(side.pids, [-1, 2])
+    assert 0 < kept.sum() < ROWS
+    np.testing.assert_array_equal(store.pids, side.pids[kept])
+    np.testing.assert_array_equal(store.read(0, store.n_rows), side.features[kept].astype(np.float16))
+    assert (store.dtype, store.chunk_rows) == (np.dtype("float16"), 4)
+    # A shard holds as many whole chunks as fit.
+    layout = json.loads((target / "features" / "zarr.json").read_text())["chunk_grid"]
+    assert layout["configuration"]["chunk_shape"] == [8, DIM]
+    # The store is replaced when that is asked for, and only then.
+    refused = reid_dist("ingest", source, "--output", target, "--format", "npz", "--allow-zero")
+    assert refused.code == 2
+    assert "replace it with --overwrite" in refused.err
+    assert FeatureSet.open(target).content_digest == store.content_digest
+    again = reid_dist("ingest", source, "--output", target, "--format", "npz", "--allow-zero", "--overwrite")
+    assert again.code == 0, again.err
+    assert FeatureSet.open(target).n_rows == ROWS
+
+
+def test_a_pid_to_drop_that_no_row_has_is_said(reid_dist, tmp_path: Path) -> None:
+    side = make_side(9)
+    np.savez(tmp_path / "a.npz", features=side.features, pids=side.pids)
+    done = reid_dist("ingest", tmp_path / "a.npz", "--output", tmp_path / "out.zarr", "--drop-pid", 99)
+    assert done.code == 0, done.err
+    assert f"  note: left out 0 of {ROWS} rows; no row has pid 99\n" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--features", "embeddings"), ("unknown array 'embeddings'", "holds: ", "emb (30, 6) float32")),
+        (("--features", "emb"), ("found features 'emb' but no identities", "--pids or --pids-file")),
+        ((), ("found no features; name them with --features, or with --query-features and --gallery-features",)),
+        (("--query-features", "emb"), ("no gallery features; name them with --gallery-features",)),
+        (
+            ("--query-features", "emb", "--gallery-features", "emb", "--query-pids", "vid"),
+            ("name them with --gallery-pids",),
+        ),
+        (("--features", "emb", "--pids-file", "none.txt"), ("none.txt",)),
+        (
+            ("--features", "emb", "--pids", "vid", "--pids-file", "none.txt"),
+            ("pids are named twice", "'vid' (--pids", "none.txt (--pids-file", "give one of them"),
+        ),
+        (
+            ("--features", "emb", "--pids", "vid", "--camids", "vid", "--camids-file", "none.txt"),
+            ("camids are named twice", "'vid' (--camids", "none.txt (--camids-file"),
+        ),
+        (
+            ("--features", "emb", "--pids", "vid", "--chunk-rows", "9", "--shard-rows", "8"),
+            ("--shard-rows 8", "is below --chunk-rows 9", "a shard holds whole chunks"),
+        ),
+        (("--features", "emb", "--pids", "short"), ("pids has 7 entries for 30 rows",)),
+        (("--features", "emb", "--pids", "boxed"), ("'boxed' cannot be read", "never read")),
+        (("--features", "emb", "--pids", "vid", "--drop-pid", "two"), ("--drop-pid",)),
+        (("--features", "emb", "--pids", "vid", "--chunk-rows", "0"), ("--chunk-rows",)),
+        (("--features", "emb", "--pids", "vid", "--shard-rows", "0"), ("--shard-rows",)),
+        (("--features", "emb", "--pids", "vid", "--dtype", "float64"), ("--dtype",)),
+        (("--format", "npzz"), ("unknown format 'npzz'", "did you mean 'npz'")),
+        (("--format", "mat"), ("cannot be read as mat",)),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(reid_dist, tmp_path: Path, words, parts) -> None:
+    side = make_side(6)
+    boxed = side.pids.astype(object)
+    np.savez(tmp_path / "own.npz", emb=side.features, vid=side.pids, short=side.pids[:7], boxed=boxed)
+    refused = reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "out.zarr", *words)
+    assert (refused.code, refused.out) == (2, "")
+    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, refused.err
+    for part in parts:
+        assert part in lines[0]
+    assert not (tmp_path / "out.zarr").exists()
