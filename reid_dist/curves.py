@@ -9,7 +9,7 @@ from reid_dist.metrics import exact_mean, first_rank, positive_number
 from reid_dist.model import RankedQueries
 from reid_dist.segments import segment_suffix_maxima
 
-__all__ = ["RECALL_LEVELS", "cmc_curve", "mean_precision_recall", "rank_curves"]
+__all__ = ["RECALL_LEVELS", "cmc_curve", "curve_bytes", "mean_precision_recall", "rank_curves"]
 
 Float64 = NDArray[np.float64]
 
@@ -22,6 +22,11 @@ def cmc_curve(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool = 
     first = first_rank(ranked)[valid]
     found = np.bincount(first[first <= max_rank], minlength=max_rank + 1)[1:]
     return np.cumsum(found) / max(len(valid) if zero_for_invalid else int(valid.sum()), 1)
+
+
+def curve_bytes(n_query: int, max_rank: int) -> int:
+    """Bytes that `rank_curves` holds at its fullest: three values of every query at every rank."""
+    return 3 * 8 * n_query * max_rank
 
 
 def rank_curves(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool = False) -> dict[str, Float64]:

@@ -5,8 +5,10 @@ Both get the same tasks.  Tasks hold handles of stores and row ranges, never arr
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Progress", "Stopwatch", "TaskGraph", "execute"]
+
+# Seconds that tasks have to end after Ctrl-C.
+_ENDS_WITHIN_S = 2.0
 
 
 class Progress:
@@ -140,9 +145,8 @@ def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]
         if key in stage_of:
             progress.advance(stage_of[key])
 
-    # A pool of its own, waited for: where a task fails, others are still writing into the workspace.
     try:
-        with one_blas_thread(), Callback(posttask=finished), ThreadPoolExecutor(n_threads) as pool:
+        with one_blas_thread(), Callback(posttask=finished), _threads(n_threads) as pool:
             return list(dask.threaded.get(graph.tasks, graph.finals, pool=pool))
     except ReidDistError:
         raise
@@ -151,6 +155,27 @@ def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]
             f"this process ran out of memory ({error or 'no more is given to it'}): choose a smaller --chunk-rows, or "
             "fewer threads"
         ) from error
+
+
+@contextlib.contextmanager
+def _threads(n_threads: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of its own, waited for: where a task fails, others are still writing into the workspace.
+
+    On Ctrl-C no task begins any more, and those that run have a moment to end, for whoever interrupts wants it to end
+    now; what a task has half done is never taken for the whole.
+    """
+    pool = ThreadPoolExecutor(n_threads)
+    try:
+        yield pool
+    except KeyboardInterrupt:
+        ending = threading.Thread(target=pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
+        ending.start()
+        ending.join(_ENDS_WITHIN_S)
+        raise
+    except BaseException:
+        pool.shutdown()
+        raise
+    pool.shutdown()
 
 
 def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:

@@ -5,15 +5,18 @@ Standard library alone, so that the process that they are forked from can be sta
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
+import threading
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["prepare_local_workers", "workers_of"]
+__all__ = ["end_local_workers", "prepare_local_workers", "workers_of"]
 
 _PRELOADED = ["reid_dist.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -24,18 +27,38 @@ def prepare_local_workers() -> None:
 
     It imports Dask, Zarr and Numba, which takes about a second, while this process does the same on another core; each
     worker then starts in milliseconds and shares those pages.  It has no threads, so forking it is safe, and it ends
-    with this process.  A second call does nothing.
+    with this process.  Neither it nor a worker heeds Ctrl-C, which a terminal sends to all of them: this process ends
+    them.  A second call does nothing.
     """
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     # BLAS reads these when it is loaded; a pool of its own in the server would be a thread.
     os.environ.update({name: value for name, value in _ONE_THREAD.items() if before[name] is None})
+    # What is ignored when a program is started stays ignored in it, and only the main thread can say so.
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
     try:
         multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
         forkserver.ensure_running()
     finally:
+        if heeded is not None:
+            signal.signal(signal.SIGINT, heeded)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
+
+
+def end_local_workers() -> None:
+    """End the process that local workers are forked from, and the workers, at once: this one is about to end, too.
+
+    Left to themselves, workers that were asked for would still be forked, and complain of what is gone by then.
+    """
+    # Nobody tells which process it is; without a number, none was started.
+    server = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    if isinstance(server, int):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
+    for worker in multiprocessing.active_children():
+        worker.kill()
 
 
 def workers_of(client: Client) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ Only `click` is imported until a command runs: ``--help`` must answer at once, a
 from __future__ import annotations
 
 import atexit
+import contextlib
 import difflib
 import gc
 import importlib
 import io
-import os
 import sys
 import time
 import traceback
@@ -20,9 +20,9 @@ from typing import Any
 import click
 
 from reid_dist._version import __version__
+from reid_dist.cli.ending import ABORTED, ending_of, leave
 from reid_dist.cli.events import OPTION, EventLog, logged
 from reid_dist.credentials import without_credentials
-from reid_dist.errors import ReidDistError
 
 __all__ = ["main"]
 
@@ -40,20 +40,19 @@ _COMMANDS = {
     "report": "Write the page of finished runs again.",
     "history": "Show, export or prune what past nights measured; accept a change.",
     "nightly": "Run a suite, compare it with earlier nights, write the page.",
-    "list": "List metrics, protocols, distances, expansions, re-rankers or formats.",
+    "list": "List metrics, protocols, distances, re-rankers, expansions, poolings or formats.",
     "schema": "Print the JSON Schema of pipeline, suite or cluster files.",
 }
 
 _DEFECT = 1
-_WRONG = 2
-_ABORTED = 130
 
 
 class _LazyGroup(click.Group):
     """Imports a command's module when the command is asked for; the list of commands needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        # By brackets, for `list` is a module of this package once that command has run.
+        return [*_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
@@ -73,7 +72,7 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([*_COMMANDS.items()])
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -86,6 +85,9 @@ def _group() -> None:
       reid-dist demo
       reid-dist ingest pytorch_result.mat --output data/market
       reid-dist evaluate data/market/query.zarr data/market/gallery.zarr --output results/market
+
+    Exit codes: 0 done, 2 wrong usage or bad input, 3 the run failed, 4 compare or nightly found something worse,
+    130 interrupted.
     """
 
 
@@ -95,20 +97,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Parameters
     ----------
     arguments
-        Words after ``reid-dist``; None for those of the process.
+        Words after ``reid-dist``; None for those of the process, which the command then is the whole of: one that is
+        interrupted ends it with its threads as they are.
     """
     # Importing Numba, Dask and Zarr makes a million objects that stay.  At the usual thresholds the collector looks at
     # them again and again, and once more, module by module, when the interpreter ends: half a second of nothing.
     gc.set_threshold(50_000, 20, 100)
     atexit.register(gc.freeze)
-    # A copy by brackets, for `list` is a module of this package.
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     # Looked for here, for an option that cannot be read must be an event, too.
-    if OPTION in words:
-        with logged() as log:
-            code = _run_with_events(words, log)
-    else:
-        code = _run(words, _say_error)
+    try:
+        if OPTION in words:
+            with logged() as log:
+                code = _run_with_events(words, log)
+        else:
+            code = _run(words, _say_error)
+    except KeyboardInterrupt:
+        # Once more, while the first one was being told.
+        code = ABORTED
+    if arguments is None:
+        leave(code)
     sys.exit(code)
 
 
@@ -116,32 +124,32 @@ def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
     """Run the command and return its exit code; what is wrong with usage, input or run is said."""
     try:
         outcome: Any = _group.main(args=words, prog_name="reid-dist", standalone_mode=False)
-    except click.ClickException as error:
-        say_error(error, _WRONG)
-        return _WRONG
-    except click.Abort:
-        say_error(click.ClickException("Aborted."), _ABORTED)
-        return _ABORTED
-    except ReidDistError as error:
-        say_error(error, error.exit_code)
-        return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output is gone; the interpreter must not complain while it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        # A disk that is full, or a reader that is gone, may only be heard of here.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        ending = ending_of(error)
+        if ending is None:
+            raise
+        if ending.error is not None:
+            say_error(ending.error, ending.code)
+        return ending.code
     return outcome if isinstance(outcome, int) else 0
 
 
 def _say_error(error: Exception, code: int) -> None:
     """Say on standard error what is wrong."""
-    if code == _ABORTED:
-        click.echo("Aborted.", err=True)
+    if code == ABORTED:
+        text = str(error)
     elif isinstance(error, click.ClickException):
         said = io.StringIO()
         error.show(said)
-        click.echo(without_credentials(said.getvalue()), err=True, nl=False)
+        text = said.getvalue().removesuffix("\n")
     else:
-        click.echo(f"Error: {without_credentials(str(error))}", err=True)
+        text = f"Error: {error}"
+    # Where it cannot be written there is no other place to say so.
+    with contextlib.suppress(OSError):
+        click.echo(without_credentials(text), err=True)
 
 
 def _run_with_events(words: list[str], log: EventLog) -> int:

@@ -73,7 +73,10 @@ def command(
     from reid_dist.comparison import compare
     from reid_dist.errors import StoreError, StoreExistsError
     from reid_dist.history.address import load_report
+    from reid_dist.reports.files import write_together
 
+    if output is not None and output.exists():
+        raise StoreExistsError(f"{output} is there already; choose another --output")
     comparison = compare(
         load_report(baseline),
         load_report(candidate),
@@ -86,14 +89,12 @@ def command(
         allow_different=allow_different,
     )
     if output is not None:
+        content = comparison.to_json().encode("ascii")
         try:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            with output.open("x", encoding="ascii") as file:
-                file.write(comparison.to_json())
-        except FileExistsError:
-            raise StoreExistsError(f"{output} is there already; choose another --output") from None
-        except OSError as error:
-            raise StoreError(f"cannot write {output}: {error.strerror}; choose another --output") from None
+            write_together(output.parent, {output.name: lambda file: file.write(content)})
+        except StoreError as error:
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+            raise StoreError(f"cannot write {output}: {cause.strerror or error}; choose another --output") from None
     if as_json:
         click.echo(comparison.to_json(), nl=False)
     else:

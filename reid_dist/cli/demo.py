@@ -36,7 +36,7 @@ def command(output: Path | None, cluster_file: Path | None, workers: int | None)
     from reid_dist.synthetic import MARKET1501, make_sets
 
     target = _first_free() if output is None else output
-    refuse_occupied(target)
+    refuse_occupied(target, otherwise="")
     click.echo(
         f"making {MARKET1501.n_query} queries and {MARKET1501.n_gallery} gallery rows of {MARKET1501.dim} features in "
         f"{target / 'data'}",

@@ -14,6 +14,8 @@ from reid_dist.cli.options import (
     job_options,
     observation_options,
     output_options,
+    refuse_idle_options,
+    refuse_idle_resume,
 )
 
 __all__ = ["command"]
@@ -51,6 +53,8 @@ def command(
       reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
       reid-dist evaluate labels.npz labels.npz --distances distmat.npy
     """
+    refuse_idle_options(given, output=output, as_json=as_json)
+    refuse_idle_resume(resume, output)
     cluster = choose_cluster(cluster_file, workers)
     from pydantic import ValidationError
 

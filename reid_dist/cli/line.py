@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from reid_dist.cli.drafts import without_old_drafts
+from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.cli.unfinished import differing, unfinished
@@ -18,11 +19,14 @@ from reid_dist.expansion import describe_expansion
 from reid_dist.jobs import PipelineJob
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report, print_report
-from reid_dist.reports.files import refuse_occupied, refuse_uri
+from reid_dist.reports.files import refuse_occupied, refuse_uri, written_files
 from reid_dist.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.stores import LabelledSet, Role, Workspace
 
-__all__ = ["deliver", "evaluate_job", "resumable"]
+__all__ = ["RESUME_OTHERWISE", "deliver", "evaluate_job", "resumable"]
+
+# What else to do where an output directory holds something.
+RESUME_OTHERWISE = "or --resume to take up what is in it"
 
 _WORKSPACE = "workspace"
 # What takes the place of features.
@@ -68,12 +72,14 @@ def evaluate_job(
         refuse_uri(output)
     refuse_unobservable(cluster, performance_page, computes=job.lists is None)
     if output is not None and not resume:
-        refuse_occupied(output)
+        refuse_occupied(output, otherwise=RESUME_OTHERWISE)
     finished = resume and output is not None and (output / "report.json").is_file()
     with _workspace(output, workspace) as folder:
         query, gallery = _open(job, "query"), _open(job, "gallery")
         if finished and output is not None:
             return _same_job(Report.load(output), job, query, gallery, output)
+        if job.lists is None:
+            refuse_long_curves(query.n_rows, job.max_rank)
         # Lists are read here and now; there is nothing to distribute.
         where = observed_cluster(cluster, performance_page) if job.lists is None else contextlib.nullcontext()
         begun = unfinished(output, folder, {} if output is None else _begun(job, query, gallery))
@@ -92,12 +98,12 @@ def deliver(report: Report, *, as_json: bool, output: Path | None) -> None:
         return
     print_report(report)
     if output is not None:
-        print(f"\nwritten to {output}: report.html, report.json, per_query.npz")
+        print(f"\nwritten to {output}: {', '.join(written_files(output))}")
 
 
 @contextlib.contextmanager
 def resumable(folder: Path | str | None, output: Path | None) -> Iterator[None]:
-    """Say of a run that failed what is left of it, and how to go on.
+    """Say of a run that failed, or was interrupted, what is left of it, and how to go on.
 
     Parameters
     ----------
@@ -108,11 +114,14 @@ def resumable(folder: Path | str | None, output: Path | None) -> Iterator[None]:
     """
     try:
         yield
-    except RunFailedError as error:
+    except (RunFailedError, KeyboardInterrupt) as error:
         if folder is None or not Workspace.at(folder).holds_parts():
             raise
         how = "the same command" if output is None else "the same command with --resume"
-        raise RunFailedError(f"{error}; what is finished is kept in {folder}: {how} goes on from there") from error
+        left = f"what is finished is kept in {folder}: {how} goes on from there"
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(left) from error
+        raise RunFailedError(f"{error}; {left}") from error
 
 
 def _open(job: PipelineJob, role: Role) -> LabelledSet:
@@ -164,11 +173,11 @@ def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: Lab
         "distance": None if set(_GIVEN) & set(report.inputs) else report.distance["name"],
         "expand": report.expand,
         "rerank": report.rerank,
-        "reported metrics": sorted({*report.metrics, *report.bounds}),
         # A report that says nothing of an option is older than the option.
         **Options().describe(),
         **dict.fromkeys(_pictures(job)),
         **report.options,
+        "metrics": _metrics(report.options.get("metrics"), [*report.metrics, *report.bounds]),
     }
     others = differing(wanted, found)
     if others:
@@ -197,10 +206,15 @@ def _identity(job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> dic
         "expand": describe_expansion(question.expand) if question.expand else None,
         "rerank": None if question.rerank is None else question.rerank.describe(),
         **dict.fromkeys(_GIVEN),
-        "reported metrics": sorted(metric.name for metric in question.asked.metrics),
         **question.options.describe(),
+        "metrics": _metrics(question.options.metrics, [metric.name for metric in question.asked.metrics]),
         **_pictures(job),
     }
+
+
+def _metrics(asked: Sequence[str] | None, reported: Sequence[str]) -> dict[str, Any]:
+    """What was asked for, and what that came to: without being asked, a protocol's own metrics are reported."""
+    return {"asked": asked, "reported": sorted({*reported})}
 
 
 def _pictures(job: PipelineJob) -> dict[str, Any]:

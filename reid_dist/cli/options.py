@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,8 @@ __all__ = [
     "observation_options",
     "output_options",
     "override_option",
+    "refuse_idle_options",
+    "refuse_idle_resume",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,7 +60,7 @@ _JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
             "help": "Such as 'k_reciprocal(k1=20,k2=6,lambda_value=0.3)'; see `reid-dist list rerankers`.",
         },
     ),
-    (("--topk",), {"type": int, "metavar": "K", "help": "Write the K nearest items of every query (topk.npz)."}),
+    (("--topk",), {"type": int, "metavar": "K", "help": "Write the K nearest items of every query to DIR (topk.npz)."}),
     (("--ties",), {"is_flag": True, "help": "Also give optimistic and pessimistic values."}),
     (
         ("--breakdown", "breakdowns"),
@@ -102,7 +104,7 @@ _JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
             "help": "Show ranked pictures: 'hardest', or query rows such as 3,17 beside them. Needs --topk.",
         },
     ),
-    (("--image-root",), {"metavar": "DIR", "help": "Where relative image paths start. Default: here."}),
+    (("--image-root",), {"metavar": "DIR", "help": "Where relative paths of --pictures start. Default: here."}),
     (
         ("--distances",),
         {"metavar": "FILE", "help": "A .npy block of distances, mapped; QUERY and GALLERY then give labels alone."},
@@ -139,6 +141,34 @@ def job_fields(given: dict[str, Any]) -> dict[str, Any]:
                 f"--pictures takes 'hardest' or query rows separated by commas, found {pictures!r}"
             ) from None
     return fields
+
+
+def refuse_idle_options(given: Mapping[str, Any], *, output: Path | None, as_json: bool) -> None:
+    """Refuse options of `evaluate` that would do nothing without another one, which must have been forgotten.
+
+    Parameters
+    ----------
+    given
+        The values of `job_options`.
+    output
+        Where the report goes, if anywhere.
+    as_json
+        Whether the report is printed as JSON, which holds a digest of the lists.
+    """
+    if given["gallery_order"] != "stored" and "gallery_size" not in given["breakdowns"]:
+        raise click.UsageError(
+            f"--gallery-order {given['gallery_order']} is of the distractor curve; add --breakdown gallery_size"
+        )
+    if given["image_root"] is not None and given["pictures"] is None:
+        raise click.UsageError("--image-root is where the paths of --pictures start; add --pictures")
+    if given["topk"] is not None and output is None and not as_json:
+        raise click.UsageError("--topk writes topk.npz to the output directory; add --output DIR")
+
+
+def refuse_idle_resume(resume: bool, output: Path | None) -> None:
+    """Refuse to resume where there is nothing to take up."""
+    if resume and output is None:
+        raise click.UsageError("--resume takes up an output directory; add --output DIR")
 
 
 def _size(text: str) -> int | float:

@@ -268,11 +268,16 @@ def rows_progress() -> Iterator[Callable[[int, int, str], None]]:
     """Progress of reading rows: called with rows done, rows in all, and what is read."""
     log = current_log()
     advances: dict[str, _Advance] = {}
-    began = time.monotonic()
+    latest = time.monotonic()
 
     def counted(done: int, total: int, what: str) -> _Advance:
-        advance = advances.setdefault(what, _Advance(what, total))
-        advance.count(done, began)
+        nonlocal latest
+        advance = advances.get(what)
+        # Both sides may be in one file, and are then read one after the other under one name.
+        if advance is None or advance.total != total or done < advance.done or advance.done == total:
+            advance = advances[what] = _Advance(what, total)
+        advance.count(done, latest)
+        latest = time.monotonic()
         return advance
 
     def event(done: int, total: int, what: str) -> None:
@@ -298,6 +303,6 @@ def rows_progress() -> Iterator[Callable[[int, int, str], None]]:
         def show(done: int, total: int, what: str) -> None:
             if what not in tasks:
                 tasks[what] = shown.add_task(what, total=total, pace="")
-            shown.update(tasks[what], completed=done, pace=counted(done, total, what).pace)
+            shown.update(tasks[what], total=total, completed=done, pace=counted(done, total, what).pace)
 
         yield show

@@ -34,7 +34,7 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
     if output is not None:
         if len(runs) != 1 or not is_address(runs[0]):
             raise click.UsageError("--output goes with one entry of a history; a directory has its page already.")
-        refuse_occupied(output)
+        refuse_occupied(output, otherwise="")
     for run in runs:
         if (run / DOCUMENT).exists():
             SweepReport.load(run).save(run, overwrite=True)

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, observation_options, output_options, override_option
+from reid_dist.cli.options import (
+    choose_cluster,
+    cluster_options,
+    observation_options,
+    output_options,
+    override_option,
+    refuse_idle_resume,
+)
 
 __all__ = ["command"]
 
@@ -38,6 +45,7 @@ def command(
       reid-dist run pipelines/query_expansion_sweep.yaml --output results/expansion
       reid-dist run pipelines/clothes_changing.yaml --set protocol.base=allshots --set protocol.name=all_clothes
     """
+    refuse_idle_resume(resume, output)
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.line import deliver, evaluate_job
     from reid_dist.jobs import read_job

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, observation_options
+from reid_dist.cli.options import choose_cluster, cluster_options, observation_options, refuse_idle_resume
 
 if TYPE_CHECKING:
     from reid_dist.splits import SplitReport
@@ -79,6 +79,7 @@ def command(
       reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --repeats 10 --seed 1 --metric mAP --metric CMC@20
       reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --output results/rgb --resume
     """
+    refuse_idle_resume(resume, output)
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.splitting import evaluate_drawn
     from reid_dist.splits import Draw

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reid_dist.cli.line import resumable
+from reid_dist.cli.line import RESUME_OTHERWISE, resumable
+from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.cli.unfinished import differing, unfinished
@@ -71,7 +72,7 @@ def evaluate_drawn(
     """
     refuse_unobservable(cluster, performance_page)
     if output is not None:
-        refuse_uri(output) if resume else refuse_occupied(output)
+        refuse_uri(output) if resume else refuse_occupied(output, otherwise=RESUME_OTHERWISE)
     finished = resume and output is not None and (output / DOCUMENT).is_file()
     with contextlib.ExitStack() as on_exit:
         with rows_progress() as progress:
@@ -80,6 +81,7 @@ def evaluate_drawn(
         asked = _identity(near, far, draw, options)
         if finished and output is not None:
             return _same_splits(SplitReport.load(output), asked, output)
+        refuse_long_curves(near.n_rows, options["max_rank"])
         folder = workspace
         if workspace is None and output is not None:
             folder = str(_make_workspace(output, on_exit))

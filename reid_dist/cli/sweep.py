@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, observation_options
+from reid_dist.cli.options import choose_cluster, cluster_options, observation_options, refuse_idle_resume
 
 __all__ = ["command"]
 
@@ -70,6 +70,7 @@ def command(
       reid-dist sweep q.zarr g.zarr --expand alpha_qe --k 1:10 --alpha 0,1,3 --metric mAP
       reid-dist sweep q.zarr g.zarr --rerank k_reciprocal --k1 10:30:10 --k2 1,6 --lambda-value 0,0.3
     """
+    refuse_idle_resume(resume, output)
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.sweeping import deliver_sweep, sweep_sides
 

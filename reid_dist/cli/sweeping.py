@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.line import resumable
+from reid_dist.cli.line import RESUME_OTHERWISE, resumable
+from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import points, rows_progress
 from reid_dist.cli.unfinished import differing, unfinished
@@ -79,7 +80,7 @@ def sweep_sides(
     )
     refuse_unobservable(cluster, performance_page)
     if output is not None:
-        refuse_uri(output) if resume else refuse_occupied(output)
+        refuse_uri(output) if resume else refuse_occupied(output, otherwise=RESUME_OTHERWISE)
     finished = resume and output is not None and (output / DOCUMENT).is_file()
     with contextlib.ExitStack() as on_exit:
         folder = workspace
@@ -90,6 +91,7 @@ def sweep_sides(
             far = open_features(gallery, role="gallery", progress=progress)
         if finished and output is not None:
             return _same_sweep(SweepReport.load(output), grid, options, (near, far), output)
+        refuse_long_curves(near.n_rows, options["max_rank"])
         on_exit.enter_context(resumable(folder, output))
         begun = {} if output is None else _identity(grid, options, (near, far))
         on_exit.enter_context(unfinished(output, folder, begun))

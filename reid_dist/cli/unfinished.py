@@ -82,8 +82,8 @@ def _refuse_other(mark: Path, job: Mapping[str, Any]) -> None:
         raise DamagedStoreError(f"{mark} is damaged; delete it, or choose another --output") from None
     if others:
         raise InputError(
-            f"{mark.parent} holds an unfinished run of another job ({', '.join(others)} differ); take that up with its "
-            "own words, or choose another --output"
+            f"{mark.parent} holds an unfinished run of another job ({', '.join(others)} differ); repeat the "
+            "command of that run with --resume, or choose another --output"
         )
 
 

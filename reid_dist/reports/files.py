@@ -43,6 +43,7 @@ __all__ = [
     "unpack_arrays",
     "write_files",
     "write_together",
+    "written_files",
 ]
 
 DOCUMENT = "report.json"
@@ -51,7 +52,7 @@ PER_QUERY = "per_query.npz"
 PER_QUERY_PARQUET = "per_query.parquet"
 TOPK = "topk.npz"
 PICTURES = "pictures.json"
-_ALL = (PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES, PAGE, DOCUMENT)
+_ALL = (PAGE, DOCUMENT, PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES)
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")
 
@@ -82,8 +83,15 @@ class ReportFiles:
     pictures: str | None
 
 
-def refuse_occupied(directory: str | os.PathLike[str]) -> Path:
+def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or pass overwrite=True") -> Path:
     """Return the directory as a path if a report may be written there without touching anything.
+
+    Parameters
+    ----------
+    directory
+        The directory.
+    otherwise
+        What whoever asks can do but for choosing another one; empty for nothing.
 
     Raises
     ------
@@ -102,9 +110,8 @@ def refuse_occupied(directory: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise StoreError(f"cannot use {path} as an output directory: {_reason(error)}") from error
     if occupant is not None:
-        raise StoreExistsError(
-            f"output directory {path} is not empty (it holds {occupant.name!r}); choose another one or ask to overwrite"
-        )
+        advice = f"choose another one{otherwise and f', {otherwise}'}"
+        raise StoreExistsError(f"output directory {path} is not empty (it holds {occupant.name!r}); {advice}")
     return path
 
 
@@ -202,6 +209,11 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
         if path.is_dir():
             for draft in staged.values():
                 draft.unlink(missing_ok=True)
+
+
+def written_files(directory: str | os.PathLike[str]) -> list[str]:
+    """Names of the files of a report that are there, what people open first."""
+    return [name for name in _ALL if (Path(directory) / name).is_file()]
 
 
 def read_document(directory: str | os.PathLike[str], name: str) -> dict[str, Any]:

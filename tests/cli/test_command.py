@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from help_texts import examples
 
 from reid_dist import FeatureSet, Report, evaluate, graph
 from reid_dist._version import __version__
@@ -54,6 +55,16 @@ def test_help_is_quick_and_lists_every_command(reid_dist) -> None:
     assert min(taken) < 0.5
 
 
+def test_help_tells_exit_codes_and_all_that_can_be_listed(reid_dist) -> None:
+    text = " ".join(reid_dist("--help").out.split())
+    codes = text.partition("Exit codes: ")[2].partition(". ")[0]
+    assert [part.split()[0] for part in codes.split(", ")] == ["0", "2", "3", "4", "130"]
+    # The line of usage may be broken anywhere.
+    words = "".join(reid_dist("list", "--help").out.split())
+    for kind in words.partition("{")[2].partition("}")[0].split("|"):
+        assert kind.replace("rerankers", "re-rankers") in text
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom reid_dist.cli import main\n"
@@ -69,11 +80,6 @@ def test_help_of_every_command_has_an_example(reid_dist, name: str) -> None:
     outcome = reid_dist(name, "--help")
     assert outcome.code == 0
     assert f"reid-dist {name}" in outcome.out.split("Example")[1]
-
-
-def examples(text: str, name: str) -> list[str]:
-    """The examples in the help of a command."""
-    return [line.strip() for line in text.splitlines() if line.startswith(f"    reid-dist {name} ")]
 
 
 @pytest.fixture
@@ -145,6 +151,8 @@ def test_evaluate_writes_the_report_it_prints(reid_dist, stores, threads, tmp_pa
     assert list(document["metrics"]) == ["mAP"]
     assert f"{100 * expected.metrics['mAP']:.2f} %" in done.out
     assert expected.result_digest[:16] in done.out
+    names = "report.html, report.json, per_query.npz, per_query.parquet, topk.npz"
+    assert done.out.splitlines()[-1] == f"written to {output}: {names}"
     with np.load(output / "topk.npz", allow_pickle=False) as arrays:
         assert arrays["index"].shape == (40, 5)
 
@@ -180,7 +188,7 @@ def test_resume(reid_dist, stores, threads, tmp_path: Path) -> None:
     again = reid_dist(*words, "--resume")
     assert json.loads(again.out) == json.loads(first.out)
     assert "tasks" not in again.err
-    assert_refused(reid_dist(*words), "out")
+    assert_refused(reid_dist(*words), "out is not empty", "choose another one, or --resume to take up what is in it")
     assert_refused(reid_dist(*words, "--resume", "--max-rank", 7), "another job")
     assert_refused(reid_dist(*words, "--resume", "--distance", "euclidean"), "another job")
 
@@ -201,7 +209,12 @@ def test_resume_of_what_another_job_has_begun(reid_dist, stores, threads, tmp_pa
     assert_refused(
         reid_dist(*words, "--resume", "--distance", "euclidean"), "unfinished run of another job", "distance"
     )
-    assert_refused(reid_dist(*words, "--resume", "--metric", "CMC@2"), "unfinished run of another job", "metrics")
+    assert_refused(
+        reid_dist(*words, "--resume", "--metric", "CMC@2"), "unfinished run of another job", "(metrics differ)"
+    )
+    assert_refused(
+        reid_dist(*words, "--resume", "--ties"), "repeat the command of that run with --resume, or choose another"
+    )
     done = reid_dist(*words, "--resume", "--chunk-rows", 17)
     assert done.code == 0, done.err
     assert json.loads(done.out)["result_digest"] == evaluate(*map(FeatureSet.open, stores)).result_digest
@@ -220,6 +233,39 @@ def test_a_run_that_left_nothing_can_be_followed_by_any(
         assert reid_dist(*words).code == 3
     assert not (tmp_path / "out").exists()
     assert reid_dist(*words, "--resume", "--distance", "euclidean").code == 0
+
+
+def test_no_more_memory_is_one_line(reid_dist, stores, threads, monkeypatch) -> None:
+    def greedy(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 149. GiB for an array")
+
+    monkeypatch.setattr("reid_dist.answer.rank_curves", greedy)
+    done = reid_dist("evaluate", *stores, "--cluster", threads, "--json")
+    assert_refused(done, "ran out of memory (Unable to allocate 149. GiB for an array)", "--max-rank", code=3)
+
+
+@pytest.mark.parametrize("words", [["sweep", "--expand", "aqe", "--k", "1"], ["splits"], ["evaluate"]])
+def test_curves_that_do_not_fit_are_refused_before_the_work(
+    reid_dist, stores, threads, tmp_path: Path, words: list[str]
+) -> None:
+    output = tmp_path / "out"
+    long = ("--max-rank", "99999999999", "--cluster", threads, "--output", output)
+    refused = reid_dist(words[0], *stores, *words[1:], *long)
+    assert_refused(refused, "curves over 99,999,999,999 ranks of 40 queries take", "choose a smaller --max-rank")
+    assert "tasks" not in refused.err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("words", [["sweep", "--expand", "aqe", "--k", "1"], ["splits"]])
+def test_nothing_is_resumed_without_a_directory(reid_dist, stores, threads, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "notes").touch()
+    given = (words[0], *stores, *words[1:], "--cluster", threads)
+    assert_refused(reid_dist(*given, "--resume"), "--resume takes up an output directory; add --output DIR")
+    assert_refused(reid_dist(*given, "--output", tmp_path / "taken"), "or --resume to take up what is in it")
+    refused = reid_dist("demo", "--output", tmp_path / "taken", "--cluster", threads)
+    assert_refused(refused, "it holds 'notes'); choose another one")
+    assert "--resume" not in refused.err
 
 
 def test_a_damaged_mark_is_told(reid_dist, stores, threads, tmp_path: Path) -> None:

@@ -86,6 +86,21 @@ def test_json_is_the_comparison_and_nothing_else(reid_dist, runs, tmp_path: Path
     assert "is there already" in again.err
 
 
+def test_a_comparison_that_cannot_be_written_leaves_nothing(reid_dist, runs, tmp_path: Path, monkeypatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    kept = tmp_path / "new" / "comparison.json"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        failed = reid_dist("compare", runs["good"], runs["good"], "--output", kept)
+    assert failed.code == 2
+    assert failed.err == f"Error: cannot write {kept}: No space left on device; choose another --output\n"
+    assert list(kept.parent.iterdir()) == []
+    assert reid_dist("compare", runs["good"], runs["good"], "--output", kept).code == 0
+    assert [path.name for path in kept.parent.iterdir()] == ["comparison.json"]
+
+
 def test_a_loss_below_the_minimum_effect_is_no_regression(reid_dist, runs) -> None:
     done = reid_dist("compare", runs["good"], runs["bad"], "--minimum-effect", 0.99, "--resamples", 200)
     assert done.code == 0

@@ -327,13 +327,13 @@ def test_resume_gives_the_report_of_this_job_alone(reid_dist, finished, data, na
 def test_resume_says_what_differs(reid_dist, finished, data):
     words = [*words_of("ties", data, finished)[:-1], str(finished / "plain"), "--resume"]
     assert "(ties differ)" in reid_dist("evaluate", *words).err
+    words = [*words_of("metrics", data, finished)[:-1], str(finished / "plain"), "--resume"]
+    assert "(metrics differ)" in reid_dist("evaluate", *words).err
     words = [*words_of("other_truth", data, finished)[:-1], str(finished / "truth"), "--resume"]
     assert "(ground_truth differ)" in reid_dist("evaluate", *words).err
 
 
-@pytest.mark.parametrize(
-    "words", [["--chunk-rows", "13"], ["--image-root", "elsewhere"], ["--gallery-order", "stored"]]
-)
+@pytest.mark.parametrize("words", [["--chunk-rows", "13"], ["--gallery-order", "stored"]])
 def test_resume_does_not_mind_what_changes_nothing(reid_dist, finished, data, words):
     done = reid_dist("evaluate", *words_of("plain", data, finished), *words, "--resume", "--json")
     assert done.out == (finished / "plain" / "report.json").read_text()
@@ -456,6 +456,10 @@ def test_a_protocol_that_looks_at_columns_of_labels_alone(reid_dist, data, threa
         (["--breakdown", "gallery_size", "--gallery-size", "nan"], ["found nan"]),
         (["--breakdown", "gallery_size", "--gallery-size", "1.5"], ["found 1.5"]),
         (["--gallery-order", "up"], ["'--gallery-order'", "'up'"]),
+        (["--gallery-order", "random"], ["--gallery-order random is of the distractor curve", "gallery_size"]),
+        (["--breakdown", "camera", "--gallery-order", "random"], ["add --breakdown gallery_size"]),
+        (["--topk", "3", "--image-root", "."], ["--image-root is where", "add --pictures"]),
+        (["--max-rank", "999999999999"], ["curves over 999,999,999,999 ranks of 24 queries", "smaller --max-rank"]),
         (["--seed", "-1"], ["seed", "found -1"]),
         (["--seed", "18446744073709551616"], ["seed", "found 18446744073709551616"]),
         (["--seed", "1.5"], ["--seed", "'1.5'"]),
@@ -500,6 +504,23 @@ def test_mistakes_are_answered_in_one_line(refused, data, tmp_path, words, parts
 @pytest.mark.parametrize(
     ("words", "part"),
     [
+        (["--topk", "3"], "--topk writes topk.npz to the output directory; add --output DIR"),
+        (["--resume"], "--resume takes up an output directory; add --output DIR"),
+        (["--resume", "--json"], "add --output DIR"),
+    ],
+)
+def test_what_needs_an_output_directory(refused, words, part):
+    assert part in refused(*words)
+
+
+def test_lists_without_a_directory_have_a_digest(answer):
+    """Which the report as JSON holds."""
+    assert answer("--topk", "3")["topk"]["k"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
         (["--ties"], "ties cannot be had from top-k lists"),
         (["--roc"], "roc cannot be had from top-k lists"),
         (["--topk", "3"], "topk cannot be had from top-k lists"),
@@ -512,7 +533,7 @@ def test_mistakes_are_answered_in_one_line(refused, data, tmp_path, words, parts
 )
 def test_what_lists_cannot_answer(refused, tmp_path, words, part):
     np.savez(tmp_path / "lists.npz", index=np.tile(np.arange(5), (N_QUERY, 1)))
-    assert part in refused("--lists", tmp_path / "lists.npz", *words)
+    assert part in refused("--lists", tmp_path / "lists.npz", *words, "--output", tmp_path / "out")
 
 
 def archive(path, **members):

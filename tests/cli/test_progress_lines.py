@@ -69,6 +69,22 @@ def test_rows_that_are_read(clock: Clock, capsys: pytest.CaptureFixture[str]) ->
     assert len(lines) == 30 // 5
 
 
+def test_both_sides_of_one_file_are_counted_one_after_the_other(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with rows_progress() as told:
+        for total in (50, 50, 100, 20):
+            for done in (total // 2, total):
+                clock.now += 1
+                told(done, total, "both.mat")
+    assert capsys.readouterr().err.splitlines() == [
+        "both.mat: 50/50 rows, 2.0 s, 25/s",
+        "both.mat: 50/50 rows, 2.0 s, 25/s",
+        "both.mat: 100/100 rows, 2.0 s, 50/s",
+        "both.mat: 20/20 rows, 2.0 s, 10/s",
+    ]
+
+
 @pytest.mark.parametrize(("seconds", "words"), [(59.4, "59 s"), (59.6, "1:00 min"), (3725, "1:02 h")])
 def test_spans_of_time(clock: Clock, capsys: pytest.CaptureFixture[str], seconds: float, words: str) -> None:
     with stages() as progress:

@@ -1,0 +1,188 @@
+"""Ctrl-C in the middle of a command: exit code 130, one message, no traceback of any process, and none left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from reid_dist import FeatureSet, evaluate
+
+# Ctrl-C goes to all processes of a terminal, here to those of a process group.
+_STRUCK = """
+import os, signal, threading, time
+import distributed
+from reid_dist.cli import main
+
+real = distributed.LocalCluster.__init__
+
+def strike():
+    time.sleep({after})
+    os.killpg(0, signal.SIGINT)
+
+def begun(self, *words, **options):
+    threading.Thread(target=strike, daemon=True).start()
+    real(self, *words, **options)
+
+distributed.LocalCluster.__init__ = begun
+if __name__ == "__main__":
+    main()
+"""
+
+_PLAIN = """
+from reid_dist.cli import main
+
+if __name__ == "__main__":
+    main()
+"""
+
+# Every task of the sweep but the first that a process begins takes long, and tells that it has begun.
+_SLOW = """
+import itertools, pathlib, time
+from reid_dist import graph
+from reid_dist.cli import main
+
+calls = itertools.count()
+
+def slow(*words, real=graph.sweep_task):
+    if next(calls):
+        pathlib.Path("begun").touch()
+        time.sleep({seconds})
+    return real(*words)
+
+graph.sweep_task = slow
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> tuple[str, str]:
+    """A query and a gallery store of several tasks."""
+    rng = np.random.default_rng(5)
+    for name, n in (("query", 40), ("gallery", 1200)):
+        made = FeatureSet.from_arrays(
+            rng.standard_normal((n, 8)).astype(np.float32), rng.integers(0, 9, n), rng.integers(0, 3, n)
+        )
+        made.save(tmp_path / f"{name}.zarr", chunk_rows=100)
+    return "query.zarr", "gallery.zarr"
+
+
+@contextlib.contextmanager
+def started(folder: Path, program: str, *words: object) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process group of its own; nothing of it outlives the test."""
+    path = folder / "program.py"
+    path.write_text(program)
+    with subprocess.Popen(
+        [sys.executable, str(path), *map(str, words)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            for each in group(process.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+
+
+def group(number: int) -> list[psutil.Process]:
+    """Processes of a group that still do something."""
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(each.pid) == number and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+    return found
+
+
+def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60) -> str:
+    """Exit code, one message, nobody left; return the message."""
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert "Traceback" not in err
+    (message,) = (line for line in err.splitlines() if line and "tasks" not in line)
+    deadline = time.monotonic() + 10
+    while left := group(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    return message
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("after", [0, 0.1, 0.25, 0.5])
+def test_a_local_cluster_that_is_interrupted_while_it_starts(large, tmp_path: Path, after: float) -> None:
+    words = ("evaluate", *large, "--workers", 2, "--output", "out")
+    with started(tmp_path, _STRUCK.format(after=after), *words) as process:
+        assert assert_interrupted(process).startswith("Interrupted")
+
+
+def test_a_local_cluster_that_is_interrupted_at_work(large, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text(_SLOW.format(seconds=60))
+    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", str(slow))
+    words = ("evaluate", *large, "--workers", 2, "--output", "out")
+    with started(tmp_path, _PLAIN, *words) as process:
+        wait_for(tmp_path / "begun", process)
+        os.killpg(process.pid, signal.SIGINT)
+        assert assert_interrupted(process).startswith("Interrupted")
+
+
+def test_threads_in_the_middle_of_a_long_task_are_not_waited_for(large, threads: Path, tmp_path: Path) -> None:
+    words = ("evaluate", *large, "--cluster", threads)
+    with started(tmp_path, _SLOW.format(seconds=600), *words) as process:
+        wait_for(tmp_path / "begun", process)
+        os.killpg(process.pid, signal.SIGINT)
+        assert assert_interrupted(process, seconds=30) == "Interrupted."
+
+
+def test_what_is_finished_is_kept_and_taken_up(large, threads: Path, tmp_path: Path, reid_dist) -> None:
+    words = ("evaluate", *large, "--cluster", threads, "--output", "out")
+    with started(tmp_path, _SLOW.format(seconds=600), *words) as process:
+        wait_for(tmp_path / "begun", process)
+        parts = tmp_path / "out" / "workspace"
+        deadline = time.monotonic() + 60
+        while not list(parts.glob("partials-*/*.npz")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        message = assert_interrupted(process)
+    assert message.startswith("Interrupted; what is finished is kept in out/workspace: ")
+    assert "the same command with --resume goes on from there" in message
+    sides = [tmp_path / side for side in large]
+    done = reid_dist("evaluate", *sides, "--cluster", threads, "--output", tmp_path / "out", "--resume", "--json")
+    assert json.loads(done.out)["result_digest"] == evaluate(*map(FeatureSet.open, sides)).result_digest
+
+
+def test_interrupted_again_and_again(large, threads: Path, tmp_path: Path) -> None:
+    """Whoever is impatient gets no traceback for it."""
+    with started(tmp_path, _SLOW.format(seconds=600), "evaluate", *large, "--cluster", threads) as process:
+        wait_for(tmp_path / "begun", process)
+        for _ in range(20):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.05)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in err
