@@ -23,7 +23,7 @@ from reid_dist.reports.files import refuse_occupied, refuse_uri, written_files
 from reid_dist.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.stores import LabelledSet, Role, Workspace
 
-__all__ = ["RESUME_OTHERWISE", "deliver", "evaluate_job", "resumable"]
+__all__ = ["RESUME_OTHERWISE", "deliver", "evaluate_job", "resumable", "workspace_for"]
 
 # What else to do where an output directory holds something.
 RESUME_OTHERWISE = "or --resume to take up what is in it"
@@ -74,7 +74,7 @@ def evaluate_job(
     if output is not None and not resume:
         refuse_occupied(output, otherwise=RESUME_OTHERWISE)
     finished = resume and output is not None and (output / "report.json").is_file()
-    with _workspace(output, workspace) as folder:
+    with workspace_for(output, workspace) as folder:
         query, gallery = _open(job, "query"), _open(job, "gallery")
         if finished and output is not None:
             return _same_job(Report.load(output), job, query, gallery, output)
@@ -130,14 +130,14 @@ def _open(job: PipelineJob, role: Role) -> LabelledSet:
 
 
 @contextlib.contextmanager
-def _workspace(output: Path | None, workspace: str | None) -> Iterator[Path | str | None]:
+def workspace_for(output: Path | None, workspace: str | None) -> Iterator[str | None]:
     """Directory for intermediate stores; one that nobody asked for goes when it is empty.
 
     None where nothing is to be written: what must be on disk is then put into a temporary directory.
     """
     if workspace is not None:
         # Object storage has no directories to make.
-        yield workspace if "://" in workspace else _make(Path(workspace))
+        yield workspace if "://" in workspace else str(_make(Path(workspace)))
     elif output is None:
         yield None
     else:
@@ -145,7 +145,7 @@ def _workspace(output: Path | None, workspace: str | None) -> Iterator[Path | st
         folder = output / _WORKSPACE
         _make(folder)
         try:
-            yield folder
+            yield str(folder)
         finally:
             # Nothing half-made is left behind: what is empty goes, and a directory that was not there before with it.
             for leftover in (folder, *([output] if made else [])):

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reid_dist.cli.line import RESUME_OTHERWISE, resumable
+from reid_dist.cli.line import RESUME_OTHERWISE, resumable, workspace_for
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import InputError
 from reid_dist.metrics import default_metrics, parse_metrics
 from reid_dist.protocols import PROTOCOLS
 from reid_dist.reports.files import refuse_occupied, refuse_uri
@@ -24,8 +24,6 @@ from reid_dist.stores import FeatureSet
 from reid_dist.stores.importers import open_features
 
 __all__ = ["evaluate_drawn"]
-
-_WORKSPACE = "workspace"
 
 
 def evaluate_drawn(
@@ -82,9 +80,7 @@ def evaluate_drawn(
         if finished and output is not None:
             return _same_splits(SplitReport.load(output), asked, output)
         refuse_long_curves(near.n_rows, options["max_rank"])
-        folder = workspace
-        if workspace is None and output is not None:
-            folder = str(_make_workspace(output, on_exit))
+        folder = on_exit.enter_context(workspace_for(output, workspace))
         on_exit.enter_context(resumable(folder, output))
         on_exit.enter_context(unfinished(output, folder, asked))
         with observed_cluster(cluster, performance_page) as client, stages() as told:
@@ -126,21 +122,3 @@ def _same_splits(report: SplitReport, asked: Mapping[str, Any], output: Path) ->
     if others:
         raise InputError(f"{output} holds other splits ({', '.join(others)} differ); choose another --output")
     return report
-
-
-def _make_workspace(output: Path, on_exit: contextlib.ExitStack) -> Path:
-    """Make the workspace in the output directory: what cannot be written is refused before the work."""
-    folder, made = output / _WORKSPACE, not output.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror}; choose another --output") from None
-    on_exit.callback(_remove_empty, folder, *([output] if made else []))
-    return folder
-
-
-def _remove_empty(*folders: Path) -> None:
-    """Leave nothing empty behind that was not there before."""
-    for leftover in folders:
-        with contextlib.suppress(OSError):
-            leftover.rmdir()

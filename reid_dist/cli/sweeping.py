@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.line import RESUME_OTHERWISE, resumable
+from reid_dist.cli.line import RESUME_OTHERWISE, resumable, workspace_for
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import points, rows_progress
 from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import InputError
 from reid_dist.jobs import SweptParameters
 from reid_dist.question import Options, Question
 from reid_dist.reports.files import refuse_occupied, refuse_uri
@@ -28,7 +28,6 @@ from reid_dist.tuning.report import DOCUMENT
 
 __all__ = ["deliver_sweep", "sweep_sides"]
 
-_WORKSPACE = "workspace"
 _BEST = "*"
 
 
@@ -83,9 +82,7 @@ def sweep_sides(
         refuse_uri(output) if resume else refuse_occupied(output, otherwise=RESUME_OTHERWISE)
     finished = resume and output is not None and (output / DOCUMENT).is_file()
     with contextlib.ExitStack() as on_exit:
-        folder = workspace
-        if workspace is None and output is not None:
-            folder = str(_make_workspace(output, on_exit))
+        folder = on_exit.enter_context(workspace_for(output, workspace))
         with rows_progress() as progress:
             near = open_features(query, role="query", progress=progress)
             far = open_features(gallery, role="gallery", progress=progress)
@@ -156,24 +153,6 @@ def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) ->
     click.echo("\n".join(_lines(report)))
     if output is not None:
         click.echo(f"\nwritten to {output}: sweep.html, sweep.json")
-
-
-def _make_workspace(output: Path, on_exit: contextlib.ExitStack) -> Path:
-    """Make the workspace in the output directory: what cannot be written is refused before the work."""
-    folder, made = output / _WORKSPACE, not output.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror}; choose another --output") from None
-    on_exit.callback(_remove_empty, folder, *([output] if made else []))
-    return folder
-
-
-def _remove_empty(*folders: Path) -> None:
-    """Leave nothing empty behind that was not there before."""
-    for leftover in folders:
-        with contextlib.suppress(OSError):
-            leftover.rmdir()
 
 
 def _lines(report: SweepReport) -> list[str]:
