@@ -40,11 +40,11 @@ def _drafts(folders: tuple[Path | str | None, ...]) -> dict[Path, tuple[int, int
     """Drafts, with their size and when they were last written to."""
     found = {}
     for folder in folders:
-        if not isinstance(folder, Path):
+        if folder is None or "://" in str(folder):
             continue
         # A folder that is missing has none.
         for pattern in (".*", "*/.*"):
-            for draft in folder.glob(pattern):
+            for draft in Path(folder).glob(pattern):
                 if _DRAFT.fullmatch(draft.name):
                     with contextlib.suppress(OSError):
                         state = draft.stat()

@@ -130,14 +130,14 @@ def _open(job: PipelineJob, role: Role) -> LabelledSet:
 
 
 @contextlib.contextmanager
-def workspace_for(output: Path | None, workspace: str | None) -> Iterator[str | None]:
-    """Directory for intermediate stores; one that nobody asked for goes when it is empty.
+def workspace_for(output: Path | None, workspace: str | None) -> Iterator[Path | str | None]:
+    """Directory for intermediate stores, or a URI of object storage; one that nobody asked for goes when it is empty.
 
     None where nothing is to be written: what must be on disk is then put into a temporary directory.
     """
     if workspace is not None:
         # Object storage has no directories to make.
-        yield workspace if "://" in workspace else str(_make(Path(workspace)))
+        yield workspace if "://" in workspace else _make(Path(workspace))
     elif output is None:
         yield None
     else:
@@ -145,7 +145,7 @@ def workspace_for(output: Path | None, workspace: str | None) -> Iterator[str | 
         folder = output / _WORKSPACE
         _make(folder)
         try:
-            yield str(folder)
+            yield folder
         finally:
             # Nothing half-made is left behind: what is empty goes, and a directory that was not there before with it.
             for leftover in (folder, *([output] if made else [])):
