@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from multiprocessing import forkserver
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,11 +55,26 @@ def end_local_workers() -> None:
     """
     # Nobody tells which process it is; without a number, none was started.
     server = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
-    if isinstance(server, int):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(server, signal.SIGKILL)
-    for worker in multiprocessing.active_children():
-        worker.kill()
+    if not isinstance(server, int):
+        return
+    with contextlib.suppress(ProcessLookupError):
+        # It must not fork while its children are looked up: one that has just begun only the system knows.
+        os.kill(server, signal.SIGSTOP)
+        for worker in {*_children(server), *(each.pid for each in multiprocessing.active_children() if each.pid)}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+        os.kill(server, signal.SIGKILL)
+
+
+def _children(process: int) -> list[int]:
+    """Numbers of the processes that one has started, where the system tells."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name of the program, in brackets, may hold brackets itself; what follows is its state and its parent.
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == process:
+                found.append(int(stat.parent.name))
+    return found
 
 
 def workers_of(client: Client) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from reid_dist.clusters.kinds import Cluster, SLURMJobCluster
 from reid_dist.clusters.security import certificates, temporary_certificates
 from reid_dist.clusters.settings import in_force
 from reid_dist.errors import ClusterError, InputError
+from reid_dist.workers import end_local_workers
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -102,7 +103,11 @@ def _vanish() -> NoReturn:
     What they do while an interpreter takes itself apart can abort the process, and by its exit code the whole job.
     """
     with contextlib.suppress(Exception):
+        # Before, for a worker that is just being forked would complain of what is tidied up before its eyes; and after,
+        # for a nanny may have started it again.
+        end_local_workers()
         atexit._run_exitfuncs()
+        end_local_workers()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
