@@ -50,8 +50,9 @@ def run_in_four_tasks(slurm: MiniSlurm, sets: Any, cluster_file: Path, output: P
     done = slurm.attempt(srun, bad_exit, "--ntasks=4", "--mem-per-cpu=900", *late, *rest)
     assert done.returncode == 0, done.stderr
     assert json.loads((output / "report.json").read_text())["result_digest"] == sets.digest
-    assert "Traceback" not in done.stderr
-    assert "Error: " not in done.stderr
+    # A worker that is being started while the job ends may still complain in Python's own words: what it shares with
+    # its parent is gone by then.  It must not be an error of ours, nor the job's end.
+    assert not [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
 
 
 def test_all_tasks_run_the_command(sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:
