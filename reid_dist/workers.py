@@ -77,12 +77,14 @@ def _children(process: int) -> list[int]:
     return found
 
 
-def workers_of(client: Client) -> list[dict[str, Any]]:
-    """What the scheduler of a client knows of its workers.
+def workers_of(client: Client, within_s: float | None = None) -> list[dict[str, Any]]:
+    """What the scheduler of a client knows of its workers; TimeoutError if it has not answered after `within_s`.
 
     Asked for directly: what `Client.scheduler_info` returns is written over now and then, without any worker in it, by
     the client itself.
     """
     scheduler: Any = client.scheduler
-    workers: dict[str, dict[str, Any]] = client.sync(scheduler.identity, n_workers=-1)["workers"]
+    workers: dict[str, dict[str, Any]] = client.sync(scheduler.identity, n_workers=-1, callback_timeout=within_s)[
+        "workers"
+    ]
     return list(workers.values())

@@ -7,11 +7,12 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reid_dist.clusters.kinds import ExistingCluster
 from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
 from reid_dist.errors import ClusterError, InputError
+from reid_dist.workers import workers_of
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -131,11 +132,7 @@ def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, 
 
 def _n_running(client: Client) -> int:
     """How many workers run; 0 where the scheduler does not answer, for it may do so the next time."""
-    scheduler: Any = client.scheduler
-    if scheduler is None:
-        return 0
     try:
-        found = client.sync(scheduler.identity, n_workers=-1, callback_timeout=_ANSWERS_WITHIN_S)
-        return sum(worker["status"] == "running" for worker in found["workers"].values())
+        return sum(worker["status"] == "running" for worker in workers_of(client, _ANSWERS_WITHIN_S))
     except OSError:
         return 0
