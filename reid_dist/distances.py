@@ -37,6 +37,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
+from reid_dist.kernels.edges import band_edges
 from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_centre
 from reid_dist.model import RowRange
 from reid_dist.registry import Registry
@@ -100,8 +101,6 @@ class Screen(ABC):
 
     Attributes
     ----------
-    query
-        Prepared query rows, in `dtype`.
     centre
         Screening value of distance 0, shape (n_query,), float64.
     slope
@@ -114,17 +113,18 @@ class Screen(ABC):
         Whether screening values are the canonical distances themselves, so that bands hold ties alone.
     """
 
-    query: Values
     centre: Float64
     slope: float
     epsilon: Float64
     largest_bias: float = 0.0
     exact: bool = False
+    _prepared: Values | None = None
 
     def __init__(
         self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
     ) -> None:
         self.dtype = np.dtype(dtype)
+        self._query = query
         self._gallery = gallery
         self._gallery_norm = gallery_norm
 
@@ -136,9 +136,33 @@ class Screen(ABC):
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return them and the bias."""
 
+    def query_rows(self, queries: RowRange) -> Values:
+        """Prepared rows of some queries, shape (n, dim), in the type of the products.
+
+        In float32 all are prepared at once.  In float64, which few tiles need, they would take twice as much memory;
+        there a tile's are prepared at a time, and are good until those of the next.
+        """
+        if self._prepared is None:
+            every = self.dtype == np.float32
+            size = len(self._query) if every else len(queries)
+            self._prepared = np.empty((size, self._query.shape[1]), self.dtype)
+            if every:
+                self._prepare(RowRange(0, size), self._prepared)
+        if self.dtype == np.float32:
+            return self._prepared[queries.start : queries.stop]
+        if len(self._prepared) < len(queries):
+            self._prepared = np.empty((len(queries), self._query.shape[1]), self.dtype)
+        prepared = self._prepared[: len(queries)]
+        self._prepare(queries, prepared)
+        return prepared
+
+    def _prepare(self, queries: RowRange, out: Values) -> None:
+        """Prepare rows of some queries in `out`."""
+        raise AssertionError("a screen that does not multiply prepares no queries")
+
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Write the screening values, bias not yet taken off, of some queries against a prepared tile to `out`."""
-        np.dot(self.query[queries.start : queries.stop], matrix.T, out=out)
+        np.dot(self.query_rows(queries), matrix.T, out=out)
 
     def spare(self, floor: Values) -> None:
         """Take note that no value below a floor of each query's, shape (n_query,), is looked at: here of no use."""
@@ -176,11 +200,10 @@ class Screen(ABC):
 
     def _band(self, query: NDArray[np.int64], falling: Float64) -> tuple[Values, Values]:
         """Edges around what the screening value falls with."""
-        middle = self.centre[query] - self.slope * falling
-        # Covers the roundings of this very line, in float64.
-        half = self.epsilon[query] + 2.0**-50 * (np.abs(self.centre[query]) + np.abs(self.slope * falling))
-        lower = np.nextafter((middle - half).astype(self.dtype), np.array(-np.inf, self.dtype))
-        upper = np.nextafter((middle + half).astype(self.dtype), np.array(np.inf, self.dtype))
+        limits = np.finfo(self.dtype)
+        lower, upper = (np.empty(len(query), self.dtype) for _ in range(2))
+        step, tiny = float(limits.eps), float(limits.smallest_subnormal)
+        band_edges(query, falling, self.centre, self.epsilon, self.slope, step, tiny, lower, upper)
         return lower, upper
 
 
@@ -194,11 +217,14 @@ class UnitScreen(Screen):
     ) -> None:
         super().__init__(query, gallery, query_norm, gallery_norm, dtype)
         dim = query.shape[1]
-        self.query = np.empty(query.shape, self.dtype)
-        scale_rows(query, self._inverse_length(query_norm), self.query)
+        self._query_norm = query_norm
         self.centre = np.ones(len(query))
         error = _gamma(dim + 8, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
         self.epsilon = np.full(len(query), error + (2 * dim + 4) * _TINY[self.dtype])
+
+    def _prepare(self, queries: RowRange, out: Values) -> None:
+        rows = slice(queries.start, queries.stop)
+        scale_rows(self._query[rows], self._inverse_length(self._query_norm[rows]), out)
 
     @staticmethod
     def _inverse_length(squared_norm: Float64) -> Float64:
@@ -207,7 +233,7 @@ class UnitScreen(Screen):
 
     def mirrored(self) -> Mirrored:
         """The same for all rows."""
-        n_query, n_gallery = len(self.query), len(self._gallery)
+        n_query, n_gallery = len(self._query), len(self._gallery)
         epsilon = np.full(n_gallery, self.epsilon[0] if n_query else 0.0)
         return Mirrored(np.ones(n_gallery), epsilon, np.zeros(n_gallery, self.dtype), np.zeros(n_query, self.dtype))
 
@@ -243,13 +269,14 @@ class CentredScreen(Screen):
         # Any centre is right; a sample of the block is near enough to its mean.
         step = max(1, len(gallery) // self._SAMPLE)
         self._centre = gallery[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
-        self.query = np.empty(query.shape, self.dtype)
-        subtract_centre(query, self._centre, self.query)
         length_sq = centred_squared_norms(query, self._centre)
         self._half = centred_squared_norms(gallery, self._centre) / 2.0
         self.centre = length_sq / 2.0
         self.largest_bias = float(self._half.max(initial=0.0))
         self.epsilon = self._bound(self.centre, self._half, dim)
+
+    def _prepare(self, queries: RowRange, out: Values) -> None:
+        subtract_centre(self._query[queries.start : queries.stop], self._centre, out)
 
     def _bound(self, half: Float64, others: Float64, dim: int) -> Float64:
         """Bound the error for rows of which half the squared norms are given, against rows of which they are too."""
@@ -267,7 +294,7 @@ class CentredScreen(Screen):
 
     def mirrored(self) -> Mirrored:
         """Moved by the same centre."""
-        epsilon = self._bound(self._half, self.centre, self.query.shape[1])
+        epsilon = self._bound(self._half, self.centre, self._query.shape[1])
         return Mirrored(self._half, epsilon, self._half.astype(self.dtype), self.centre.astype(self.dtype))
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
@@ -289,7 +316,6 @@ class GivenScreen(Screen):
         self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float64
     ) -> None:
         super().__init__(query, gallery, query_norm, gallery_norm, np.float64)
-        self.query = query
         self.centre = np.zeros(len(query))
         self.epsilon = np.zeros(len(query))
 
@@ -304,7 +330,7 @@ class GivenScreen(Screen):
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Look the distances up."""
-        np.negative(self.query[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)
+        np.negative(self._query[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)
 
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Both edges are the value itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from reid_dist.distances import Distance
 from reid_dist.model import cut_rows
 from reid_dist.plan import TileShape
-from reid_dist.reductions import FeatureBlock, Reduction, Tile, make_screen
+from reid_dist.reductions import FeatureBlock, Products, Reduction, Tile, pair_rows, screen_pairs
 
 __all__ = ["sweep"]
 
@@ -39,22 +40,23 @@ def sweep(
     -------
     The partial result of each reduction.
     """
-    screen = make_screen(distance, query, gallery)
+    pairs = pair_rows(distance, query, gallery)
+    screen = screen_pairs(distance, pairs, np.float32)
     accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
     floors = [floor for floor in (accumulator.floor for accumulator in accumulators) if floor is not None]
     if len(floors) == len(accumulators):
         screen.spare(np.minimum.reduce(floors))
     n_query, n_gallery = len(query), len(gallery)
     query_rows, gallery_rows = min(tile.query, n_query), min(tile.gallery, n_gallery)
-    prepared = np.empty((gallery_rows, gallery.features.shape[1]), screen.dtype)
-    scratch = np.empty(query_rows * gallery_rows, screen.dtype)
-    for column in range(0, n_gallery, gallery_rows):
-        stop = min(column + gallery_rows, n_gallery)
-        matrix, bias = screen.gallery_tile(column, stop, prepared[: stop - column])
+    size = gallery.features.shape[1], query_rows, gallery_rows
+    products = Products(screen, *size)
+
+    @cache
+    def wide() -> Products:
+        return Products(screen_pairs(distance, pairs, np.float64), *size)
+
+    for columns in cut_rows(n_gallery, gallery_rows):
         for rows in cut_rows(n_query, query_rows):
-            values = scratch[: len(rows) * len(matrix)].reshape(len(rows), len(matrix))
-            screen.multiply(rows, matrix, values)
-            screen.correct(rows, column, bias, values)
             for accumulator in accumulators:
-                accumulator.absorb(Tile(values, bias, rows.start, column))
+                accumulator.absorb(Tile(rows, columns, products, wide))
     return [accumulator.result() for accumulator in accumulators]

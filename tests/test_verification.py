@@ -34,6 +34,7 @@ from reid_dist.reductions import (
     KeyCounts,
     Reduction,
     Sight,
+    Tile,
     distance_of,
     ordered_keys,
 )
@@ -218,8 +219,8 @@ def test_a_crowded_tile_is_screened_again(monkeypatch):
     genuine, impostors = np.sort(exact[problem.genuine]), np.sort(exact[~problem.hidden])
     levels = wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors)))
     times = []
-    again = impostor_reductions.screen_again
-    monkeypatch.setattr(impostor_reductions, "screen_again", lambda *given: times.append(1) or again(*given))
+    again = Tile.wide
+    monkeypatch.setattr(Tile, "wide", lambda tile: times.append(1) or again(tile))
     found, _ = search_through(problem, levels, genuine, len(impostors), 2**18, [], (8, 100))
     assert times
     assert all(found[level].distance == by_definition(level, genuine, impostors)[0] for level in levels)

@@ -36,6 +36,7 @@ __all__ = [
     "pair_distance",
     "pair_distances",
     "plain_distance",
+    "row_distances",
     "squared_norms",
 ]
 
@@ -317,6 +318,44 @@ def pair_distances(
         j = gallery_index[pair]
         distances[pair] = plain_distance(rows.kind, query[i], gallery[j], query_norm[i], gallery_norm[j], lanes)
     return distances
+
+
+@kernel
+def row_distances(
+    rows: PairRows,
+    i: int,
+    columns: NDArray[np.int64],
+    distances: NDArray[np.float64],
+    wide: NDArray[np.float64],
+    lanes: NDArray[np.float64],
+) -> None:
+    """Write the canonical distances of query `i` and some gallery rows to `distances`.
+
+    One at a time they cost several times as much: what is read of `rows` is read once, and so is the query, widened to
+    float64.
+
+    Parameters
+    ----------
+    rows
+        Both sides.
+    i, columns
+        Positions in them; columns have shape (n,), int64.
+    distances
+        Shape (n,).
+    wide, lanes
+        Scratch of shapes (dim,) and (32,), float64.
+    """
+    if rows.rescoring.active or rows.kind == GIVEN:
+        for p in range(len(columns)):
+            distances[p] = pair_distance(rows, i, columns[p], lanes)
+        return
+    kind, query, gallery, norm = rows.kind, rows.query[i], rows.gallery, rows.gallery_norm
+    own_norm = rows.query_norm[i]
+    for k in range(len(wide)):
+        wide[k] = query[k]
+    for p in range(len(columns)):
+        j = columns[p]
+        distances[p] = plain_distance(kind, wide, gallery[j], own_norm, norm[j], lanes)
 
 
 @kernel

@@ -22,17 +22,14 @@ to near until one has no value above its lower edge: all nearer ones have none e
 slices: this is what LLVM makes vector code of.  Only when the two counts of a threshold differ does its band hold
 something, and only then are the values looked at one by one, 64 at a time.
 
-*More thresholds: a table of bins.*  The interval between the farthest lower edge and the nearest upper edge is cut
-into equal bins; a bin that no band touches says at once how many thresholds a value in it has passed, whatever their
-number, and only values in the other bins are placed by bisection.  Values and edges are binned by the same
-non-decreasing function of floating-point numbers, so that order between bins is order between values: no rounding in
-that function can put a value on the wrong side of an edge.
+*More thresholds: a table of bins* (`reid_dist.kernels.bins`).  One pass over the values, whatever the number of
+thresholds: each is counted at the nearest threshold that it passes, and the counts are added up once per row.
 
-*Once per pair.*  The bands of two thresholds may overlap.  A stamp per column remembers, for the query row at hand,
-the canonical distance that was computed for it.
+*Row by row.*  Values inside a band are noted until the row is done; then the canonical distances of all of them are
+computed together, once per pair, and only then is anything of the row added to the counts.
 
-*A crowded band gives up.*  When more than a given number of pairs had to be decided canonically the kernel returns
--1: a float64 product with its far narrower band is cheaper than going on.
+*A crowded band gives up.*  Before the pairs that were decided canonically become more than a given number the kernel
+stops and says at which row: a float64 product with its far narrower bands is cheaper for the rest.
 """
 
 from __future__ import annotations
@@ -42,30 +39,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import LANES, PairRows, pair_distance
+from reid_dist.kernels.bins import Pending, fill_steps, first_reached, make_pending, make_steps, place
+from reid_dist.kernels.canonical import LANES, PairRows, row_distances
 from reid_dist.kernels.settings import kernel
 
-__all__ = [
-    "BINS",
-    "BLOCK",
-    "FEW_THRESHOLDS",
-    "PATCH",
-    "TOUCHED",
-    "Bands",
-    "RankCounts",
-    "bin_of",
-    "count_tile",
-    "first_at_least",
-    "make_table",
-]
+__all__ = ["BLOCK", "FEW_THRESHOLDS", "PATCH", "Bands", "RankCounts", "count_tile", "first_at_least"]
 
 BLOCK = 512
 PATCH = 64
 
-# Up to here comparing with every threshold (some 0.1 ns a value each on a Zen 4 core) beats the table (some 0.6 ns).
-FEW_THRESHOLDS = 6
-BINS = 2048
-TOUCHED = 0
+# Up to here comparing with every threshold (some 0.1 ns a value each on a Zen 4 core) beats the table (some 2 ns).
+FEW_THRESHOLDS = 10
 
 
 class Bands(NamedTuple):
@@ -116,7 +100,7 @@ class RankCounts(NamedTuple):
 
 
 @kernel
-def first_at_least(values: NDArray[np.int64], start: int, stop: int, wanted: int) -> int:
+def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, stop: int, wanted: float) -> int:
     """Find the first place from `start` to `stop` whose value is at least `wanted`; values ascend, `stop` for none."""
     while start < stop:
         middle = (start + stop) // 2
@@ -127,65 +111,67 @@ def first_at_least(values: NDArray[np.int64], start: int, stop: int, wanted: int
     return start
 
 
-@kernel
-def _compare(distance: float, row: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
-    """Settle one negative against one threshold by its canonical distance."""
-    if distance < bands.distance[threshold]:
-        counts.near[threshold] += 1
-    elif distance == bands.distance[threshold]:
-        counts.tied[threshold] += 1
-        stop = bands.positive_start[threshold + 1]
-        follower = first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
-        if follower < stop:
-            counts.before[follower - bands.positive_start[0]] += 1
+class _Row(NamedTuple):
+    """What is found out about one row of a tile before it is added to the counts.
+
+    Attributes
+    ----------
+    above
+        Of few thresholds: values above the upper edge of each, shape (FEW_THRESHOLDS,), int32.
+    placed
+        Of many: values by the nearest threshold that they pass, shape (2, most + 1), int32.
+    pending
+        Values inside bands.  Of few thresholds, a value is noted with each of them in whose band it lies.
+    known, unique, slot
+        Scratch: by column, the last row in which it was pending; columns without repetition; by column, its place
+        among these.
+    wide, lanes
+        Scratch of `row_distances`.
+    """
+
+    above: NDArray[np.int32]
+    placed: NDArray[np.int32]
+    pending: Pending
+    known: NDArray[np.int64]
+    unique: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    wide: NDArray[np.float64]
+    lanes: NDArray[np.float64]
 
 
 @kernel
-def _remember(
-    q: int,
-    column: int,
-    rows: PairRows,
-    known: NDArray[np.int64],
-    distances: NDArray[np.float64],
-    lanes: NDArray[np.float64],
-) -> int:
-    """Compute the canonical distance of a pair unless this query's is known; return how many were computed."""
-    if known[column] == q:
-        return 0
-    known[column] = q
-    distances[column] = pair_distance(rows, q, column, lanes)
-    return 1
+def _add_tie(row: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
+    """Count a negative at exactly the distance of a threshold."""
+    counts.tied[threshold] += 1
+    stop = bands.positive_start[threshold + 1]
+    follower = first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
+    if follower < stop:
+        counts.before[follower - bands.positive_start[0]] += 1
 
 
 @kernel
-def _count_few(
+def _compare_few(
     values: NDArray[np.floating],
-    q: int,
-    first: int,
-    last: int,
     start: int,
-    row_of: NDArray[np.int64],
-    bands: Bands,
-    rows: PairRows,
-    counts: RankCounts,
-    known: NDArray[np.int64],
-    distances: NDArray[np.float64],
-    lanes: NDArray[np.float64],
+    lower: NDArray[np.floating],
+    upper: NDArray[np.floating],
+    above: NDArray[np.int32],
+    pending: Pending,
+    n_pending: int,
 ) -> int:
-    """Compare a block of values with each of a few thresholds; return how many pairs were decided canonically."""
-    decided = 0
-    for u in range(last - 1, first - 1, -1):
-        low = bands.lower[u]
-        high = bands.upper[u]
-        above = np.int32(0)
+    """Compare a block of values with each of a few thresholds; return how many values are pending now."""
+    for u in range(len(lower) - 1, -1, -1):
+        low = lower[u]
+        high = upper[u]
+        passing = np.int32(0)
         reaching = np.int32(0)
         for k in range(len(values)):
-            above += np.int32(values[k] > high)
+            passing += np.int32(values[k] > high)
             reaching += np.int32(values[k] >= low)
         if reaching == 0:
             break
-        counts.near[u] += above
-        if reaching == above:
+        above[u] += passing
+        if reaching == passing:
             continue
         for patch in range(0, len(values), PATCH):
             piece = values[patch : patch + PATCH]
@@ -196,114 +182,84 @@ def _count_few(
                 continue
             for k in range(len(piece)):
                 if piece[k] >= low and piece[k] <= high:
-                    column = start + patch + k
-                    decided += _remember(q, column, rows, known, distances, lanes)
-                    _compare(distances[column], row_of[column], u, bands, counts)
+                    pending.column[n_pending] = start + patch + k
+                    pending.place[n_pending] = u
+                    n_pending += 1
+    return n_pending
+
+
+@kernel
+def _settle_few(
+    q: int, n_pending: int, room: int, row: _Row, row_of: NDArray[np.int64], bands: Bands, rows: PairRows,
+    counts: RankCounts,
+) -> int:  # fmt: skip
+    """Add a row with few thresholds to the counts; return how many pairs were decided, -1 if more than `room`."""
+    first = bands.indptr[q]
+    pending, known, unique, slot = row.pending, row.known, row.unique, row.slot
+    decided = 0
+    for p in range(n_pending):
+        column = pending.column[p]
+        if known[column] != q:
+            known[column] = q
+            unique[decided] = column
+            slot[column] = decided
+            decided += 1
+    if decided > room:
+        return -1
+    if decided:
+        row_distances(rows, q, unique[:decided], pending.distance[:decided], row.wide, row.lanes)
+    for p in range(n_pending):
+        column = pending.column[p]
+        threshold = first + pending.place[p]
+        distance = pending.distance[slot[column]]
+        if distance < bands.distance[threshold]:
+            counts.near[threshold] += 1
+        elif distance == bands.distance[threshold]:
+            _add_tie(row_of[column], threshold, bands, counts)
+    for u in range(bands.indptr[q + 1] - first):
+        counts.near[first + u] += row.above[u]
     return decided
 
 
 @kernel
-def bin_of(value: np.floating, base: np.floating, scale: np.floating) -> np.uint32:
-    """Bin of a value: 0 below `base`, 1 to BINS + 1 from there on.  Never falls when the value rises.
-
-    Clipped before it is converted: the integer value of a float that does not fit is undefined.
-    """
-    zero = base - base
-    place = (value - base) * scale + (zero + np.float32(1))
-    place = place if place > zero else zero
-    top = zero + np.float32(BINS + 1)
-    place = place if place < top else top
-    return np.uint32(place)
-
-
-@kernel
-def make_table(
-    bands: Bands, first: int, last: int, base: np.floating, scale: np.floating, table: NDArray[np.uint32]
-) -> None:
-    """Write for every bin one more than the first threshold (from `first`) that a value in it passes, or TOUCHED."""
-    table[0] = last - first + 1
-    filled = 1
-    for u in range(last - 1, first - 1, -1):
-        enters = int(bin_of(bands.lower[u], base, scale))
-        leaves = int(bin_of(bands.upper[u], base, scale))
-        if filled < enters:
-            table[filled:enters] = u + 1 - first + 1
-            filled = enters
-        if filled <= leaves:
-            table[filled : leaves + 1] = TOUCHED
-            filled = leaves + 1
-    table[filled:] = 1
-
-
-@kernel
-def _count_many(
-    values: NDArray[np.floating],
-    q: int,
-    first: int,
-    last: int,
-    start: int,
-    row_of: NDArray[np.int64],
-    base: np.floating,
-    scale: np.floating,
-    table: NDArray[np.uint32],
-    places: NDArray[np.uint32],
-    pending: NDArray[np.int64],
-    passed_at: NDArray[np.int32],
-    bands: Bands,
-    rows: PairRows,
+def _settle_many(
+    q: int, n_pending: int, room: int, row: _Row, row_of: NDArray[np.int64], bands: Bands, rows: PairRows,
     counts: RankCounts,
-    known: NDArray[np.int64],
-    distances: NDArray[np.float64],
-    lanes: NDArray[np.float64],
-) -> int:
-    """Place a block of values among many thresholds; return how many pairs were decided canonically.
-
-    Four values at a time, each with counters of its own: neighbours mostly fall into the same bin, and an addition
-    to a counter that was just written waits for that write.  Unsigned indices spare the test for negative ones.
-    """
-    here = places[: len(values)]
-    for k in range(len(values)):
-        here[k] = bin_of(values[k], base, scale)
-    fours = len(values) // 4
-    counters0, counters1, counters2, counters3 = passed_at[0], passed_at[1], passed_at[2], passed_at[3]
-    n_pending = np.uint64(0)
-    for four in range(fours):
-        at = np.uint64(four) * np.uint64(4)
-        place0 = np.uint64(table[np.uint64(here[at])])
-        place1 = np.uint64(table[np.uint64(here[at + np.uint64(1)])])
-        place2 = np.uint64(table[np.uint64(here[at + np.uint64(2)])])
-        place3 = np.uint64(table[np.uint64(here[at + np.uint64(3)])])
-        counters0[place0] += np.int32(1)
-        counters1[place1] += np.int32(1)
-        counters2[place2] += np.int32(1)
-        counters3[place3] += np.int32(1)
-        if place0 == TOUCHED or place1 == TOUCHED or place2 == TOUCHED or place3 == TOUCHED:
-            pending[n_pending] = four * 4
-            n_pending += np.uint64(1)
+) -> int:  # fmt: skip
+    """Add a row with many thresholds to the counts; return how many pairs were decided, -1 if more than `room`."""
+    first = bands.indptr[q]
+    last = bands.indptr[q + 1]
+    lower, upper = bands.lower[first:last], bands.upper[first:last]
+    columns, places, values = row.pending.column, row.pending.place, row.pending.value
+    placed = row.placed[0]
     decided = 0
-    for p in range(np.int64(n_pending) + 1):
-        # The last turn takes what is left over when the block is no multiple of four.
-        left_over = p == np.int64(n_pending)
-        begin = fours * 4 if left_over else pending[p]
-        for k in range(begin, len(values) if left_over else begin + 4):
-            if not left_over and table[here[k]] != TOUCHED:
-                continue
-            value = values[k]
-            column = start + k
-            a = first
-            b = last
-            while a < b:
-                middle = (a + b) // 2
-                if bands.lower[middle] > value:
-                    a = middle + 1
-                else:
-                    b = middle
-            # From `a` on the value reaches the lower edges; until it passes an upper one it lies inside the bands.
-            while a < last and value <= bands.upper[a]:
-                decided += _remember(q, column, rows, known, distances, lanes)
-                _compare(distances[column], row_of[column], a, bands, counts)
-                a += 1
-            counters0[a - first + 1] += np.int32(1)
+    for p in range(n_pending):
+        value = values[p]
+        a = first_reached(lower, value, places[p], last - first)
+        if a == last - first or value > upper[a]:
+            placed[a] += np.int32(1)
+            continue
+        columns[decided] = columns[p]
+        places[decided] = a
+        decided += 1
+    if decided > room:
+        return -1
+    if decided:
+        row_distances(rows, q, columns[:decided], row.pending.distance[:decided], row.wide, row.lanes)
+    for p in range(decided):
+        distance = row.pending.distance[p]
+        # The nearest threshold that is not nearer than the value.
+        a = first_at_least(bands.distance, first + places[p], last, distance)
+        if a < last and distance == bands.distance[a]:
+            _add_tie(row_of[columns[p]], a, bands, counts)
+            a += 1
+        placed[a - first] += np.int32(1)
+    running = 0
+    even, odd = row.placed[0], row.placed[1]
+    near = counts.near[first:last]
+    for u in range(last - first):
+        running += even[u] + odd[u]
+        near[u] += running
     return decided
 
 
@@ -318,8 +274,8 @@ def count_tile(
     rows: PairRows,
     counts: RankCounts,
     limit: int,
-) -> int:
-    """Add one tile to the counts of its queries.
+) -> tuple[int, int]:
+    """Add the rows of a tile to the counts of its queries.
 
     Parameters
     ----------
@@ -340,35 +296,37 @@ def count_tile(
 
     Returns
     -------
-    The number of pairs that were decided canonically, or -1 when it passed `limit`; the counts are useless then.
+    How many rows were added, all of them unless the next one would have passed `limit`; and the number of pairs that
+    were decided canonically.
     """
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
-    places = np.empty(BLOCK, np.uint32)
-    pending = np.empty(BLOCK // 4 + 1, np.int64)
-    table = np.empty(BINS + 2, np.uint32)
-    lanes = np.empty(LANES, np.float64)
-    known = np.full(n_columns, -1, np.int64)
-    distances = np.empty(n_columns, np.float64)
     most = 0
     for i in range(tile.shape[0]):
         most = max(most, bands.indptr[i + 1] - bands.indptr[i])
-    # Element TOUCHED takes the values of touched bins, element u + 1 those that passed threshold u first.
-    passed_at = np.zeros((4, most + 2), np.int32)
+    steps = make_steps(most, BLOCK, tile)
+    row = _Row(
+        np.empty(FEW_THRESHOLDS, np.int32),
+        np.empty((2, most + 1), np.int32),
+        make_pending(n_columns * max(1, min(most, FEW_THRESHOLDS)), tile),
+        np.full(n_columns, -1, np.int64),
+        np.empty(n_columns, np.int64),
+        np.empty(n_columns, np.int64),
+        np.empty(rows.query.shape[1], np.float64),
+        np.empty(LANES, np.float64),
+    )
     decided = 0
     for q in range(tile.shape[0]):
         first = bands.indptr[q]
         last = bands.indptr[q + 1]
         if first == last:
             continue
-        base = bands.lower[last - 1]
-        span = bands.upper[first] - base
-        scale = np.float32(BINS) / span
-        if not scale < 1e30:
-            # A span so narrow that the scale would overflow: one bin, every value is placed by bisection.
-            scale = base - base
+        lower, upper = bands.lower[first:last], bands.upper[first:last]
+        lowest = lower[last - first - 1]
+        base = scale = lowest
         many = last - first > FEW_THRESHOLDS
-        tabled = False
+        started = False
+        n_pending = 0
         hidden_stop = bands.hidden_indptr[q + 1]
         hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
@@ -380,46 +338,30 @@ def count_tile(
             for k in range(len(values)):
                 value = source[k] - shift[k]
                 values[k] = value
-                reached += np.int32(value >= base)
+                reached += np.int32(value >= lowest)
             while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + stop:
                 values[bands.hidden_column[hidden] - column_start - start] = -np.inf
                 hidden += 1
             if reached == 0:
                 continue
             if many:
-                if not tabled:
-                    make_table(bands, first, last, base, scale, table)
-                    tabled = True
-                decided += _count_many(
-                    values,
-                    q,
-                    first,
-                    last,
-                    start,
-                    row_of,
-                    base,
-                    scale,
-                    table,
-                    places,
-                    pending,
-                    passed_at,
-                    bands,
-                    rows,
-                    counts,
-                    known,
-                    distances,
-                    lanes,
-                )
+                if not started:
+                    base, scale = fill_steps(lower, upper, tile[q], bias[bias_of[q]], steps)
+                    row.placed[:, : last - first + 1] = 0
+                n_pending = place(values, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
             else:
-                decided += _count_few(
-                    values, q, first, last, start, row_of, bands, rows, counts, known, distances, lanes
-                )
-            if decided > limit:
-                return -1
-        if tabled:
-            running = 0
-            for u in range(last - first):
-                running += passed_at[0, u + 1] + passed_at[1, u + 1] + passed_at[2, u + 1] + passed_at[3, u + 1]
-                counts.near[first + u] += running
-            passed_at[:, : last - first + 2] = 0
-    return decided
+                if not started:
+                    row.above[:] = 0
+                n_pending = _compare_few(values, start, lower, upper, row.above, row.pending, n_pending)
+            started = True
+        if not started:
+            continue
+        settle_room = limit - decided
+        if many:
+            settled = _settle_many(q, n_pending, settle_room, row, row_of, bands, rows, counts)
+        else:
+            settled = _settle_few(q, n_pending, settle_room, row, row_of, bands, rows, counts)
+        if settled < 0:
+            return q, decided
+        decided += settled
+    return tile.shape[0], decided

@@ -6,8 +6,8 @@ row).  It comes before all later ones too.
 
 Most values of a tile lie below the farthest threshold and are dropped 512 at a time.  What is left is packed into a
 list without branches, and placed: a few values by bisection, more of them by comparing all with one threshold after the
-other, in vector code, or by the counting kernel's table of bins where there are too many thresholds for that.  A value
-inside a band is decided by its canonical distance, once per pair.
+other, in vector code, or by a table of bins (`reid_dist.kernels.bins`) where there are too many thresholds for that.
+Values inside bands are decided by their canonical distances, those of a row together.
 """
 
 from __future__ import annotations
@@ -17,17 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import LANES, PairRows, pair_distance
-from reid_dist.kernels.counting import (
-    BINS,
-    BLOCK,
-    PATCH,
-    TOUCHED,
-    Bands,
-    bin_of,
-    first_at_least,
-    make_table,
-)
+from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
+from reid_dist.kernels.canonical import LANES, PairRows, row_distances
+from reid_dist.kernels.counting import BLOCK, PATCH, Bands, first_at_least
 from reid_dist.kernels.settings import kernel
 
 __all__ = ["BEFORE", "BEHIND", "Scratch", "ScreenedTile", "make_scratch", "place_row"]
@@ -86,34 +78,50 @@ class Scratch(NamedTuple):
         The answer of `place_row`: columns of the tile, ascending, and where each belongs; int32 and int64.
     value
         Their screening values, in the type of the tile.
-    reached, passed
-        Per value: thresholds whose lower edge it reaches, and whose upper edge it passes; int32.
-    buffer, table, lanes
-        A block of values, bins, and lanes of a sum.
+    nearest
+        Per value: the nearest threshold whose lower edge it reaches, from 0 on; -1 where that is not known; int32.
+    passed
+        Per value: thresholds whose upper edge it passes, int32.
+    inside, inside_column, distance
+        Which values lie inside a band, their columns and their canonical distances; int64, int64 and float64.
+    buffer, steps, wide, lanes
+        A block of values, thresholds ready for placing, and scratch of `row_distances`.
     """
 
     column: NDArray[np.int32]
     place: NDArray[np.int64]
     value: NDArray[np.floating]
-    reached: NDArray[np.int32]
+    nearest: NDArray[np.int32]
     passed: NDArray[np.int32]
+    inside: NDArray[np.int64]
+    inside_column: NDArray[np.int64]
+    distance: NDArray[np.float64]
     buffer: NDArray[np.floating]
-    table: NDArray[np.uint32]
+    steps: Steps
+    wide: NDArray[np.float64]
     lanes: NDArray[np.float64]
 
 
 @kernel
-def make_scratch(values: NDArray[np.floating]) -> Scratch:
+def make_scratch(tile: ScreenedTile) -> Scratch:
     """Scratch for the rows of a tile."""
+    values = tile.values
     n_columns = values.shape[1]
+    most = 0
+    for i in range(values.shape[0]):
+        most = max(most, tile.bands.indptr[i + 1] - tile.bands.indptr[i])
     return Scratch(
         np.empty(n_columns, np.int32),
         np.empty(n_columns, np.int64),
         np.empty(n_columns, values.dtype),
         np.empty(n_columns, np.int32),
         np.empty(n_columns, np.int32),
+        np.empty(n_columns, np.int64),
+        np.empty(n_columns, np.int64),
+        np.empty(n_columns, np.float64),
         np.empty(BLOCK, values.dtype),
-        np.empty(BINS + 2, np.uint32),
+        make_steps(most, 1, values),
+        np.empty(tile.rows.query.shape[1], np.float64),
         np.empty(LANES, np.float64),
     )
 
@@ -157,66 +165,44 @@ def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> 
 
 
 @kernel
-def _place_one(
-    value: np.floating, q: int, column: int, first: int, last: int, tile: ScreenedTile, scratch: Scratch
-) -> tuple[int, int]:
-    """Place one value by bisection; also say how many pairs were decided canonically."""
-    bands = tile.bands
-    a = first
-    b = last
-    while a < b:
-        middle = (a + b) // 2
-        if bands.lower[middle] > value:
-            a = middle + 1
-        else:
-            b = middle
-    # From `a` on the value reaches the lower edges; it passes threshold `a` unless it lies inside its band.
-    if a == last or value > bands.upper[a]:
-        return bands.positive_start[a], 0
-    distance = pair_distance(tile.rows, q, column, scratch.lanes)
-    while a < last and distance > bands.distance[a]:
-        a += 1
-    if a < last and distance == bands.distance[a]:
-        if tile.ties == BEFORE:
-            return bands.positive_start[a], 1
-        stop = bands.positive_start[a + 1]
-        if tile.ties == BEHIND:
-            return stop, 1
-        return first_at_least(bands.positive_row, bands.positive_start[a], stop, tile.row_of[column] + 1), 1
-    return bands.positive_start[a], 1
-
-
-@kernel
-def _compare_all(n: int, first: int, last: int, bands: Bands, scratch: Scratch) -> None:
-    """Say of each value how many thresholds it has passed: ``reached`` and ``passed`` differ inside a band alone."""
+def _compare_all(lower: NDArray[np.floating], upper: NDArray[np.floating], n: int, scratch: Scratch) -> None:
+    """Find the nearest threshold of every value by comparing it with all of them."""
     value = scratch.value[:n]
-    reached = scratch.reached[:n]
+    nearest = scratch.nearest[:n]
     passed = scratch.passed[:n]
-    reached[:] = 0
+    nearest[:] = len(lower)
     passed[:] = 0
-    for u in range(first, last):
-        low = bands.lower[u]
-        high = bands.upper[u]
+    for u in range(len(lower)):
+        low = lower[u]
+        high = upper[u]
         for k in range(len(value)):
-            reached[k] += np.int32(value[k] >= low)
+            nearest[k] -= np.int32(value[k] >= low)
             passed[k] += np.int32(value[k] > high)
+    for k in range(len(value)):
+        nearest[k] = nearest[k] if nearest[k] + passed[k] == len(lower) else -1
 
 
 @kernel
-def _look_up(n: int, first: int, last: int, bands: Bands, scratch: Scratch) -> None:
-    """Do the same by the table of bins: a value in a bin that a band touches counts as inside a band."""
-    base = bands.lower[last - 1]
-    span = bands.upper[first] - base
-    scale = np.float32(BINS) / span
-    if not scale < 1e30:
-        # A span so narrow that the scale would overflow: one bin, and that is touched.
-        scale = base - base
-    make_table(bands, first, last, base, scale, scratch.table)
-    for k in range(n):
-        # One more than the first threshold that is passed, from `first`.
-        entry = np.int32(scratch.table[bin_of(scratch.value[k], base, scale)])
-        scratch.reached[k] = np.int32(last - first + 1) - entry
-        scratch.passed[k] = np.int32(-1) if entry == TOUCHED else scratch.reached[k]
+def _look_up(
+    lower: NDArray[np.floating],
+    upper: NDArray[np.floating],
+    n: int,
+    shift: NDArray[np.floating],
+    scratch: Scratch,
+) -> None:
+    """Find the nearest threshold of nearly every value by the table of bins."""
+    value = scratch.value[:n]
+    nearest = scratch.nearest[:n]
+    steps = scratch.steps
+    # The bias is off already.
+    base, scale = fill_steps(lower, upper, value, shift, steps)
+    low, high, table = steps.lower, steps.upper, steps.table
+    for k in range(len(value)):
+        v = value[k]
+        a = np.uint64(table[np.uint64(bin_of(v, base, scale))])
+        a += np.uint64(low[a] > v)
+        a += np.uint64(low[a] > v)
+        nearest[k] = np.int32(-1) if v <= high[a] else np.int32(a)
 
 
 @kernel
@@ -244,27 +230,40 @@ def place_row(tile: ScreenedTile, q: int, live: int, scratch: Scratch) -> tuple[
     own = bands.positive_start[first]
     # The threshold of the last live positive is the last one that matters.
     last = first_at_least(bands.positive_start, first, bands.indptr[q + 1], own + live)
-    base = bands.lower[last - 1]
-    n = _gather(tile, q, base, scratch)
-    decided = 0
+    lower, upper = bands.lower[first:last], bands.upper[first:last]
+    n = _gather(tile, q, lower[last - first - 1], scratch)
+    nearest = scratch.nearest[:n]
     if n < _FEW_VALUES:
-        scratch.reached[:n] = 0
-        scratch.passed[:n] = -1
+        nearest[:] = -1
     elif last - first <= _FEW_THRESHOLDS:
-        _compare_all(n, first, last, bands, scratch)
+        _compare_all(lower, upper, n, scratch)
     else:
-        _look_up(n, first, last, bands, scratch)
+        _look_up(lower, upper, n, np.zeros(n, lower.dtype), scratch)
     start = bands.positive_start[first : last + 1]
     place = scratch.place[:n]
-    reached = scratch.reached[:n]
-    passed = scratch.passed[:n]
-    unclear = np.int32(0)
+    decided = 0
     for c in range(len(place)):
-        place[c] = start[len(start) - 1 - reached[c]] - own
-        unclear += np.int32(reached[c] != passed[c])
-    for c in range(len(place) if unclear else 0):
-        if reached[c] != passed[c]:
-            settled, pairs = _place_one(scratch.value[c], q, scratch.column[c], first, last, tile, scratch)
-            place[c] = settled - own
-            decided += pairs
+        if nearest[c] < 0:
+            value = scratch.value[c]
+            a = first_reached(lower, value, 0, last - first)
+            nearest[c] = a
+            if a < last - first and value <= upper[a]:
+                scratch.inside[decided] = c
+                scratch.inside_column[decided] = scratch.column[c]
+                decided += 1
+        place[c] = start[nearest[c]] - own
+    if decided:
+        columns, distances = scratch.inside_column[:decided], scratch.distance[:decided]
+        row_distances(tile.rows, q, columns, distances, scratch.wide, scratch.lanes)
+    for p in range(decided):
+        c = scratch.inside[p]
+        distance = scratch.distance[p]
+        a = first_at_least(bands.distance, first + nearest[c], last, distance)
+        settled = bands.positive_start[a]
+        if a < last and distance == bands.distance[a] and tile.ties != BEFORE:
+            settled = bands.positive_start[a + 1]
+            if tile.ties != BEHIND:
+                row = tile.row_of[scratch.column[c]]
+                settled = first_at_least(bands.positive_row, bands.positive_start[a], settled, row + 1)
+        place[c] = settled - own
     return n, decided

@@ -148,7 +148,7 @@ def list_tile(
     How many rows were done: fewer than there are when the next one passed `limit`; nothing of that one was listed.
     """
     n_rows, n_columns = tile.values.shape
-    scratch = make_scratch(tile.values)
+    scratch = make_scratch(tile)
     # With half the limit to spare, a list is not looked through again for every few entries.
     due = weight_limit + weight_limit // 2
     decided = 0

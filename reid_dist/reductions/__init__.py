@@ -1,7 +1,7 @@
 """Reductions of tiles to something small that merges."""
 
 from reid_dist.model import Neighbours
-from reid_dist.reductions.base import Accumulator, FeatureBlock, HiddenColumns, KnownPairs, Reduction, Tile, pair_rows
+from reid_dist.reductions.base import Accumulator, FeatureBlock, HiddenColumns, KnownPairs, Reduction, pair_rows
 from reid_dist.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.reductions.identities import Identities
 from reid_dist.reductions.impostors import (
@@ -15,10 +15,11 @@ from reid_dist.reductions.impostors import (
 )
 from reid_dist.reductions.key_counts import KeyCounts, distance_of, falling_of, ordered_keys
 from reid_dist.reductions.nearest import KeepNearest
-from reid_dist.reductions.screens import make_screen
+from reid_dist.reductions.screens import make_screen, screen_pairs
 from reid_dist.reductions.single_shot import ListBefore, ListedItems, SingleShot
 from reid_dist.reductions.symmetric import Seed, Surroundings, merge_surroundings, sweep_both_ways, sweep_one_way
 from reid_dist.reductions.targets import make_targets, rank, relevant_places
+from reid_dist.reductions.tiles import Products, Tile
 
 PARTIAL_RESULTS = (
     BracketCounts,
@@ -48,6 +49,7 @@ __all__ = [
     "KnownPairs",
     "ListBefore",
     "PartialCounts",
+    "Products",
     "Reduction",
     "Seed",
     "Sight",
@@ -67,6 +69,7 @@ __all__ = [
     "pair_rows",
     "rank",
     "relevant_places",
+    "screen_pairs",
     "sweep_both_ways",
     "sweep_one_way",
 ]

@@ -6,16 +6,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.distances import Distance, Screen
-from reid_dist.kernels.counting import Bands
+from reid_dist.kernels.canonical import pair_distances
+from reid_dist.kernels.counting import FEW_THRESHOLDS, Bands
+from reid_dist.kernels.edges import count_in_bands
 from reid_dist.kernels.placing import ScreenedTile
 from reid_dist.model import GalleryMask, RowRange, Targets, cut_rows
-from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, cut_pairs, pair_rows
-from reid_dist.reductions.wide import screen_again
+from reid_dist.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
+from reid_dist.reductions.tiles import Tile
 
-__all__ = ["ScreenedTargets"]
+__all__ = ["ScreenedTargets", "most_decided"]
+
+Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
+
+# A pair decided by its canonical distance costs about as much as ten of a float32 product, and the product in float64
+# one more than that in float32: above this share of pairs inside bands it is the cheaper one of the two.
+_CROWDED = 0.1
+# Where a float32 product was computed and had better not been: the share at which it is given up.
+_GIVEN_UP = 0.2
+# Queries of a tile, and gallery rows for each, whose pairs are looked at beforehand.
+_SAMPLED_QUERIES, _SAMPLED_ROWS = 16, 64
 
 # Queries whose edges are computed together.
 _EDGE_QUERIES = 256
+
+
+def most_decided(size: int) -> int:
+    """Pairs that are decided one by one at most, of a tile of `size` pairs, before it is screened in float64."""
+    return int(_GIVEN_UP * size) + 64
 
 
 class ScreenedTargets:
@@ -54,66 +71,103 @@ class ScreenedTargets:
         self._ties = ties
         self._pairs = pair_rows(distance, query, gallery)
         self._hidden = HiddenColumns(targets.hidden, mask, gallery)
-        self._lower, self._upper = self._edges(screen, RowRange(0, len(targets.indptr) - 1))
+        self._screen = screen
+        self._narrow = self._edges(screen)
+        self._wide: Edges | None = None
+        self._crowded: dict[RowRange, bool] = {}
 
-    def _edges(self, screen: Screen, queries: RowRange) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Edges of the thresholds of some queries of the block; the screen is for these queries alone."""
-        own = self._targets.indptr[queries.start : queries.stop + 1]
+    def _edges(self, screen: Screen) -> Edges:
+        """Lower and upper edges of all thresholds."""
+        own = self._targets.indptr
         lower, upper = (np.empty(own[-1] - own[0], screen.dtype) for _ in range(2))
-        for cut in cut_rows(len(queries), _EDGE_QUERIES):
+        for cut in cut_rows(len(own) - 1, _EDGE_QUERIES):
             # A few queries at a time: edges are computed in float64, with several arrays of that on the way.
             owner = np.repeat(np.arange(cut.start, cut.stop), np.diff(own[cut.start : cut.stop + 1]))
-            here = slice(own[cut.start] - own[0], own[cut.stop] - own[0])
-            distance = self._targets.distance[own[cut.start] : own[cut.stop]]
-            lower[here], upper[here] = screen.edges(owner, distance, self._distance.squared)
+            here = slice(own[cut.start], own[cut.stop])
+            lower[here], upper[here] = screen.edges(owner, self._targets.distance[here], self._distance.squared)
         return lower, upper
 
     @property
     def floor(self) -> NDArray[np.floating]:
         """Lower edge of the farthest threshold of each query, infinite where there is none, shape (n_query,)."""
         own = self._targets.indptr
-        floor = np.full(len(own) - 1, np.inf, self._lower.dtype)
+        lower, _ = self._narrow
+        floor = np.full(len(own) - 1, np.inf, lower.dtype)
         has = own[1:] > own[:-1]
-        floor[has] = self._lower[own[1:][has] - 1]
+        floor[has] = lower[own[1:][has] - 1]
         return floor
+
+    def crowded(self, tile: Tile) -> bool:
+        """Whether so many pairs lie inside bands that a tile had better be screened in float64 from the start.
+
+        A sample of its queries and of all gallery rows of the block says so, until a tile of these queries was counted.
+        """
+        known = self._crowded.get(tile.queries)
+        if known is None:
+            known = self._crowded[tile.queries] = self._sampled_share(tile.queries) > _CROWDED
+        return known
+
+    def note(self, tile: Tile, decided: int) -> None:
+        """Take note of how many pairs of a tile were decided canonically, for the next tiles of these queries."""
+        self._crowded[tile.queries] = decided > _CROWDED * tile.size
+
+    def _sampled_share(self, queries: RowRange) -> float:
+        """Share of the pairs of some queries that lie inside bands, from a sample."""
+        own = self._targets.indptr[queries.start : queries.stop + 1]
+        if self._screen.exact or own[-1] - own[0] <= FEW_THRESHOLDS * len(queries):
+            # Few thresholds are hardly ever crowded; where they are, counting notices.
+            return 0.0
+        some = np.unique(np.linspace(queries.start, queries.stop - 1, _SAMPLED_QUERIES).astype(np.int64))
+        rows = np.unique(np.linspace(0, len(self._gallery) - 1, _SAMPLED_ROWS).astype(np.int64))
+        query, column = np.repeat(some, len(rows)), np.tile(rows, len(some))
+        distance = pair_distances(self._pairs, query, column)
+        low, high = self._screen.edges(query, distance, self._distance.squared)
+        inside = count_in_bands(
+            query,
+            column,
+            (low + high) / 2,
+            self._targets.indptr,
+            *self._narrow,
+            self._hidden.indptr,
+            self._hidden.column,
+        )
+        return inside / len(query)
 
     def screened(self, tile: Tile) -> ScreenedTile:
         """A tile with the thresholds of its queries."""
-        queries = RowRange(tile.query_start, tile.query_start + len(tile.values))
-        own = slice(self._targets.indptr[queries.start], self._targets.indptr[queries.stop])
-        edges = self._lower[own], self._upper[own]
-        return self._put_together(tile.values, tile.bias, queries, tile.column_start, edges)
+        return self._put_together(tile.values, tile.bias, tile.queries, tile.columns, self._narrow)
 
     def screened_in_float64(self, tile: Tile, first: int) -> ScreenedTile:
-        """Screen a tile anew from row `first` on, by a product in float64, whose bands are some 2^29 times narrower."""
-        queries = RowRange(tile.query_start + first, tile.query_start + len(tile.values))
-        columns = slice(tile.column_start, tile.column_start + tile.values.shape[1])
-        wide = screen_again(self._distance, self._pairs, queries, columns)
-        return self._put_together(wide.values, wide.bias, queries, tile.column_start, self._edges(wide.screen, queries))
+        """Screen a tile from row `first` on by a product in float64, whose bands are some 2^29 times narrower."""
+        screen, values, bias = tile.wide()
+        if self._wide is None:
+            self._wide = self._edges(screen)
+        queries = RowRange(tile.queries.start + first, tile.queries.stop)
+        return self._put_together(values[first:], bias, queries, tile.columns, self._wide)
 
     def _put_together(
         self,
         values: NDArray[np.floating],
         bias: NDArray[np.floating],
         queries: RowRange,
-        column_start: int,
-        edges: tuple[NDArray[np.floating], NDArray[np.floating]],
+        columns: RowRange,
+        edges: Edges,
     ) -> ScreenedTile:
         targets = self._targets
-        columns = slice(column_start, column_start + values.shape[1])
         own = targets.indptr[queries.start : queries.stop + 1]
+        here = slice(own[0], own[-1])
         biases, bias_of = self._hidden.bias(bias, columns, queries)
         return ScreenedTile(
             values=values,
             bias=biases,
             bias_of=bias_of,
-            column_start=column_start,
-            row_of=self._gallery.numbers[columns],
+            column_start=columns.start,
+            row_of=self._gallery.numbers[columns.start : columns.stop],
             bands=Bands(
                 indptr=own - own[0],
-                lower=edges[0],
-                upper=edges[1],
-                distance=targets.distance[own[0] : own[-1]],
+                lower=edges[0][here],
+                upper=edges[1][here],
+                distance=targets.distance[here],
                 positive_start=targets.positive_start[own[0] : own[-1] + 1],
                 positive_row=targets.positive_row,
                 hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],

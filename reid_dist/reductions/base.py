@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from reid_dist.distances import Distance, Screen
 from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring
 from reid_dist.model import GalleryMask, Hidden, RowRange
+from reid_dist.reductions.tiles import Tile
 
-__all__ = ["Accumulator", "FeatureBlock", "HiddenColumns", "KnownPairs", "Reduction", "Tile", "cut_pairs", "pair_rows"]
+__all__ = ["Accumulator", "FeatureBlock", "HiddenColumns", "KnownPairs", "Reduction", "cut_pairs", "pair_rows"]
 
 Int64 = NDArray[np.int64]
 
@@ -133,7 +134,9 @@ class HiddenColumns:
         self._label = None if mask.label is None or hidden.label is None else mask.label[gallery.numbers]
         self._query_label = hidden.label
 
-    def bias(self, bias: NDArray[np.floating], columns: slice, queries: RowRange) -> tuple[NDArray[np.floating], Int64]:
+    def bias(
+        self, bias: NDArray[np.floating], columns: RowRange, queries: RowRange
+    ) -> tuple[NDArray[np.floating], Int64]:
         """Put infinity into the bias of the columns that some queries may not see.
 
         Parameters
@@ -147,34 +150,13 @@ class HiddenColumns:
         -------
         Biases, shape (kinds, columns), and which of them each query takes, shape (n_query,), int64.
         """
-        seen = np.where(self._junk[columns], np.inf, bias).astype(bias.dtype)
+        place = slice(columns.start, columns.stop)
+        seen = np.where(self._junk[place], np.inf, bias).astype(bias.dtype)
         if self._label is None or self._query_label is None:
             return seen[None], np.zeros(len(queries), np.int64)
         kinds, bias_of = np.unique(self._query_label[queries.start : queries.stop], return_inverse=True)
-        hidden = self._label[columns] == kinds[:, None]
+        hidden = self._label[place] == kinds[:, None]
         return np.where(hidden, np.array(np.inf, bias.dtype), seen), bias_of
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Screening values of some queries against some gallery rows.
-
-    Attributes
-    ----------
-    values
-        Shape (n_query, n_column), float32; larger is nearer, once the bias is taken off.
-    bias
-        Shape (n_column,).
-    query_start
-        Position of the first query in the block of queries.
-    column_start
-        Position of the first column in the gallery block.
-    """
-
-    values: NDArray[np.floating]
-    bias: NDArray[np.floating]
-    query_start: int
-    column_start: int
 
 
 P = TypeVar("P")
@@ -211,9 +193,9 @@ def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) ->
     return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm, rescoring)
 
 
-def cut_pairs(rows: PairRows, queries: RowRange, columns: slice) -> PairRows:
+def cut_pairs(rows: PairRows, queries: RowRange, columns: RowRange) -> PairRows:
     """Some queries against some columns."""
-    near = slice(queries.start, queries.stop)
+    near, far = slice(queries.start, queries.stop), slice(columns.start, columns.stop)
     rescoring = rows.rescoring
     if rescoring.active:
         rescoring = rescoring._replace(
@@ -222,5 +204,5 @@ def cut_pairs(rows: PairRows, queries: RowRange, columns: slice) -> PairRows:
             first_column=rescoring.first_column + columns.start,
         )
     return PairRows(
-        rows.kind, rows.query[near], rows.gallery[columns], rows.query_norm[near], rows.gallery_norm[columns], rescoring
+        rows.kind, rows.query[near], rows.gallery[far], rows.query_norm[near], rows.gallery_norm[far], rescoring
     )

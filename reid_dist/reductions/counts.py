@@ -14,15 +14,13 @@ from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.counting import RankCounts, count_tile
 from reid_dist.kernels.placing import ScreenedTile
 from reid_dist.model import GalleryMask, Targets
-from reid_dist.reductions.bands import ScreenedTargets
-from reid_dist.reductions.base import FeatureBlock, Tile, pair_rows
+from reid_dist.reductions.bands import ScreenedTargets, most_decided
+from reid_dist.reductions.base import FeatureBlock, pair_rows
+from reid_dist.reductions.tiles import Tile
 
 __all__ = ["CountNearer", "GroupedCounts", "PartialCounts", "SparseCounts", "add_counts"]
 
 Int64 = NDArray[np.int64]
-
-# Above this share of a tile decided pair by pair, a float64 product of the tile is cheaper.
-CROWDED = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,20 +168,30 @@ class _Counting:
         return self._thresholds.floor
 
     def absorb(self, tile: Tile) -> None:
-        """Count one tile; one whose bands are too crowded is screened again in float64."""
-        queries = slice(tile.query_start, tile.query_start + len(tile.values))
-        targets = self._reduction.targets
-        own = slice(targets.indptr[queries.start], targets.indptr[queries.stop])
+        """Count one tile; one whose bands are too crowded is screened in float64, or what is left of it."""
+        done = 0
+        if not self._thresholds.crowded(tile):
+            limit = tile.size if self._exact else most_decided(tile.size)
+            done, decided = self._count(self._thresholds.screened(tile), tile, 0, limit)
+            self._thresholds.note(tile, decided if done == len(tile.queries) else tile.size)
+        if done < len(tile.queries):
+            self._count(self._thresholds.screened_in_float64(tile, done), tile, done, tile.size)
+
+    def _count(self, screened: ScreenedTile, tile: Tile, first: int, limit: int) -> tuple[int, int]:
+        targets, counts = self._reduction.targets, self._counts
+        own = slice(targets.indptr[tile.queries.start + first], targets.indptr[tile.queries.stop])
         positives = slice(targets.positive_start[own.start], targets.positive_start[own.stop])
-        # Counts of a tile that is given up half-way must not stay: they are taken apart, then added.
-        counts = _zeros(own.stop - own.start, positives.stop - positives.start)
-        limit = tile.values.size if self._exact else int(CROWDED * tile.values.size) + 64
-        if _count(self._thresholds.screened(tile), counts, limit) < 0:
-            counts = _zeros(own.stop - own.start, positives.stop - positives.start)
-            _count(self._thresholds.screened_in_float64(tile, 0), counts, tile.values.size)
-        self._counts.near[own] += counts.near
-        self._counts.tied[own] += counts.tied
-        self._counts.before[positives] += counts.before
+        return count_tile(
+            screened.values,
+            screened.bias,
+            screened.bias_of,
+            screened.column_start,
+            screened.row_of,
+            screened.bands,
+            screened.rows,
+            RankCounts(counts.near[own], counts.tied[own], counts.before[positives]),
+            limit,
+        )
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
@@ -196,9 +204,3 @@ class _Counting:
 def _zeros(n_threshold: int, n_positive: int) -> RankCounts:
     # A block has far fewer than 2^31 rows.
     return RankCounts(*(np.zeros(size, np.int32) for size in (n_threshold, n_threshold, n_positive)))
-
-
-def _count(tile: ScreenedTile, counts: RankCounts, limit: int) -> int:
-    return count_tile(
-        tile.values, tile.bias, tile.bias_of, tile.column_start, tile.row_of, tile.bands, tile.rows, counts, limit
-    )

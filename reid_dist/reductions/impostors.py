@@ -24,10 +24,9 @@ from reid_dist.kernels.impostors import (
     split_tile,
 )
 from reid_dist.model import GalleryMask, Hidden, RowRange
-from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, cut_pairs, pair_rows
-from reid_dist.reductions.counts import CROWDED
+from reid_dist.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
 from reid_dist.reductions.key_counts import KeyCounts, add_key_counts, falling_of, ordered_keys
-from reid_dist.reductions.wide import screen_again
+from reid_dist.reductions.tiles import Tile
 
 __all__ = [
     "BracketCounts",
@@ -44,6 +43,9 @@ Float64 = NDArray[np.float64]
 
 # A bracket keeps at least this many counts.  With two or more, it is always narrower in the next pass.
 FEWEST_COUNTS = 4
+
+# Above this share of a tile decided pair by pair, a float64 product of the tile is cheaper.
+_CROWDED = 0.02
 
 
 # ---- partial results -------------------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ class _Sighted:
         self, screen: Screen, centre: Float64, values: NDArray[np.floating], bias: NDArray[np.floating], tile: Tile
     ) -> Screened:
         """Put together what a kernel reads; `values`, `bias` and `centre` are of the place where `tile` lies."""
-        queries, columns = _place(tile)
+        queries, columns = tile.queries, tile.columns
         biases, bias_of = self._hidden.bias(bias, columns, queries)
         return Screened(
             tile=values,
@@ -138,12 +140,6 @@ class _Sighted:
             centre=centre.astype(screen.dtype),
             scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
         )
-
-
-def _place(tile: Tile) -> tuple[RowRange, slice]:
-    n_query, n_column = tile.values.shape
-    queries = RowRange(tile.query_start, tile.query_start + n_query)
-    return queries, slice(tile.column_start, tile.column_start + n_column)
 
 
 def _error(screen: Screen) -> float:
@@ -197,8 +193,7 @@ class _Histogram(_Sighted):
 
     def absorb(self, tile: Tile) -> None:
         """Count one tile."""
-        queries, _ = _place(tile)
-        centre = self._screen.centre[queries.start : queries.stop]
+        centre = self._screen.centre[tile.queries.start : tile.queries.stop]
         count_keys(self._screened(self._screen, centre, tile.values, tile.bias, tile), self._counts, self._span)
 
     def result(self) -> ImpostorHistogram:
@@ -287,9 +282,9 @@ class _Collection(_Sighted):
 
     def absorb(self, tile: Tile) -> None:
         """Take one tile; one in which too many pairs are in doubt is screened again in float64."""
-        queries, columns = _place(tile)
-        n_column = tile.values.shape[1]
-        limit = int(CROWDED * tile.values.size) + 64
+        queries, columns = tile.queries, tile.columns
+        n_column = len(columns)
+        limit = int(_CROWDED * tile.size) + 64
         # Room for all that the limit lets through: then nothing is put away before the tile is known to be done.
         self._make_room(limit + 2 * n_column)
         gaps, kept = np.zeros_like(self._counts.below), self._progress[0]
@@ -302,16 +297,15 @@ class _Collection(_Sighted):
         self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
 
     def _absorb_wide(self, tile: Tile, gaps: Int64) -> None:
-        queries, columns = _place(tile)
-        wide = screen_again(self._sight.distance, self._pairs, queries, columns)
-        self._last_place = self._fill_places(wide.screen)
-        screened = self._screened(wide.screen, wide.screen.centre, wide.values, wide.bias, tile)
+        queries, columns = tile.queries, tile.columns
+        screen, values, bias = tile.wide()
+        own = slice(queries.start, queries.stop)
+        self._last_place = self._fill_places(screen)
+        screened = self._screened(screen, screen.centre[own], values, bias, tile)
         row = 0
         while row < len(queries):
-            self._make_room(tile.values.shape[1])
-            row = self._split(
-                screened, wide.screen.centre, wide.screen.epsilon, queries, columns, row, tile.values.size, gaps
-            )
+            self._make_room(len(columns))
+            row = self._split(screened, screen.centre[own], screen.epsilon[own], queries, columns, row, tile.size, gaps)
         self._last_place = self._fill_places(self._screen)
 
     def _split(
@@ -320,7 +314,7 @@ class _Collection(_Sighted):
         centre: Float64,
         epsilon: Float64,
         queries: RowRange,
-        columns: slice,
+        columns: RowRange,
         row: int,
         limit: int,
         gaps: Int64,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from reid_dist.distances import Distance, Screen
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 from reid_dist.model import GalleryMask, Hidden, Neighbours, RowRange
-from reid_dist.reductions.base import FeatureBlock, HiddenColumns, Tile, pair_rows
+from reid_dist.reductions.base import FeatureBlock, HiddenColumns, pair_rows
+from reid_dist.reductions.tiles import Tile
 
 __all__ = ["KeepNearest"]
 
@@ -96,19 +97,16 @@ class _Nearest:
 
     def absorb(self, tile: Tile) -> None:
         """Collect from one tile."""
-        n_query, n_column = tile.values.shape
-        values, biases, bias_of = tile.values, tile.bias[None], np.zeros(n_query, np.int64)
+        values, biases, bias_of = tile.values, tile.bias[None], np.zeros(len(tile.queries), np.int64)
         if self._hidden is not None:
-            columns = slice(tile.column_start, tile.column_start + n_column)
-            queries = RowRange(tile.query_start, tile.query_start + n_query)
-            biases, bias_of = self._hidden.bias(tile.bias, columns, queries)
-            values = self._struck(tile.values, columns, queries, self._hidden)
+            biases, bias_of = self._hidden.bias(tile.bias, tile.columns, tile.queries)
+            values = self._struck(tile.values, tile.columns, tile.queries, self._hidden)
         collect_tile(
             values,
             biases,
             bias_of,
-            tile.query_start,
-            tile.column_start,
+            tile.queries.start,
+            tile.columns.start,
             self._own,
             self._k,
             self._screen.epsilon,
@@ -119,7 +117,7 @@ class _Nearest:
         )
 
     def _struck(
-        self, values: NDArray[np.floating], columns: slice, queries: RowRange, hidden: HiddenColumns
+        self, values: NDArray[np.floating], columns: RowRange, queries: RowRange, hidden: HiddenColumns
     ) -> NDArray[np.floating]:
         """Put single rows of a query that may carry another pid out of reach, on a copy; they are rare."""
         if self._reduction.hidden is None or not self._reduction.hidden.crosses:

@@ -45,7 +45,7 @@ class _RescoredScreen(Screen):
         super().__init__(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, plain.dtype)
         self._plain = plain
         self._pairs = pairs
-        self.query, self.centre, self.slope = plain.query, plain.centre, plain.slope
+        self.centre, self.slope = plain.centre, plain.slope
         first, last = pairs.rescoring.indptr[0], pairs.rescoring.indptr[-1]
         counts = np.diff(pairs.rescoring.indptr)
         owner = np.repeat(np.arange(len(counts)), counts)
@@ -84,7 +84,7 @@ class _RescoredScreen(Screen):
             return
         out[:] = -np.inf
         if len(seen):
-            out[seen] = self._plain.query[queries.start + seen] @ matrix.T
+            out[seen] = self._plain.query_rows(queries)[seen] @ matrix.T
 
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs."""
@@ -107,7 +107,6 @@ class _UnweightedScreen(Screen):
     def __init__(self, pairs: PairRows) -> None:
         super().__init__(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, np.float64)
         self._rescoring = pairs.rescoring
-        self.query = np.empty((len(pairs.query), 0))
         self.centre = np.zeros(len(pairs.query))
         self.epsilon = np.zeros(len(pairs.query))
 

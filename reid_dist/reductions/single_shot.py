@@ -43,10 +43,10 @@ from reid_dist.kernels.single_shot import (
 from reid_dist.kernels.trials import Giants
 from reid_dist.model import GalleryMask, RowRange, Targets
 from reid_dist.plan import MERGED_AT_ONCE
-from reid_dist.reductions.bands import ScreenedTargets
-from reid_dist.reductions.base import FeatureBlock, Tile
-from reid_dist.reductions.counts import CROWDED
+from reid_dist.reductions.bands import ScreenedTargets, most_decided
+from reid_dist.reductions.base import FeatureBlock
 from reid_dist.reductions.identities import Identities, giants
+from reid_dist.reductions.tiles import Tile
 
 __all__ = ["ListBefore", "ListedItems", "SingleShot", "dead_mass", "longest_list"]
 
@@ -321,17 +321,19 @@ class _Listing:
         """List from one tile; the rest of one whose bands are too crowded is screened again in float64."""
         if self._lists is None:
             # The first tile of a block is its widest.
-            self._lists = self._make_lists(tile.values.shape[1])
+            self._lists = self._make_lists(len(tile.columns))
         lists = self._lists
-        done = self._list(self._thresholds.screened(tile), tile, 0, lists, int(CROWDED * tile.values.size) + 64)
-        if done < len(tile.values):
-            self._list(self._thresholds.screened_in_float64(tile, done), tile, done, lists, tile.values.size)
+        done = 0
+        if not self._thresholds.crowded(tile):
+            done = self._list(self._thresholds.screened(tile), tile, 0, lists, most_decided(tile.size))
+        if done < len(tile.queries):
+            self._list(self._thresholds.screened_in_float64(tile, done), tile, done, lists, tile.size)
 
     def _list(self, screened: ScreenedTile, tile: Tile, first: int, lists: Lists, limit: int) -> int:
-        column = slice(tile.column_start, tile.column_start + tile.values.shape[1])
+        column = slice(tile.columns.start, tile.columns.stop)
         return list_tile(
             screened,
-            tile.query_start + first,
+            tile.queries.start + first,
             self._start,
             self._identity_of[column],
             self._reduction.bits,

@@ -21,6 +21,7 @@ from reid_dist.kernels.impostors import (
     key_edges,
     split_tile,
 )
+from reid_dist.model import RowRange
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -69,7 +70,7 @@ class Case:
             mine = columns[(columns >= self.start) & (columns < self.start + n_gallery)] - self.start
             self.seen[q, mine] = False
         self.screened = Screened(
-            tile=self.screen.query @ matrix.T,
+            tile=self.screen.query_rows(RowRange(0, len(self.query))) @ matrix.T,
             bias=np.where(kinds, np.inf, bias).astype(dtype),
             bias_of=bias_of,
             column_start=self.start,

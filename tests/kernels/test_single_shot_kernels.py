@@ -104,7 +104,7 @@ def test_places_are_those_of_the_definition(
 ) -> None:
     case = Case(seed, name, dtype, n_column, n_positive, values)
     live = max(1, math.ceil(share * len(case.in_order)))
-    scratch = make_scratch(case.tile.values)
+    scratch = make_scratch(case.tile)
     n, decided = place_row(case.tile._replace(ties=ties), 0, live, scratch)
     assert 0 <= decided <= n
     found = dict(zip(scratch.column[:n].tolist(), scratch.place[:n].tolist(), strict=True))

@@ -1,0 +1,258 @@
+r"""Placing many values among many thresholds: a table of equal bins, then two comparisons.
+
+Thresholds of a query are sorted from near to far, and with them their edges ``lower[u] <= upper[u]`` in screening
+values, where larger is nearer.  A value is *placed* at the first threshold whose lower edge it reaches.  It passes that
+threshold and all farther ones if it lies above the upper edge there; otherwise it lies inside a band.
+
+*Bins.*  A range of screening values is cut into equal bins.  The table holds, for every bin, the number of thresholds
+whose lower edge lies in a nearer bin: the place of a value that reaches all lower edges of its own bin.  Values and
+edges are binned by the same non-decreasing function of floating-point numbers, so that order between bins is order
+between values: no rounding in that function can put a value on the wrong side of an edge.
+
+*Two comparisons* with the lower edges from there on settle a value whose bin holds at most two of them.  One
+comparison with the upper edge then finds both the values inside a band and those that were not settled, since these
+lie below the lower edge of their place.  They are few, and they are left *pending*.
+
+The bins cover what the values of the row cover, according to a sample of them, and not what the thresholds cover: a
+single near threshold must not leave all values to a handful of bins.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["BINS", "Pending", "Steps", "bin_of", "fill_steps", "first_reached", "make_pending", "make_steps", "place"]
+
+BINS = 2048
+
+# Values that are looked at to find the range of a row.
+_SAMPLE = 64
+
+
+class Steps(NamedTuple):
+    """The thresholds of one query, ready for placing.
+
+    Attributes
+    ----------
+    lower, upper
+        Edges, near to far, shape (most + 1,): behind the last threshold a NaN, which no value reaches or stays below.
+    table
+        Place of the values of every bin, shape (BINS + 3,), uint32; bin 0 is that of values that reach
+        no threshold.
+    bins, noted
+        Room for the bins of a block of values, and for the numbers of those that are not settled; uint32.
+    """
+
+    lower: NDArray[np.floating]
+    upper: NDArray[np.floating]
+    table: NDArray[np.uint32]
+    bins: NDArray[np.uint32]
+    noted: NDArray[np.uint32]
+
+
+class Pending(NamedTuple):
+    """Values of a row that are not settled.
+
+    Attributes
+    ----------
+    column, place
+        Column in the tile, and a place that is the right one or a nearer one; int64.
+    value
+        The screening value.
+    distance
+        Room for canonical distances, float64.
+    """
+
+    column: NDArray[np.int64]
+    place: NDArray[np.int64]
+    value: NDArray[np.floating]
+    distance: NDArray[np.float64]
+
+
+@kernel
+def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
+    """Room for `most` thresholds and for blocks of `block` values of the type of `like`."""
+    return Steps(
+        np.empty(most + 1, like.dtype),
+        np.empty(most + 1, like.dtype),
+        np.empty(BINS + 3, np.uint32),
+        np.empty(block, np.uint32),
+        np.empty(block + 1, np.uint32),
+    )
+
+
+@kernel
+def make_pending(most: int, like: NDArray[np.floating]) -> Pending:
+    """Room for `most` values of the type of `like`."""
+    return Pending(np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, like.dtype), np.empty(most))
+
+
+@kernel
+def bin_of(value: np.floating, base: np.floating, scale: np.floating) -> np.uint32:
+    """Bin of a value: 1 below `base`, 2 to BINS + 2 from there on.  Never falls when the value rises.
+
+    Clipped before it is converted: the integer value of a float that does not fit is undefined.
+    """
+    zero = base - base
+    least = zero + np.float32(1)
+    most = zero + np.float32(BINS + 2)
+    place = (value - base) * scale + (zero + np.float32(2))
+    place = place if place > least else least
+    place = place if place < most else most
+    return np.uint32(place)
+
+
+@kernel
+def fill_steps(
+    lower: NDArray[np.floating],
+    upper: NDArray[np.floating],
+    values: NDArray[np.floating],
+    bias: NDArray[np.floating],
+    steps: Steps,
+) -> tuple[np.floating, np.floating]:
+    """Prepare the thresholds of a query for placing the values of a row.
+
+    Parameters
+    ----------
+    lower, upper
+        Edges of its thresholds, near to far, at least one.
+    values, bias
+        The row, and what is subtracted from it.
+    steps
+        Written to.
+
+    Returns
+    -------
+    First value of the bins, and bins per unit, as `bin_of` takes them.
+    """
+    n = len(lower)
+    steps.lower[:n] = lower
+    steps.upper[:n] = upper
+    steps.lower[n] = np.nan
+    steps.upper[n] = np.nan
+    base = lower[n - 1]
+    end = upper[0]
+    smallest = end
+    largest = base
+    for k in range(0, len(values), max(1, len(values) // _SAMPLE)):
+        value = values[k] - bias[k]
+        # A hidden column is at minus infinity and says nothing.
+        if value > -np.inf:
+            smallest = min(smallest, value)
+            largest = max(largest, value)
+    if smallest < largest:
+        margin = (largest - smallest) * np.float32(0.5)
+        if smallest - margin > base:
+            base = smallest - margin
+        if largest + margin < end:
+            end = largest + margin
+    scale = np.float32(BINS) / (end - base)
+    if not scale < 1e30:
+        # A range so narrow that the scale would overflow: few bins, and most values are left pending.
+        scale = base - base
+    table = steps.table
+    table[0] = n
+    filled = 1
+    for u in range(n - 1, -1, -1):
+        enters = np.int64(bin_of(lower[u], base, scale))
+        while filled < enters:
+            table[filled] = u + 1
+            filled += 1
+    table[filled:] = 0
+    return base, scale
+
+
+@kernel
+def place(
+    values: NDArray[np.floating],
+    start: int,
+    lowest: np.floating,
+    base: np.floating,
+    scale: np.floating,
+    steps: Steps,
+    placed: NDArray[np.int32],
+    pending: Pending,
+    n_pending: int,
+) -> int:
+    """Place a block of values, and count the values at each place.
+
+    Two values at a time, each with counters of its own: an addition to a counter that was just written waits for that
+    write.  Unsigned indices spare the test for negative ones.
+
+    Parameters
+    ----------
+    values
+        At most as many as `steps` has room for.
+    start
+        Column of the first.
+    lowest
+        Lower edge of the farthest threshold.
+    base, scale
+        From `fill_steps`.
+    steps
+        The thresholds.
+    placed
+        Counters, shape (2, most + 1), added to; pending values are not counted.
+    pending
+        Values that are not settled; added to.
+    n_pending
+        How many there are.
+
+    Returns
+    -------
+    How many are pending now.
+    """
+    lower, upper, table, noted = steps.lower, steps.upper, steps.table, steps.noted
+    bins = steps.bins[: len(values)]
+    for j in range(len(values)):
+        bins[j] = bin_of(values[j], base, scale) * np.uint32(values[j] >= lowest)
+    even, odd = placed[0], placed[1]
+    n = np.uint64(0)
+    for pair in range(len(values) // 2):
+        k = np.uint64(pair) * np.uint64(2)
+        after = k + np.uint64(1)
+        v = values[k]
+        w = values[after]
+        a = np.uint64(table[np.uint64(bins[k])])
+        b = np.uint64(table[np.uint64(bins[after])])
+        a += np.uint64(lower[a] > v)
+        b += np.uint64(lower[b] > w)
+        a += np.uint64(lower[a] > v)
+        b += np.uint64(lower[b] > w)
+        left = np.int32(v <= upper[a])
+        even[a] += np.int32(1) - left
+        # Written always, kept when it counts: no branch to foresee.
+        noted[n] = np.uint32(k)
+        n += np.uint64(left)
+        left = np.int32(w <= upper[b])
+        odd[b] += np.int32(1) - left
+        noted[n] = np.uint32(after)
+        n += np.uint64(left)
+    if len(values) % 2:
+        # Too small a matter for anything but a search.
+        noted[n] = np.uint32(len(values) - 1)
+        n += np.uint64(1)
+    for p in range(np.int64(n)):
+        at = np.int64(noted[p])
+        pending.column[n_pending] = start + at
+        pending.place[n_pending] = table[bins[at]]
+        pending.value[n_pending] = values[at]
+        n_pending += 1
+    return n_pending
+
+
+@kernel
+def first_reached(lower: NDArray[np.floating], value: np.floating, start: int, stop: int) -> int:
+    """Find the first place from `start` to `stop` whose lower edge a value reaches; edges fall, `stop` for none."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if lower[middle] > value:
+            start = middle + 1
+        else:
+            stop = middle
+    return start

@@ -1,0 +1,85 @@
+"""Edges of the bands around thresholds, and how much lies between them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.bins import first_reached
+from reid_dist.kernels.counting import first_at_least
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["band_edges", "count_in_bands"]
+
+
+@kernel
+def band_edges(
+    query: NDArray[np.int64],
+    falling: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    epsilon: NDArray[np.float64],
+    slope: float,
+    step: float,
+    tiny: float,
+    lower: NDArray[np.floating],
+    upper: NDArray[np.floating],
+) -> None:
+    """Write the edges around ``centre - slope * falling``, rounded outward to the type of the tiles.
+
+    Parameters
+    ----------
+    query
+        Which query each value belongs to, shape (n,), int64.
+    falling
+        Shape (n,).
+    centre, epsilon, slope
+        As in `reid_dist.distances.Screen`.
+    step, tiny
+        Relative distance of neighbouring numbers in the type of the tiles, at most, and the smallest of them.
+    lower, upper
+        Written to, shape (n,).
+    """
+    for p in range(len(query)):
+        i = query[p]
+        fall = slope * falling[p]
+        middle = centre[i] - fall
+        # Covers the roundings of these very lines, in float64.
+        half = epsilon[i] + 2.0**-50 * (abs(centre[i]) + abs(fall))
+        low = middle - half
+        high = middle + half
+        # One whole step outward is more than rounding to the nearest number takes back.
+        lower[p] = low - (abs(low) * step + tiny)
+        upper[p] = high + (abs(high) * step + tiny)
+
+
+@kernel
+def count_in_bands(
+    query: NDArray[np.int64],
+    column: NDArray[np.int64],
+    value: NDArray[np.floating],
+    indptr: NDArray[np.int64],
+    lower: NDArray[np.floating],
+    upper: NDArray[np.floating],
+    hidden_indptr: NDArray[np.int64],
+    hidden_column: NDArray[np.int64],
+) -> int:
+    """Count the pairs whose screening values lie inside some band of their query; hidden pairs do not count.
+
+    Parameters
+    ----------
+    query, column, value
+        The pairs, shape (n,).
+    indptr, lower, upper, hidden_indptr, hidden_column
+        As in `reid_dist.kernels.counting.Bands`.
+    """
+    inside = 0
+    for p in range(len(query)):
+        i = query[p]
+        stop = hidden_indptr[i + 1]
+        place = first_at_least(hidden_column, hidden_indptr[i], stop, column[p])
+        if place < stop and hidden_column[place] == column[p]:
+            continue
+        last = indptr[i + 1]
+        threshold = first_reached(lower, value[p], indptr[i], last)
+        inside += int(threshold < last and value[p] <= upper[threshold])
+    return inside
