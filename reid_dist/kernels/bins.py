@@ -239,9 +239,13 @@ def place(
         n += np.uint64(1)
     for p in range(np.int64(n)):
         at = np.int64(noted[p])
+        v = values[at]
+        a = np.uint64(table[np.uint64(bins[at])])
+        a += np.uint64(lower[a] > v)
+        a += np.uint64(lower[a] > v)
         pending.column[n_pending] = start + at
-        pending.place[n_pending] = table[bins[at]]
-        pending.value[n_pending] = values[at]
+        pending.place[n_pending] = np.int64(a)
+        pending.value[n_pending] = v
         n_pending += 1
     return n_pending
 

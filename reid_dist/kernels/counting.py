@@ -190,9 +190,15 @@ def _compare_few(
 
 @kernel
 def _settle_few(
-    q: int, n_pending: int, room: int, row: _Row, row_of: NDArray[np.int64], bands: Bands, rows: PairRows,
+    q: int,
+    n_pending: int,
+    room: int,
+    row: _Row,
+    row_of: NDArray[np.int64],
+    bands: Bands,
+    rows: PairRows,
     counts: RankCounts,
-) -> int:  # fmt: skip
+) -> int:
     """Add a row with few thresholds to the counts; return how many pairs were decided, -1 if more than `room`."""
     first = bands.indptr[q]
     pending, known, unique, slot = row.pending, row.known, row.unique, row.slot
@@ -223,19 +229,28 @@ def _settle_few(
 
 @kernel
 def _settle_many(
-    q: int, n_pending: int, room: int, row: _Row, row_of: NDArray[np.int64], bands: Bands, rows: PairRows,
+    q: int,
+    n_pending: int,
+    room: int,
+    row: _Row,
+    row_of: NDArray[np.int64],
+    bands: Bands,
+    rows: PairRows,
     counts: RankCounts,
-) -> int:  # fmt: skip
+) -> int:
     """Add a row with many thresholds to the counts; return how many pairs were decided, -1 if more than `room`."""
     first = bands.indptr[q]
     last = bands.indptr[q + 1]
     lower, upper = bands.lower[first:last], bands.upper[first:last]
     columns, places, values = row.pending.column, row.pending.place, row.pending.value
     placed = row.placed[0]
+    thresholds = bands.distance
     decided = 0
     for p in range(n_pending):
         value = values[p]
-        a = first_reached(lower, value, places[p], last - first)
+        a = places[p]
+        if a < last - first and lower[a] > value:
+            a = first_reached(lower, value, a + 1, last - first)
         if a == last - first or value > upper[a]:
             placed[a] += np.int32(1)
             continue
@@ -248,9 +263,13 @@ def _settle_many(
         row_distances(rows, q, columns[:decided], row.pending.distance[:decided], row.wide, row.lanes)
     for p in range(decided):
         distance = row.pending.distance[p]
-        # The nearest threshold that is not nearer than the value.
-        a = first_at_least(bands.distance, first + places[p], last, distance)
-        if a < last and distance == bands.distance[a]:
+        # The first threshold that is not nearer than the value; mostly that whose band it lies in, or the next.
+        a = first + places[p]
+        if thresholds[a] < distance:
+            a += 1
+            if a < last and thresholds[a] < distance:
+                a = first_at_least(thresholds, a + 1, last, distance)
+        if a < last and distance == thresholds[a]:
             _add_tie(row_of[columns[p]], a, bands, counts)
             a += 1
         placed[a - first] += np.int32(1)
@@ -356,11 +375,11 @@ def count_tile(
             started = True
         if not started:
             continue
-        settle_room = limit - decided
+        room = limit - decided
         if many:
-            settled = _settle_many(q, n_pending, settle_room, row, row_of, bands, rows, counts)
+            settled = _settle_many(q, n_pending, room, row, row_of, bands, rows, counts)
         else:
-            settled = _settle_few(q, n_pending, settle_room, row, row_of, bands, rows, counts)
+            settled = _settle_few(q, n_pending, room, row, row_of, bands, rows, counts)
         if settled < 0:
             return q, decided
         decided += settled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from reid_dist.segments import segment_running_sums
 __all__ = ["make_targets", "rank", "relevant_places"]
 
 Int64 = NDArray[np.int64]
+
+# From so many positives a query on, sorting query by query is faster than sorting all at once.
+_MANY = 64
 
 
 def relevant_places(judgement: Judgement, rows: RowRange) -> tuple[Int64, Int64]:
@@ -43,8 +47,8 @@ def make_targets(judgement: Judgement, parts: Sequence[tuple[Int64, NDArray[np.f
         distance[place] = values
     n_query = judgement.n_query
     owner = np.repeat(np.arange(n_query), np.diff(judgement.relevant_indptr))
-    order = np.lexsort((judgement.relevant_row, distance, owner))
-    distance, row, owner = distance[order], judgement.relevant_row[order], owner[order]
+    order = _by_distance(distance, owner, judgement.relevant_indptr)
+    distance, row = distance[order], judgement.relevant_row[order]
     opens = np.ones(len(row), bool)
     opens[1:] = (distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])
     start = np.flatnonzero(opens)
@@ -57,6 +61,16 @@ def make_targets(judgement: Judgement, parts: Sequence[tuple[Int64, NDArray[np.f
         positive_row=row,
         hidden=judgement.hidden,
     )
+
+
+def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> Int64:
+    """Order of the positives by (query, distance, gallery row); gallery rows ascend within a query."""
+    if len(distance) < _MANY * (len(indptr) - 1):
+        return np.lexsort((distance, owner))
+    order = np.empty(len(distance), np.int64)
+    for start, stop in pairwise(indptr.tolist()):
+        order[start:stop] = start + np.argsort(distance[start:stop], kind="stable")
+    return order
 
 
 def rank(judgement: Judgement, targets: Targets, counts: PartialCounts) -> RankedQueries:

@@ -23,13 +23,14 @@ from tests.benchmarks import expansion, gates, planning, reranking, scheduler, w
 from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
 
 PER_IDENTITY = 20
-GOOD, BAD = 1.3, 3.0
+GOOD, BAD, RANDOM = 1.3, 3.0, 1e4
+N_CAMERA = 6
 
 
-def shape(n_query: int, n_gallery: int, dim: int, noise: float) -> SyntheticShape:
+def shape(n_query: int, n_gallery: int, dim: int, noise: float, per_identity: int = PER_IDENTITY) -> SyntheticShape:
     return SyntheticShape(
-        n_identity=max(1, n_gallery // PER_IDENTITY),
-        n_camera=6,
+        n_identity=max(1, n_gallery // per_identity),
+        n_camera=N_CAMERA,
         n_query=n_query,
         n_gallery=n_gallery,
         n_distractor=0,
@@ -40,20 +41,37 @@ def shape(n_query: int, n_gallery: int, dim: int, noise: float) -> SyntheticShap
     )
 
 
-def memory(scale: float, repeats: int) -> None:
+def _against_product(name: str, repeats: int, made: SyntheticShape) -> None:
     """Arrays in memory, no cluster: `FeatureSet.from_arrays` and `evaluate` against the product, in one process."""
+    query, gallery = make_sets(made)
+
+    def ours() -> float:
+        begin = time.perf_counter()
+        evaluate(*(FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery)))
+        return time.perf_counter() - begin
+
+    def bare() -> float:
+        return bare_product(query.features, gallery.features)
+
+    size = " x ".join(map(str, (len(query.pids), *gallery.features.shape)))
+    print(ratio_line(f"{size}, {name}", *interleave(repeats, ours, bare)))
+
+
+def memory(scale: float, repeats: int) -> None:
+    """Some 20 images of each identity."""
     for name, noise in (("well-trained model", GOOD), ("badly trained model", BAD)):
-        query, gallery = make_sets(shape(max(1, int(2048 * scale)), max(1, int(200_000 * scale)), 512, noise))
+        made = shape(max(1, int(2048 * scale)), max(1, int(200_000 * scale)), 512, noise)
+        _against_product(name, repeats, made)
 
-        def ours(query=query, gallery=gallery) -> float:
-            begin = time.perf_counter()
-            evaluate(*(FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery)))
-            return time.perf_counter() - begin
 
-        def bare(query=query, gallery=gallery) -> float:
-            return bare_product(query.features, gallery.features)
-
-        print(ratio_line(f"{len(query.pids)} x {len(gallery.pids)} x 512, {name}", *interleave(repeats, ours, bare)))
+def positives(scale: float, repeats: int) -> None:
+    """Few identities with many images each, down to features that say nothing."""
+    n_query, n_gallery = max(1, int(1000 * scale)), max(1, int(100_000 * scale))
+    for name, noise in (("well-trained model", GOOD), ("random features", RANDOM)):
+        for wanted in (20, 83, 830):
+            # Those of the query's own camera do not count.
+            made = shape(n_query, n_gallery, 512, noise, wanted * N_CAMERA // (N_CAMERA - 1))
+            _against_product(f"{wanted} positives a query, {name}", repeats, made)
 
 
 def _stores(folder: Path, n_query: int, n_gallery: int) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -159,6 +177,7 @@ def main() -> None:
 
 KINDS: dict[str, Callable[[float, int, str | None], None]] = {
     "memory": lambda scale, repeats, _: memory(scale, repeats),
+    "positives": lambda scale, repeats, _: positives(scale, repeats),
     "store": store,
     "scaling": lambda scale, repeats, _: scaling(scale, repeats),
     "extras": lambda scale, repeats, _: extras(scale, repeats),

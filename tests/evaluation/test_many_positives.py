@@ -1,0 +1,58 @@
+"""Few identities with many images each: many thresholds a query, in whose bands much of the gallery lies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import assert_agrees, evaluate_items
+from reference import ItemSet, reference_evaluate
+
+from reid_dist.distances import DISTANCES
+from reid_dist.reductions import Products
+
+
+def features(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:
+    normal = rng.standard_normal((n, 48))
+    if kind == "two heaps":
+        normal = rng.choice([-1.0, 1.0], (n, 1)) * (1 + 3e-6 * normal)
+    if kind == "duplicates":
+        normal = normal[rng.integers(0, 60, n)]
+    if kind == "constant rows":
+        normal = np.ones((n, 48)) * rng.integers(1, 40, (n, 1))
+    return normal.astype(np.float32)
+
+
+def sets(kind: str, seed: int) -> tuple[ItemSet, ItemSet]:
+    rng = np.random.default_rng(seed)
+    # Three large identities and many small ones: queries of one tile have few thresholds or hundreds.
+    pids = np.concatenate([np.repeat([1, 2, 3], 250), rng.integers(4, 200, 300)])
+    gallery = ItemSet(features(kind, rng, len(pids)), pids, rng.integers(0, 5, len(pids)))
+    chosen = np.concatenate([rng.integers(1, 4, 8), rng.choice(pids[750:], 4)])
+    return ItemSet(features(kind, rng, 12), chosen, rng.integers(0, 5, 12)), gallery
+
+
+@pytest.mark.parametrize("distance", DISTANCES.names())
+@pytest.mark.parametrize("kind", ["random", "two heaps", "duplicates", "constant rows"])
+def test_results_are_those_of_the_definition(kind: str, distance: str) -> None:
+    query, gallery = sets(kind, 11)
+    reports = [evaluate_items(query, gallery, "market1501", distance, chunk_rows=rows) for rows in (None, 5, 333)]
+    assert len({report.result_digest for report in reports}) == 1
+    assert_agrees(reports[0], reference_evaluate(query, gallery, "market1501", distance))
+
+
+def test_crowded_tiles_are_computed_in_float64_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+    multiplied = Products.tile
+
+    def noted(self: Products, *place):
+        computed.append(self.screen.dtype)
+        return multiplied(self, *place)
+
+    monkeypatch.setattr(Products, "tile", noted)
+    query, gallery = sets("two heaps", 12)
+    large = query.take(range(8))
+    evaluate_items(large, gallery)
+    assert set(computed) == {np.dtype(np.float64)}
+    computed.clear()
+    evaluate_items(*sets("random", 12))
+    assert set(computed) == {np.dtype(np.float32)}
