@@ -254,8 +254,8 @@ def _task_bytes(
     tile_query, tile_gallery = min(tile.query, query_rows), min(tile.gallery, gallery_rows)
     # Values in float32; for a crowded tile once more in float64, with both sides prepared in float64.
     values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
-    # Per relevant pair: judgement and targets (56 bytes), edges and counts (20), edges in float64 as well where bands are
-    # crowded (16), what sorting them takes, and the counts of the blocks that wait to be merged.
+    # Per relevant pair: judgement and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
+    # (16), what sorting them takes, and the counts of the blocks that wait to be merged.
     thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64
     # Candidates while tiles go by, then lists of 16 bytes an entry: those that wait, and twice those that are sorted.
     neighbours = query_rows * ((2 * k + 64) * 12 + k * 16 * (2 * MERGED_AT_ONCE + 4)) if k else 0

@@ -14,9 +14,10 @@ from reid_dist.reductions import Products
 def features(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:
     normal = rng.standard_normal((n, 48))
     if kind == "two heaps":
-        normal = rng.choice([-1.0, 1.0], (n, 1)) * (1 + 3e-6 * normal)
+        # Whole numbers: their sums are exact in any order, in float64.
+        normal = rng.choice([-1.0, 1.0], (n, 1)) * (4096 + rng.integers(0, 3, (n, 48)))
     if kind == "duplicates":
-        normal = normal[rng.integers(0, 60, n)]
+        normal = normal[rng.integers(0, min(n, 60), n)]
     if kind == "constant rows":
         normal = np.ones((n, 48)) * rng.integers(1, 40, (n, 1))
     return normal.astype(np.float32)
