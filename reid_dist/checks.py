@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.distances import Distance
 from reid_dist.errors import InputError
@@ -11,6 +14,8 @@ from reid_dist.metrics import LARGEST_RANK, PAIRS, PROBES, SINGLE_SHOT, Metric
 from reid_dist.protocols import Protocol
 from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.stores import FeatureSet, LabelledSet
+from reid_dist.stores.labels import ambiguous_numbers
+from reid_dist.stores.matched_labels import join_item_ids, numbers_among
 
 __all__ = [
     "check_client",
@@ -114,11 +119,6 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
     if not protocol.needs_item_ids:
         return False
     if query.item_ids is not None and gallery.item_ids is not None:
-        if query.item_ids.dtype.kind != gallery.item_ids.dtype.kind:
-            raise InputError(
-                f"item ids of the query set are {query.item_ids.dtype}, of the gallery {gallery.item_ids.dtype}; they "
-                "must be of one kind to be matched"
-            )
         return False
     if query.item_ids is None and gallery.item_ids is None and query.content_digest == gallery.content_digest:
         return True
@@ -129,7 +129,7 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
 
 
 def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, *, camids: bool) -> tuple[str, ...]:
-    """Say which labels are texts that the two sets number differently, and refuse texts on one side alone.
+    """Return the labels that the two sets write differently, and refuse those of which none can be equal.
 
     Parameters
     ----------
@@ -144,13 +144,37 @@ def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     if protocol.needs_camids or camids:
         kinds["camids"] = (query.camid_names, gallery.camid_names)
     for kind, (near, far) in kinds.items():
-        if (near is None) != (far is None):
-            text, number = ("query", "gallery") if far is None else ("gallery", "query")
-            raise InputError(
-                f"{kind} of the {text} set are texts and of the {number} set whole numbers, so none can be equal; give "
-                "both sets the same kind of labels"
-            )
-    return tuple(kind for kind, (near, far) in kinds.items() if near != far)
+        if near is None and far is not None:
+            _check_mixed(kind, ("gallery", far), ("query", getattr(query, kind)))
+        elif far is None and near is not None:
+            _check_mixed(kind, ("query", near), ("gallery", getattr(gallery, kind)))
+    joined = [kind for kind, (near, far) in kinds.items() if near != far]
+    if protocol.needs_item_ids and query.item_ids is not None and gallery.item_ids is not None:
+        joined += ["item_ids"] if _join_ids(query.item_ids, gallery.item_ids) else []
+    return tuple(joined)
+
+
+def _check_mixed(kind: str, texts: tuple[str, tuple[str, ...]], numbers: tuple[str, NDArray[np.int64]]) -> None:
+    """Refuse texts against whole numbers where none can be equal, or a number has two spellings among the texts."""
+    (text_side, names), (number_side, values) = texts, numbers
+    if not numbers_among(names):
+        raise InputError(
+            f"{kind} of the {text_side} set are texts and of the {number_side} set whole numbers, so none can be "
+            "equal; give both sets the same kind of labels"
+        )
+    unclear = np.intersect1d(np.fromiter(ambiguous_numbers(names), dtype=np.int64), values)
+    if unclear.size:
+        spellings = [name for name in names if numbers_among([name]) == {int(unclear[0])}]
+        raise InputError(
+            f"{kind} of the {number_side} set hold {unclear[0]}, which the {text_side} set writes as "
+            f"{' and '.join(map(repr, spellings))}; give the {kind} of both sets in one spelling"
+        )
+
+
+def _join_ids(query: NDArray[Any], gallery: NDArray[Any]) -> bool:
+    """Whether item ids of two sets must be brought to one form."""
+    near, far = join_item_ids(query, gallery)
+    return not (np.array_equal(near, query) and np.array_equal(far, gallery))
 
 
 def check_ground_truth(protocol: Protocol, truth: GroundTruth | None) -> None:

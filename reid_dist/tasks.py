@@ -46,6 +46,7 @@ from reid_dist.reductions import (
 )
 from reid_dist.scorers import Scorer
 from reid_dist.stores import LabelledSet
+from reid_dist.stores.matched_labels import join_item_ids, join_numbers
 from reid_dist.sweep import sweep
 
 __all__ = [
@@ -65,7 +66,6 @@ __all__ = [
     "targets_task",
 ]
 
-Texts = tuple[str, ...] | None
 Partials = dict[str, Any]
 """Partial results by the name of their reduction."""
 
@@ -256,21 +256,16 @@ def joined_label_set(
         As in `Job`.
     """
     item_ids = np.arange(features.n_rows) if rows_are_items else features.item_ids
+    if "item_ids" in joined and query.item_ids is not None and gallery.item_ids is not None:
+        item_ids = join_item_ids(query.item_ids, gallery.item_ids)[0 if features is query else 1]
     pids, camids = features.pids, features.camids
     if "pids" in joined:
-        pids = _join(pids, features.pid_names, query.pid_names, gallery.pid_names)
+        pids = join_numbers(pids, features.pid_names, query.pid_names, gallery.pid_names)
     if "camids" in joined and camids is not None:
-        camids = _join(camids, features.camid_names, query.camid_names, gallery.camid_names)
+        camids = join_numbers(camids, features.camid_names, query.camid_names, gallery.camid_names)
     wanted = () if protocol is None else protocol.label_columns
     columns = {name: values for name, values in features.columns.items() if name in wanted} if wanted else {}
     return Labels(pids, camids, item_ids, columns)
-
-
-def _join(numbers: NDArray[np.int64], own: Texts, query: Texts, gallery: Texts) -> NDArray[np.int64]:
-    """Number labels anew by the texts of both sets; what is not positive (junk) stays."""
-    every = np.array(sorted({*(query or ()), *(gallery or ())}))
-    table = np.searchsorted(every, np.array(own or ())) + 1
-    return np.where(numbers > 0, table[np.maximum(numbers, 1) - 1], numbers)
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from reid_dist.plan import make_plan
 from reid_dist.reranking import Items, NeighbourLists, Resources, find_neighbours
 from reid_dist.scorers import FeatureScorer
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
+from reid_dist.stores.matched_labels import join_item_ids
 from reid_dist.task_graph import TaskGraph, execute
 from reid_dist.tasks import Job
 
@@ -255,15 +256,10 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
             "include_self finds queries in the gallery by item id, and one of the sets has none; ingest both with "
             "item ids, or leave include_self out"
         )
-    if query.item_ids.dtype.kind != gallery.item_ids.dtype.kind:
-        raise InputError(
-            f"include_self finds queries in the gallery by item id, and those of the query set are "
-            f"{query.item_ids.dtype}, of the gallery {gallery.item_ids.dtype}; give both the same kind"
-        )
-    ids = gallery.item_ids
+    wanted, ids = join_item_ids(query.item_ids, gallery.item_ids)
     order = np.argsort(ids, kind="stable")
-    place = np.minimum(np.searchsorted(ids[order], query.item_ids), len(ids) - 1)
-    return np.where(ids[order][place] == query.item_ids, order[place], -1)
+    place = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
+    return np.where(ids[order][place] == wanted, order[place], -1)
 
 
 def _target(

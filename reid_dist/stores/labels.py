@@ -12,14 +12,19 @@ A label set is a mapping from name to one-dimensional array:
 ``camid_names``    ``<U`` (C,): likewise for cameras
 =================  =====================================================================
 
-Identities that come as text are read as numbers if all of them are decimal numbers and no two different texts are
-the same number; otherwise they are numbered 1, 2, … in sorted order, with "-1", the junk of every protocol, left -1.
+Texts are numbers where all of them are numbers in any notation (``0002``, ``-1.000e+00``); one that is not whole is
+refused.  Plain digits with two spellings of one number in a set (``01`` and ``1``) are names instead, as words are.
+Names are numbered 1, 2, … in sorted order, with -1, the junk of every protocol, left -1.
+
+Two sets are matched by one rule, whatever the label (pid, camid, item id): digits are a number, so that ``01`` is ``1``
+and 1, unless one of the sets holds two spellings of that number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +32,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.errors import InputError
 
-__all__ = ["COLUMN_PREFIX", "Labels", "NumberedTexts", "as_column", "as_numbers", "make_labels", "number_jointly"]
+__all__ = [
+    "COLUMN_PREFIX",
+    "Labels",
+    "NumberedTexts",
+    "Texts",
+    "ambiguous_numbers",
+    "as_column",
+    "as_numbers",
+    "make_labels",
+    "number_in_digits",
+    "number_jointly",
+]
 
 Labels: TypeAlias = dict[str, NDArray[Any]]
 
@@ -36,9 +52,18 @@ COLUMN_PREFIX = "columns/"
 NumberedTexts: TypeAlias = tuple[NDArray[np.int64], NDArray[np.str_] | None]
 """Labels as numbers, and the texts they stand for, if any."""
 
-_DECIMAL = re.compile(r"-?[0-9]{1,18}")
+Texts: TypeAlias = Sequence[str] | None
+"""The texts that the numbers 1, 2, … of a set stand for; None where numbers are themselves."""
+
+_DIGITS = re.compile(r"-?[0-9]+")
+_MOST_DIGITS = 18
+"""Longer numbers need not fit into int64; in plain digits they are names."""
+_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?|nan|inf)", re.IGNORECASE)
 _COLUMN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_JUNK_TEXT = "-1"
+_JUNK = -1
+_SURROGATES = (0xD800, 0xDFFF)
+_LAST_CHARACTER = 0x10FFFF
+_CHECKED_ROWS = 65_536
 
 
 def as_column(values: ArrayLike, name: str) -> NDArray[Any]:
@@ -72,10 +97,33 @@ def as_column(values: ArrayLike, name: str) -> NDArray[Any]:
             raise InputError(f"{name} is an object array, which is never read; give whole numbers or text")
         array = array.astype(np.str_)
     if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
+        try:
+            array = np.char.decode(array, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name} holds bytes that are no UTF-8 text ({error}); give text") from None
     if array.dtype.kind not in "iufU":
         raise InputError(f"{name} must be whole numbers or text, not {array.dtype}")
+    if array.dtype.kind == "U":
+        _refuse_no_text(array, name)
     return array
+
+
+def _refuse_no_text(array: NDArray[np.str_], name: str) -> None:
+    """Refuse halves of surrogate pairs and numbers beyond Unicode, which no encoding can write."""
+    width = array.dtype.itemsize // 4
+    if not width or not array.size:
+        return
+    native = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False))
+    rows = native.view(np.uint32).reshape(-1, width)
+    for first in range(0, len(rows), _CHECKED_ROWS):
+        codes = rows[first : first + _CHECKED_ROWS]
+        wrong = ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1])) | (codes > _LAST_CHARACTER)
+        if wrong.any():
+            row, place = (int(each[0]) for each in np.nonzero(wrong))
+            raise InputError(
+                f"{name} holds no valid text in row {first + row}: character {place} is U+{codes[row, place]:04X}, "
+                "which no text can hold; write the file again"
+            )
 
 
 def to_numpy(values: Any) -> Any:
@@ -138,13 +186,43 @@ def as_numbers(values: ArrayLike, name: str) -> NumberedTexts:
     texts, inverse = np.unique(array, return_inverse=True)
     if texts.size and texts[0] == "":
         raise InputError(f"{name} holds an empty text in row {int(np.flatnonzero(array == '')[0])}")
-    if all(_DECIMAL.fullmatch(text) for text in texts.tolist()):
-        numbers = np.array([int(text) for text in texts.tolist()], dtype=np.int64)
-        if np.unique(numbers).size == numbers.size:
-            return numbers[inverse], None
-    named = texts[texts != _JUNK_TEXT]
-    numbers = np.where(texts == _JUNK_TEXT, -1, np.searchsorted(named, texts) + 1).astype(np.int64)
-    return numbers[inverse], named
+    listed = texts.tolist()
+    if all(_DIGITS.fullmatch(text) for text in listed):
+        found = [number_in_digits(text) for text in listed]
+        if None not in found and len(set(found)) == len(found):
+            return np.array(found, dtype=np.int64)[inverse], None
+    elif all(_NUMBER.fullmatch(text) for text in listed):
+        return _whole(listed, inverse, name)[inverse], None
+    junk = np.array([_is_junk(text) for text in listed], dtype=bool)
+    named = texts[~junk]
+    return np.where(junk, _JUNK, np.searchsorted(named, texts) + 1).astype(np.int64)[inverse], named
+
+
+def number_in_digits(text: str) -> int | None:
+    """Return the number that digits are; None for anything else."""
+    return int(text) if len(text) <= _MOST_DIGITS + text.startswith("-") and _DIGITS.fullmatch(text) else None
+
+
+def _is_junk(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and Decimal(text) == _JUNK
+
+
+def _whole(texts: list[str], inverse: NDArray[np.intp], name: str) -> NDArray[np.int64]:
+    """The whole numbers that texts are in any notation."""
+    numbers = np.empty(len(texts), dtype=np.int64)
+    wrong: list[int] = []
+    for place, text in enumerate(texts):
+        value = Decimal(text)
+        # The exponent comes first: a whole number of a thousand million digits would be computed.
+        fits = value.is_finite() and value.adjusted() < _MOST_DIGITS
+        if fits and value == value.to_integral_value():
+            numbers[place] = int(value)
+        else:
+            wrong.append(place)
+    if wrong:
+        row = int(np.flatnonzero(np.isin(inverse, wrong))[0])
+        raise InputError(f"{name} must be whole numbers: row {row} holds {texts[inverse[row]]}")
+    return numbers
 
 
 def number_jointly(parts: Sequence[ArrayLike], name: str) -> tuple[list[NDArray[np.int64]], NDArray[np.str_] | None]:
@@ -160,16 +238,52 @@ def number_jointly(parts: Sequence[ArrayLike], name: str) -> tuple[list[NDArray[
     Raises
     ------
     InputError
-        As `as_numbers`, and if one set has numbers where another has text.
+        As `as_numbers`, and if one set has numbers where another has words alone.
     """
     columns = [as_column(part, name) for part in parts]
-    if len({column.dtype.kind == "U" for column in columns}) > 1:
-        raise InputError(f"{name} is text in one set and numbers in the other; give both in one form")
-    if columns[0].dtype.kind != "U":
+    texts = [column for column in columns if column.dtype.kind == "U"]
+    if not texts:
         return [as_whole_numbers(column, name) for column in columns], None
+    if len(texts) < len(columns):
+        if not all(any(_NUMBER.fullmatch(text) for text in np.unique(column).tolist()) for column in texts):
+            raise InputError(f"{name} is text in one set and numbers in the other; give both in one form")
+        columns = [
+            column if column.dtype.kind == "U" else as_whole_numbers(column, name).astype(np.str_) for column in columns
+        ]
+    columns = _with_one_spelling(columns)
     numbers, names = as_numbers(np.concatenate(columns), name)
     ends = np.cumsum([len(column) for column in columns])[:-1]
     return np.split(numbers, ends), names
+
+
+def ambiguous_numbers(*sets: Iterable[str]) -> set[int]:
+    """Return the numbers of which one of the sets holds two spellings."""
+    ambiguous: set[int] = set()
+    for texts in sets:
+        seen: set[int] = set()
+        for value in map(number_in_digits, texts):
+            if value is not None:
+                (ambiguous if value in seen else seen).add(value)
+    return ambiguous
+
+
+def _with_one_spelling(columns: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Write a number alike in all sets, unless one of them holds two spellings of it."""
+    each = [np.unique(column).tolist() for column in columns]
+    spellings: dict[int, set[str]] = {}
+    for text in set().union(*each):
+        if (value := number_in_digits(text)) is not None:
+            spellings.setdefault(value, set()).add(text)
+    same = {value for value, texts in spellings.items() if len(texts) > 1} - ambiguous_numbers(*each)
+    if not same:
+        return columns
+    return [
+        np.array(
+            [str(value) if (value := number_in_digits(text)) in same else text for text in column.tolist()],
+            dtype=np.str_,
+        )
+        for column in columns
+    ]
 
 
 def make_labels(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reid_dist import evaluate
 from reid_dist.errors import InputError
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.labels import as_numbers, number_jointly
@@ -128,3 +129,104 @@ def test_arrays_and_stores_share_the_digest_of_their_labels(tmp_path: Path) -> N
     assert FeatureSet.open(tmp_path / "a.zarr").labels_digest == stored.labels_digest == held.labels_digest
     assert other.labels_digest == held.labels_digest
     assert other.content_digest != held.content_digest
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["-1.000000000000000000e+00", "3.000000000000000000e+00"], [-1, 3]),
+        (["1.0", "1", "+2", "2e0", "20e-1", ".1E1"], [1, 1, 2, 2, 2, 1]),
+        (["0001", "-1.0", "1"], [1, -1, 1]),
+    ],
+)
+def test_numbers_in_any_notation_are_numbers(texts: list[str], numbers: list[int]) -> None:
+    found = pids_of(texts)
+    assert found.pids.tolist() == numbers
+    assert found.pid_names is None
+
+
+@pytest.mark.parametrize("wrong", ["1.5", "nan", "inf", "1e400", "1e-400", "123456789012345678901.0", "1e999999999"])
+def test_numbers_that_are_not_whole_are_refused(wrong: str) -> None:
+    with pytest.raises(InputError, match=f"pids must be whole numbers: row 2 holds {wrong}"):
+        pids_of(["1.0", "2.0", wrong, "4.0"])
+
+
+def test_junk_among_words_is_junk_in_any_notation() -> None:
+    found = pids_of(["ann", "-1.000e+00", "bob", "-1", "1.5"])
+    assert found.pids.tolist() == [2, -1, 3, -1, 1]
+    assert found.pid_names == ("1.5", "ann", "bob")
+
+
+def test_digits_are_the_same_number_in_both_sets() -> None:
+    """One rule for joint and for separate sets: digits are a number unless a set holds two spellings of it."""
+    (query, gallery), names = number_jointly([["01", "2"], ["1", "02"]], "pids")
+    assert (query.tolist(), gallery.tolist(), names) == ([1, 2], [1, 2], None)
+    (query, gallery), names = number_jointly([["01", "2"], ["1", "02", "distractor"]], "pids")
+    assert (query.tolist(), gallery.tolist()) == ([1, 2], [1, 2, 3])
+    (query, gallery), names = number_jointly([["01", "1"], ["1", "x"]], "pids")
+    assert query[1] == gallery[0] != query[0]
+    (query, gallery), names = number_jointly([["0001", "-1", "x"], [1, -1]], "pids")
+    assert (query.tolist(), gallery.tolist()) == ([1, -1, 2], [1, -1])
+
+
+def relevant(query: FeatureSet, gallery: FeatureSet, **options: Any) -> list[int]:
+    found: list[int] = evaluate(query, gallery, **options).per_query["n_relevant"].tolist()
+    return found
+
+
+def side(pids: Any, camids: Any = None, item_ids: Any = None) -> FeatureSet:
+    features = np.random.default_rng(len(pids)).standard_normal((len(pids), 3)).astype(np.float32)
+    return FeatureSet.from_arrays(features, pids, camids, item_ids)
+
+
+@pytest.mark.parametrize("numbers", [["0001", "0002", "0003"], [1, 2, 3], ["1", "2.0", "3"]])
+def test_a_word_on_one_side_does_not_part_the_numbers(numbers: Any) -> None:
+    """Distractors and junk included; as an oracle, the same evaluation with all identities as whole numbers."""
+    texts = ["0002", "0001", "distractor", "0002", "-1", "0000"]
+    plain = [2, 1, 900, 2, -1, 0]
+    query, gallery = side(numbers), side(texts)
+    expected = evaluate(side([1, 2, 3]), side(plain), protocol="no_cameras")
+    for near, far, oracle in (
+        (query, gallery, expected),
+        (gallery, query, evaluate(side(plain), side([1, 2, 3]), protocol="no_cameras")),
+    ):
+        found = evaluate(near, far, protocol="no_cameras")
+        np.testing.assert_array_equal(found.per_query["n_relevant"], oracle.per_query["n_relevant"])
+        assert found.metrics["mAP"] == oracle.metrics["mAP"]
+        assert found.counts["n_junk"] == oracle.counts["n_junk"]
+    assert expected.per_query["n_relevant"].tolist() == [1, 2, 0]
+    assert relevant(side([0, 1]), gallery, protocol="no_cameras") == [1, 1]
+
+
+def test_cameras_that_are_text_on_one_side() -> None:
+    query = side(["a", "a"], ["01", "02"])
+    gallery = side(["a", "a", "a"], ["1", "2", "roof"])
+    assert relevant(query, gallery) == [2, 2]
+    assert relevant(side(["a"], [2]), gallery) == [2]
+    assert evaluate(query, gallery).counts["n_junk"] == 2
+
+
+def test_a_number_with_two_spellings_on_the_other_side_is_unclear() -> None:
+    gallery = side(["1", "01", "7"])
+    with pytest.raises(InputError, match="pids of the query set hold 1, which the gallery set writes as '01' and '1'"):
+        evaluate(side([1, 7]), gallery, protocol="no_cameras")
+    assert relevant(side([7]), gallery, protocol="no_cameras") == [1]
+    assert relevant(side(["01", "x"]), gallery, protocol="no_cameras") == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "own"),
+    [
+        (["01", "2"], ["1", "02", "3"], [0, 1]),
+        ([1, 2], ["01", "2", "x"], [0, 1]),
+        (["01", "1"], ["1", "x", "01"], [2, 0]),
+    ],
+)
+def test_item_ids_go_by_the_rule_of_pids(near: Any, far: Any, own: list[int]) -> None:
+    """As an oracle, item ids as the rows that they mean."""
+    pids = [5] * len(far)
+    found = relevant(side([5, 5], item_ids=near), side(pids, item_ids=far), protocol="same_set")
+    expected = relevant(side([5, 5], item_ids=own), side(pids, item_ids=[0, 1, 2]), protocol="same_set")
+    assert found == expected == [2, 2]
+    with pytest.raises(InputError, match="none are equal; give both the same kind"):
+        evaluate(side([5], item_ids=[9]), side(pids, item_ids=["a", "b", "c"]), protocol="same_set")
