@@ -34,7 +34,7 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-def did_you_mean(kind: str, name: str, known: Iterable[str]) -> str:
+def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = None) -> str:
     """Answer an unknown name in one line.
 
     Parameters
@@ -45,12 +45,16 @@ def did_you_mean(kind: str, name: str, known: Iterable[str]) -> str:
         What was asked for.
     known
         What there is.
+    most
+        How many of these are listed; None for all.
     """
     names = sorted(known)
     folded = {candidate.lower(): candidate for candidate in names}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
     hint = f"; did you mean {folded[near[0]]!r}?" if near else ";"
-    return f"unknown {kind} {name!r}{hint} known: {', '.join(names)}"
+    shown = names if most is None else names[:most]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"unknown {kind} {name!r}{hint} known: {', '.join(shown)}{more}"
 
 
 class Registry(Generic[T]):

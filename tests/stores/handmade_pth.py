@@ -20,7 +20,7 @@ class Tensor:
     """A tensor to be written: numbers, and the view of them."""
 
     def __init__(self, array: np.ndarray, *, view: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None) -> None:
-        self.array = np.ascontiguousarray(array)
+        self.array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self.kind = STORAGE_OF[array.dtype.name]
         strides = tuple(s // array.itemsize for s in self.array.strides)
         self.offset, self.shape, self.strides = view or (0, array.shape, strides)
@@ -54,11 +54,13 @@ class Program(pickle._Pickler):
         self.write(pickle.MARK)
         self.save("storage")
         self.save_name(Name("torch", tensor.kind))
-        self.save(str(len(self.storages)))
+        # Views of one storage share it, as rows of one batch do.
+        key = next((at for at, held in enumerate(self.storages) if held is tensor.array), len(self.storages))
+        self.save(str(key))
         self.save("cpu")
         self.save(tensor.array.size)
         self.write(pickle.TUPLE + pickle.BINPERSID)
-        self.storages.append(tensor.array)
+        self.storages += [tensor.array] if key == len(self.storages) else []
         self.save(tensor.offset)
         self.save(tensor.shape)
         self.save(tensor.strides)

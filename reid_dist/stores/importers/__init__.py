@@ -1,6 +1,15 @@
 """Readers of file formats, one file each, and what is made of them; importing this package fills the registry."""
 
-from reid_dist.stores.importers import matlab, numpy_files, parquet, safetensors_files, torch_files, zarr_groups
+from reid_dist.stores.importers import (
+    csv_files,
+    hdf5_files,
+    matlab,
+    numpy_files,
+    parquet,
+    safetensors_files,
+    torch_files,
+    zarr_groups,
+)
 from reid_dist.stores.importers.ingest import ingest, open_features
 from reid_dist.stores.importers.names import ArrayNames
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, open_source
@@ -11,6 +20,8 @@ __all__ = [
     "Format",
     "RowArray",
     "Source",
+    "csv_files",
+    "hdf5_files",
     "ingest",
     "matlab",
     "numpy_files",

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from reid_dist.errors import InputError
 from reid_dist.registry import did_you_mean
-from reid_dist.stores.importers.source import Source
+from reid_dist.stores.importers.source import RowArray, Source, listed
 from reid_dist.stores.labels import COLUMN_PREFIX
 
-__all__ = ["ArrayNames", "Part", "Role", "find_labels", "find_parts", "option_of", "unread_notes"]
+__all__ = [
+    "ArrayNames",
+    "Part",
+    "Role",
+    "find_labels",
+    "find_parts",
+    "find_table",
+    "is_customary",
+    "option_of",
+    "unread_notes",
+]
 
 Role: TypeAlias = Literal["query", "gallery"]
 
@@ -24,11 +34,21 @@ _WORDS: dict[str, tuple[str, ...]] = {
     ),
     "camids": ("camid", "camids", "cam", "cams", "camera", "cameras", "camera_id", "camera_ids", "cam_id", "cam_ids"),
     "item_ids": ("item_id", "item_ids"),
-    "image_paths": ("image_path", "image_paths", "path", "paths", "img_path", "img_paths", "file", "files"),
+    "image_paths": (
+        *("image_path", "image_paths", "path", "paths", "img_path", "img_paths", "impath", "impaths", "file", "files"),
+        *("filename", "filenames", "file_name", "file_names", "image_name", "image_names", "img_name", "img_names"),
+    ),
     "columns/clothes": ("clothes", "clothes_id", "clothes_ids", "cloth", "cloth_id", "cloth_ids"),
     "columns/location": ("location", "locations", "location_id", "location_ids"),
     "columns/tracklet": ("tracklet", "tracklets", "tracklet_id", "tracklet_ids", "track_id", "track_ids"),
+    # Which side a row belongs to, where one set holds both; no labels of a store.
+    "is_query": ("is_query",),
+    "is_gallery": ("is_gallery",),
+    "split": ("split",),
 }
+_NEEDED = ("features", "pids", "camids")
+"""What stops the reading where it is there and cannot be read; all else is left out with a note."""
+_SIDES = ("is_query", "is_gallery", "split")
 _PREFIXES: dict[Role | None, tuple[str, ...]] = {
     None: ("",),
     "query": ("query_", "q_", "q"),
@@ -92,6 +112,7 @@ class ArrayNames:
 
 _OPTIONAL = ("pids", "camids", "item_ids", "image_paths")
 _MULTI_QUERY = "mquery_"
+_MOST_KNOWN = 10
 
 
 @dataclass(frozen=True)
@@ -118,19 +139,40 @@ def option_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def is_customary(name: str) -> bool:
+    """Say whether a name is customary for some array of either side."""
+    words = {prefix + word for prefixes in _PREFIXES.values() for prefix in prefixes for word in _EVERY_WORD}
+    return name.lower() in words
+
+
+_EVERY_WORD = frozenset(word for words in _WORDS.values() for word in words)
+
+
 def unread_notes(source: Source, parts: Iterable[Part]) -> tuple[str, ...]:
-    """Say which arrays of multi-query features, that test scripts save beside the others, are not read."""
+    """Say which arrays are not read, of those that test scripts save beside the others."""
     read = {name for part in parts for name in (part.features, *part.labels.values())}
     unread = [name for name in source.arrays if name.lower().startswith(_MULTI_QUERY) and name not in read]
-    if not unread:
-        return ()
-    return (
-        f"not read: {', '.join(unread)} (multi-query features); to use them, ingest them by --features, --pids and "
-        "--camids, and pool them by pid_camid",
+    notes = [f"not read: {name}, {reason}" for name, reason in source.refused.items() if _is_optional(name)]
+    if unread:
+        notes.append(
+            f"not read: {listed(unread)} (multi-query features); to use them, ingest them by --features, --pids and "
+            "--camids, and pool them by pid_camid"
+        )
+    return tuple(notes)
+
+
+def _is_optional(name: str) -> bool:
+    return any(
+        name.lower() == prefix + word
+        for prefixes in _PREFIXES.values()
+        for prefix in prefixes
+        for what, words in _WORDS.items()
+        if what not in (*_NEEDED, *_SIDES)
+        for word in words
     )
 
 
-def find_parts(source: Source, names: ArrayNames) -> tuple[Part, ...]:
+def find_parts(source: Source, names: ArrayNames, elsewhere: Container[str] = ()) -> tuple[Part, ...]:
     """Find the sets of a source: one, or a query and a gallery.
 
     Parameters
@@ -139,6 +181,8 @@ def find_parts(source: Source, names: ArrayNames) -> tuple[Part, ...]:
         The opened source.
     names
         Options that override the customary names.
+    elsewhere
+        Labels that come from somewhere else, and are not looked for.
 
     Raises
     ------
@@ -146,8 +190,8 @@ def find_parts(source: Source, names: ArrayNames) -> tuple[Part, ...]:
         If names are not found, or are ambiguous; the message lists what the source holds.
     """
     both: tuple[Role, ...] = ("query", "gallery")
-    sides = [part for role in both if (part := _find_part(source, names, role)) is not None]
-    single = _find_part(source, names, None)
+    sides = [part for role in both if (part := _find_part(source, names, role, elsewhere)) is not None]
+    single = _find_part(source, names, None, elsewhere)
     if len(sides) == 2 and not names.given(None):
         return tuple(sides)
     if single is not None:
@@ -164,13 +208,13 @@ def find_parts(source: Source, names: ArrayNames) -> tuple[Part, ...]:
     )
 
 
-def _find_part(source: Source, names: ArrayNames, role: Role | None) -> Part | None:
+def _find_part(source: Source, names: ArrayNames, role: Role | None, elsewhere: Container[str]) -> Part | None:
     given = names.given(role)
     found: dict[str, str] = {}
     for what, words in _WORDS.items():
         if what in given:
             found[what] = _look_up(source, given[what])
-        elif (name := _customary(source, what, words, role)) is not None:
+        elif what not in elsewhere and (name := _customary(source, what, words, role)) is not None:
             found[what] = name
     if "features" not in found:
         return None
@@ -217,24 +261,66 @@ def find_labels(source: Source, role: Role) -> dict[str, str]:
     raise InputError(f"found no identities of the {role} side; name them {role}_pids; {source.contents()}")
 
 
+def find_table(source: Source, names: ArrayNames) -> dict[str, str]:
+    """Find the labels of a table that lies beside features.
+
+    Parameters
+    ----------
+    source
+        The opened table.
+    names
+        Options that override the customary names; those that the table lacks belong to the features.
+
+    Returns
+    -------
+    Names of columns by what they are.
+
+    Raises
+    ------
+    InputError
+        If there are no labels at all, or names are ambiguous.
+    """
+    given = names.given(None)
+    found: dict[str, str] = {}
+    for what, words in _WORDS.items():
+        if what == "features":
+            continue
+        if what in given:
+            if given[what] in source.arrays:
+                found[what] = given[what]
+        elif (name := _customary(source, what, words, None)) is not None:
+            found[what] = name
+    found |= _further_columns(source, None)
+    if not found:
+        raise InputError(
+            f"found no labels; name them with --pids and --camids, or label and camera; {source.contents()}"
+        )
+    return found
+
+
 def _look_up(source: Source, name: str) -> str:
     if name in source.arrays:
         return name
     if name in source.refused:
         raise InputError(f"{name!r} cannot be read: it is {source.refused[name]}")
-    raise InputError(f"{did_you_mean('array', name, source.arrays)}; {source.contents()}")
+    raise InputError(f"{did_you_mean('array', name, source.arrays, _MOST_KNOWN)}; {source.contents()}")
+
+
+def _may_be(what: str, array: RowArray) -> bool:
+    """Whether an array can be what its name says; paths in numbers are something else."""
+    return what != "image_paths" or array.dtype.kind in "US"
 
 
 def _customary(source: Source, what: str, words: Iterable[str], role: Role | None) -> str | None:
     wanted = {prefix + word for prefix in _PREFIXES[role] for word in words}
-    fitting = [name for name in source.arrays if name.lower() in wanted]
+    fitting = [name for name, array in source.arrays.items() if name.lower() in wanted and _may_be(what, array)]
     if len(fitting) > 1:
         option = f"{role}_{what}" if role else what
         if what.startswith(COLUMN_PREFIX):
             raise InputError(f"{' and '.join(fitting)} could both be {what}; leave one out of the source")
         raise InputError(f"{' and '.join(fitting)} could both be {option}; say which with {option_of(option)} of "
                          f"`reid-dist ingest` ({option})")  # fmt: skip
-    if not fitting and any(name.lower() in wanted for name in source.refused):
+    if not fitting and what in _NEEDED and any(name.lower() in wanted for name in source.refused):
         name = next(name for name in source.refused if name.lower() in wanted)
         raise InputError(f"{name!r} cannot be read: it is {source.refused[name]}")
     return fitting[0] if fitting else None

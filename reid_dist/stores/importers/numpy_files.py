@@ -20,6 +20,7 @@ from reid_dist.stores.importers.zip_members import MemberRows
 __all__ = ["NPY", "NPZ"]
 
 _SKIPPED_BYTES = 1 << 20
+_OBJECTS = "an object array, which would have to be unpickled and is never read; save it as text or numbers (.astype)"
 
 
 class NpyHeader(NamedTuple):
@@ -124,6 +125,7 @@ class DeflatedMember(OpenRows):
 def _open_npz(path: Path) -> Source:
     arrays: dict[str, RowArray] = {}
     refused: dict[str, str] = {}
+    values: dict[str, int] = {}
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
@@ -131,20 +133,52 @@ def _open_npz(path: Path) -> Source:
                 continue
             with archive.open(member) as stream:
                 header = read_npy_header(stream)
-            if header.dtype.hasobject:
-                refused[name] = "an object array, which would have to be unpickled and is never read"
-            elif not header.shape:
-                refused[name] = "a single value"
-            elif member.compress_type == zipfile.ZIP_STORED:
+                if header.dtype.hasobject:
+                    refused[name] = _OBJECTS
+                elif header.dtype.kind not in "fiubUS":
+                    refused[name] = f"an array of {header.dtype}"
+                elif not header.shape:
+                    refused[name] = "a single value"
+                    if header.dtype.kind in "iu":
+                        values[name] = int(np.frombuffer(stream.read(header.dtype.itemsize), header.dtype)[0])
+            if name in refused:
+                continue
+            if member.compress_type == zipfile.ZIP_STORED:
                 arrays[name] = MemberRows(path, member, header.n_bytes, header.shape, header.dtype, header.strides)
             else:
                 arrays[name] = DeflatedMember(path, member, header)
-    return Source(str(path), arrays, refused)
+    return Source(str(path), arrays, refused, values=values)
+
+
+def _is_npy(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(npy_format.MAGIC_PREFIX)) == npy_format.MAGIC_PREFIX
+
+
+def _is_npz(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith(".npy") for name in archive.namelist())
 
 
 NPY = FORMATS.register(
-    Format("npy", "one numpy array; identities come from --pids-file", "numpy.lib.format", (".npy",), _open_npy)
+    Format(
+        "npy",
+        "one numpy array; identities come from --pids-file, --names or --labels",
+        "numpy.lib.format",
+        (".npy",),
+        _open_npy,
+        sniff=_is_npy,
+    )
 )
 NPZ = FORMATS.register(
-    Format("npz", "named numpy arrays, compressed or not; read as a stream", "numpy.savez", (".npz",), _open_npz)
+    Format(
+        "npz",
+        "named numpy arrays, compressed or not; read as a stream",
+        "numpy.savez",
+        (".npz",),
+        _open_npz,
+        sniff=_is_npz,
+    )
 )

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, require
+from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, listed, require, text_rows
 
 __all__ = ["PARQUET"]
 
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]*)(?P<number>0|[1-9][0-9]*)")
 _FEWEST_NUMBERED = 2
 _BATCH_ROWS = 1024
+_MAGIC = b"PAR1"
 
 
 class ParquetColumns(OpenRows):
@@ -41,6 +42,7 @@ class ParquetColumns(OpenRows):
         self._batches: Iterator[NDArray[Any]] | None = None
         self._held: NDArray[Any] = np.empty((0, *shape[1:]), dtype=dtype)
         self._position = 0  # Row number of the first row in _held.
+        self._decoded = 0  # Rows that batches have given since the last restart, and rows before it.
         self._lock = threading.Lock()
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
@@ -75,7 +77,7 @@ class ParquetColumns(OpenRows):
             use_threads=False,
         )
         self._batches = map(self._as_array, batches)
-        self._position, self._held = first, self._held[:0]
+        self._position, self._held, self._decoded = first, self._held[:0], first
         return self._batches
 
     def close(self) -> None:
@@ -85,27 +87,50 @@ class ParquetColumns(OpenRows):
             self._file = self._batches = None
 
     def _as_array(self, batch: Any) -> NDArray[Any]:
+        first, self._decoded = self._decoded, self._decoded + batch.num_rows
         columns = [batch.column(name) for name in self._columns]
         for name, column in zip(self._columns, columns, strict=True):
-            if column.null_count:
+            if column.null_count and not _is_flag(column):
+                row = first + column.is_null().to_pylist().index(True)
                 raise InputError(
-                    f"column {name!r} of {self._path} holds missing values; fill them in or leave them out"
+                    f"column {name!r} of {self._path} holds missing values (row {row}); fill them in or leave them out"
                 )
         if len(self.shape) == 1:
             return _flat(columns[0], self.dtype)
         if len(columns) > 1:
             return np.stack([_flat(column, self.dtype) for column in columns], axis=1)
-        values = columns[0].flatten()
-        if values.null_count or len(values) != len(columns[0]) * self.shape[1]:
+        return _flat(self._values(columns[0], first), self.dtype).reshape(-1, self.shape[1])
+
+    def _values(self, column: Any, first: int) -> Any:
+        """Return the numbers of all lists, which must be of one length and hold nothing else."""
+        length = self.shape[1]
+        # Lengths row by row: rows of 3, 2 and 4 numbers would fill three rows of 3.
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(lengths != length)
+        values = column.flatten()
+        if not wrong.size and values.null_count:
+            wrong = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)) // length
+            found = "holds missing values"
+        elif wrong.size:
+            found = f"holds {lengths[wrong[0]]}"
+        if wrong.size:
             raise InputError(
-                f"column {self._columns[0]!r} of {self._path} must hold {self.shape[1]} numbers in every row"
+                f"column {self._columns[0]!r} of {self._path} must hold {length} numbers in every row: row "
+                f"{first + int(wrong[0])} {found}"
             )
-        return _flat(values, self.dtype).reshape(-1, self.shape[1])
+        return values
+
+
+def _is_flag(column: Any) -> bool:
+    return bool(require("pyarrow", "parquet").types.is_boolean(column.type))
 
 
 def _flat(column: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if _is_flag(column):
+        # A data frame leaves flags of rows that are not evaluated empty.
+        return np.array([value is True for value in column.to_pylist()], dtype=np.bool_)
     if dtype.kind == "U":
-        return np.array(column.to_pylist(), dtype=np.str_)
+        return text_rows(column.to_pylist(), "a column")
     return np.asarray(column.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)
 
 
@@ -121,6 +146,8 @@ def _open_parquet(path: Path) -> Source:
                 kind = kind.value_type
             if arrow.types.is_integer(kind) or arrow.types.is_floating(kind):
                 arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(kind.to_pandas_dtype()))
+            elif arrow.types.is_boolean(kind):
+                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(np.bool_))
             elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
                 arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(np.str_))
             elif _is_list(arrow, kind):
@@ -164,12 +191,17 @@ def _gather_numbered(path: Path, arrays: dict[str, RowArray], n_rows: int) -> No
     if "features" in arrays or not whole:
         return
     if len(whole) > 1:
-        raise InputError(f"{path} has several families of numbered columns: {', '.join(sorted(whole))}; keep one")
+        raise InputError(f"{path} has several families of numbered columns: {listed(sorted(whole))}; keep one")
     columns = [name for _, name in sorted(next(iter(whole.values())).items())]
     dtype = np.result_type(*(arrays[name].dtype for name in columns))
     arrays["features"] = ParquetColumns(path, columns, (n_rows, len(columns)), dtype)
     for name in columns:
         del arrays[name]
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 PARQUET = FORMATS.register(
@@ -179,5 +211,6 @@ PARQUET = FORMATS.register(
         "Apache Parquet",
         (".parquet", ".pq"),
         _open_parquet,
+        sniff=_is_parquet,
     )
 )

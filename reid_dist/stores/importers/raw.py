@@ -106,7 +106,7 @@ class BFloat16Rows(RowArray):
         The array as uint16.
     """
 
-    def __init__(self, halves: RawRows) -> None:
+    def __init__(self, halves: RowArray) -> None:
         super().__init__(halves.shape, np.dtype(np.float32))
         self._halves = halves
 

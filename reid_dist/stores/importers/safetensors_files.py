@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +47,19 @@ def _open_safetensors(path: Path) -> Source:
             refused[name] = "a single value"
         elif not 0 <= begin <= end or 8 + length + end > size:
             raise StoreError(f"{path} is cut short: {name!r} ends at byte {8 + length + end} of {size}")
+        elif not _is_shape(shape) or end - begin != math.prod(shape) * np.dtype(_DTYPES[entry["dtype"]]).itemsize:
+            raise StoreError(
+                f"{path} is damaged: {name[:80]!r} of shape {shape} and {entry['dtype']} does not take the "
+                f"{end - begin} bytes that its offsets give it"
+            )
         else:
             rows = RawRows(path, 8 + length + begin, end - begin, shape, np.dtype(_DTYPES[entry["dtype"]]))
             arrays[name] = BFloat16Rows(rows) if entry["dtype"] == "BF16" else rows
     return Source(str(path), arrays, refused)
+
+
+def _is_shape(shape: tuple[object, ...]) -> bool:
+    return all(type(length) is int and length >= 0 for length in shape)
 
 
 SAFETENSORS = FORMATS.register(

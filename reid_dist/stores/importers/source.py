@@ -6,8 +6,9 @@ A new format is one file beside this one with one registered `Format`, imported 
 from __future__ import annotations
 
 import importlib
+import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +25,75 @@ from reid_dist.stores.objects import is_object_uri
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["FORMATS", "Format", "HeldRows", "OpenRows", "RowArray", "Source", "open_source", "require"]
+__all__ = [
+    "FORMATS",
+    "PICKLE_ADVICE",
+    "Format",
+    "HeldRows",
+    "OpenRows",
+    "RowArray",
+    "Source",
+    "listed",
+    "open_source",
+    "refuse_unless_file",
+    "require",
+    "starts_as_pickle",
+    "text_rows",
+]
+
+PICKLE_ADVICE = """is a pickle, a program that could do anything when it is read, and is never read.
+If you trust it, convert it where it was written:
+  import pickle, numpy as np
+  with open("features.pkl", "rb") as file: held = pickle.load(file)
+  np.savez("features.npz", **{name: np.asarray(held[name]) for name in held})"""
+_PICKLE_SUFFIXES = (".pkl", ".pickle")
+_LATEST_PICKLE = 5
+
+_MOST_LISTED = 10
+_LONGEST_NAME = 80
+_SPARSE_TEXT_BYTES = 1 << 28
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in one line: the first ten, and how many more there are."""
+    held = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names]
+    more = f" and {len(held) - _MOST_LISTED} more" if len(held) > _MOST_LISTED else ""
+    return ", ".join(held[:_MOST_LISTED]) + more
+
+
+def text_rows(texts: Sequence[str], what: str) -> NDArray[np.str_]:
+    """Make an array of texts, each of which takes as much room as the longest.
+
+    Raises
+    ------
+    InputError
+        If one is so long that the array would be far larger than the texts.
+    """
+    longest = max(range(len(texts)), key=lambda row: len(texts[row]), default=0)
+    length = len(texts[longest]) if texts else 0
+    if 4 * length * len(texts) > max(_SPARSE_TEXT_BYTES, 64 * sum(map(len, texts))):
+        raise InputError(f"{what} is no list of labels: row {longest} holds a text of {length} characters")
+    return np.array(texts, dtype=np.str_)
+
+
+def starts_as_pickle(first: bytes) -> bool:
+    """Say whether the first bytes of a file are those of a pickle of protocol 2 or later."""
+    return len(first) > 1 and first[0] == 0x80 and 2 <= first[1] <= _LATEST_PICKLE
+
+
+def refuse_unless_file(path: Path) -> None:
+    """Refuse what is neither a file nor a folder: reading a pipe would wait, and a device need not end.
+
+    Raises
+    ------
+    StoreError
+        If it is a pipe, a socket or a device.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
+        kind = next((name for test, name in kinds if test(mode)), "a device")
+        raise StoreError(f"{path} is {kind} and no file; write it to a file first")
 
 
 class RowArray(ABC):
@@ -111,6 +180,8 @@ class Source:
         ``pid_names`` and ``camid_names`` of labels that have been numbered already.
     notes
         What is known of earlier conversions.
+    values
+        Single whole numbers by name.
     """
 
     uri: str
@@ -118,6 +189,7 @@ class Source:
     refused: Mapping[str, str] = field(default_factory=dict)
     vocabularies: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    values: Mapping[str, int] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -128,10 +200,10 @@ class Source:
                 array.close()
 
     def contents(self) -> str:
-        """Return one line that lists what the file holds."""
+        """Return one line that lists what the file holds, the first ten entries by name."""
         held = [f"{name} {array.shape} {array.dtype.name}" for name, array in self.arrays.items()]
         held += [f"{name} ({reason})" for name, reason in self.refused.items()]
-        return f"{self.uri} holds: {', '.join(held) or 'nothing'}"
+        return f"{self.uri} holds: {listed(held) or 'nothing'}"
 
 
 @dataclass(frozen=True)
@@ -148,6 +220,8 @@ class Format:
         Opens a path; raises anything if the file is not of the format.
     open_remote
         Opens an ``s3://`` URI; None where a file must be on this machine.
+    sniff
+        Says whether a file is of the format by its bytes; None where bytes do not tell.
     """
 
     name: str
@@ -156,6 +230,7 @@ class Format:
     suffixes: tuple[str, ...]
     open: Callable[[Path], Source]
     open_remote: Callable[[str], Source] | None = None
+    sniff: Callable[[Path], bool] | None = None
 
 
 FORMATS: Registry[Format] = Registry("format")
@@ -193,16 +268,16 @@ def open_source(location: str, format_name: str | None = None) -> Source:
     location
         Path or ``file://`` URI.
     format_name
-        Name of the format; told from the suffix when None, and a folder is Zarr.
+        Name of the format; when None, found by the bytes of the file or by its suffix, and a folder is Zarr.
 
     Raises
     ------
     StoreNotFoundError
         If nothing is there.
     InputError
-        If the format is not known, or a library for it is missing.
+        If the format is not known, or a library for it is missing; if the file is a pickle.
     StoreError
-        If the file is not of its format.
+        If the file is not of its format, or is a pipe or a device.
     """
     uri = canonical_uri(location)
     if is_object_uri(uri):
@@ -210,15 +285,8 @@ def open_source(location: str, format_name: str | None = None) -> Source:
     path = local_path(uri)
     if not path.exists():
         raise StoreNotFoundError(f"no file at {uri}: nothing is there")
-    if format_name is None:
-        suffix = ".zarr" if path.is_dir() else path.suffix.lower()
-        fitting = [entry for entry in FORMATS if suffix in entry.suffixes]
-        if not fitting:
-            known = ", ".join(suffix for entry in FORMATS for suffix in entry.suffixes)
-            raise InputError(f"cannot tell the format of {uri} from its suffix {suffix!r}; known: {known}")
-        chosen = fitting[0]
-    else:
-        chosen = FORMATS.get(format_name)
+    refuse_unless_file(path)
+    chosen = _format_of(path) if format_name is None else FORMATS.get(format_name)
     try:
         return chosen.open(path)
     except (ReidDistError, MemoryError):
@@ -227,6 +295,31 @@ def open_source(location: str, format_name: str | None = None) -> Source:
         raise StoreError(f"cannot read {uri}: {error}") from error
     except Exception as error:  # Every library has errors of its own for bytes that it cannot read.
         raise StoreError(f"{uri} cannot be read as {chosen.name}: {type(error).__name__}: {error}") from error
+
+
+def _format_of(path: Path) -> Format:
+    """Find the format of a file; its bytes count before its suffix."""
+    suffix = ".zarr" if path.is_dir() else path.suffix.lower()
+    by_suffix = next((entry for entry in FORMATS if suffix in entry.suffixes), None)
+    if path.is_dir():
+        return FORMATS.get("zarr")
+    try:
+        by_bytes = next((entry for entry in FORMATS if entry.sniff is not None and entry.sniff(path)), None)
+        with path.open("rb") as file:
+            is_pickle = starts_as_pickle(file.read(2))
+    except (ReidDistError, MemoryError):
+        raise
+    except PermissionError as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+    except Exception:  # A damaged file is answered by the reader that its suffix names.
+        by_bytes, is_pickle = None, False
+    found = by_bytes or by_suffix
+    if by_bytes is None and (suffix in _PICKLE_SUFFIXES or (found is None and is_pickle)):
+        raise InputError(f"{path} {PICKLE_ADVICE}")
+    if found is None:
+        known = ", ".join(suffix for entry in FORMATS for suffix in entry.suffixes)
+        raise InputError(f"cannot tell the format of {path} from its suffix {suffix!r}; known: {known}")
+    return found
 
 
 def _open_remote(uri: str, format_name: str | None) -> Source:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.raw import RawRows
 
-__all__ = ["MemberRows", "Part", "drain", "locate"]
+__all__ = ["MemberRows", "Part", "drain", "drain_member", "locate"]
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _CHECKED_BYTES = 1 << 20
@@ -64,8 +64,20 @@ def drain(path: Path, name: str) -> None:
     StoreError
         If the bytes are not those that were stored.
     """
+    with zipfile.ZipFile(path) as archive:
+        drain_member(archive, path, name)
+
+
+def drain_member(archive: zipfile.ZipFile, path: Path, name: str) -> None:
+    """Read a member of an open archive to its end, which compares its CRC-32.
+
+    Raises
+    ------
+    StoreError
+        If the bytes are not those that were stored.
+    """
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(name) as member:
+        with archive.open(name) as member:
             while member.read(_CHECKED_BYTES):
                 pass
     except (zipfile.BadZipFile, EOFError) as error:

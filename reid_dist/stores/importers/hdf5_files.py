@@ -1,0 +1,281 @@
+"""HDF5 of any name: plain files with rows first, and MATLAB version 7.3, whose arrays are transposed.
+
+Datasets are reached by hard links alone, and none whose values lie in another file is read: a link, external storage
+or a virtual dataset could make us read any file of this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import StoreError
+from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, require, text_rows
+
+__all__ = ["HDF5", "is_hdf5", "is_matlab", "open_hdf5"]
+
+_MAGIC = b"\x89HDF\r\n\x1a\n"
+_MATLAB_MAGIC = b"MATLAB 7.3 MAT-file"
+_MATLAB_CLASS = "MATLAB_class"
+_MATLAB_HEAP = "#refs#"
+_EXTRA = "mat"
+_DEEPEST = 8
+_LONGEST_TEXT = 65_536
+_COLUMNS = "columns"
+
+
+def is_hdf5(path: Path) -> bool:
+    """Say whether a file is HDF5: its magic may stand at 0, 512, 1024, 2048, … (MATLAB writes 512 bytes before it)."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        position = 0
+        while position < size:
+            file.seek(position)
+            if file.read(len(_MAGIC)) == _MAGIC:
+                return True
+            position = max(512, position * 2)
+    return False
+
+
+def is_matlab(path: Path) -> bool:
+    """Say whether MATLAB wrote an HDF5 file: by the header before its magic, by attributes, or by its heap of cells."""
+    with path.open("rb") as file:
+        if file.read(len(_MATLAB_MAGIC)) == _MATLAB_MAGIC:
+            return True
+    with require("h5py", _EXTRA).File(path, "r") as file:
+        if _MATLAB_HEAP in file:
+            return True
+        return any(_MATLAB_CLASS in node.attrs for _, node in _children(file) if not isinstance(node, str))
+
+
+def _children(group: Any) -> Iterator[tuple[str, Any]]:
+    """Names and members of a group; the reason in place of what is not followed."""
+    h5py = require("h5py", _EXTRA)
+    for name in group:
+        if name.startswith("#"):  # MATLAB's own heap of cells, and what describes its objects.
+            continue
+        if isinstance(group.get(name, getlink=True), h5py.HardLink):
+            yield name, group[name]
+        else:
+            yield name, "a link, which is not followed"
+
+
+def _elsewhere(dataset: Any) -> str | None:
+    """Why the values of a dataset are not read from this file alone; None if they are."""
+    return "kept in another file, which is not followed" if dataset.external or dataset.is_virtual else None
+
+
+def _opened(file: Any, names: tuple[str, ...]) -> Any:
+    """Open a dataset, checked as at first: the file may be another by now."""
+    h5py = require("h5py", _EXTRA)
+    node, reason = file, None
+    for name in names:
+        if not isinstance(node, h5py.Group) or not isinstance(node.get(name, getlink=True), h5py.HardLink):
+            reason = "missing"
+            break
+        node = node[name]
+    reason = reason or _elsewhere(node)
+    if reason is not None:
+        raise StoreError(f"{'/'.join(names)} cannot be read: it is {reason}")
+    return node
+
+
+class HDF5Array(RowArray):
+    """A dataset; the file is open only while it is read.
+
+    Parameters
+    ----------
+    path
+        The file.
+    names
+        The groups that lead to the dataset, and its name.
+    shape, dtype
+        Of the array.
+    transposed
+        Whether the file keeps columns first.
+    """
+
+    def __init__(
+        self, path: Path, names: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype[Any], transposed: bool
+    ) -> None:
+        super().__init__(shape, dtype)
+        self._path, self._names, self._transposed = path, names, transposed
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        with require("h5py", _EXTRA).File(self._path, "r") as file:
+            return self._of(file, _opened(file, self._names), start, stop)
+
+    def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+        if self._transposed:
+            return np.ascontiguousarray(dataset[..., start:stop].T).astype(self.dtype, copy=False)
+        return np.asarray(dataset[start:stop]).astype(self.dtype, copy=False)
+
+
+class HDF5Texts(HDF5Array):
+    """Texts of a plain file: of variable or of fixed length."""
+
+    def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+        rows = np.asarray(dataset[start:stop]).ravel().tolist()
+        return text_rows([row.decode("utf-8") if isinstance(row, bytes) else str(row) for row in rows], self._names[-1])
+
+
+class MatlabCharacters(HDF5Array):
+    """Rows of a character matrix of MATLAB, padded with blanks to one length."""
+
+    def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+        rows = np.atleast_2d(dataset[..., start:stop].T)
+        return text_rows([_characters(row).rstrip() for row in rows], self._names[-1])
+
+
+class MatlabCells(HDF5Array):
+    """A cell array of MATLAB: references to texts or to single whole numbers."""
+
+    def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+        references = dataset[()].ravel()[start:stop]
+        cells = [self._cell(file, reference, start + at) for at, reference in enumerate(references)]
+        return text_rows(cells, self._names[-1])
+
+    def _cell(self, file: Any, reference: Any, row: int) -> str:
+        if not reference:
+            return ""
+        cell = file[reference]
+        if not isinstance(cell, require("h5py", _EXTRA).Dataset):
+            raise StoreError(f"cell {row} of {self._names[-1]} is no array; only text and whole numbers are read")
+        reason = _elsewhere(cell)
+        if reason is not None:
+            raise StoreError(f"cell {row} of {self._names[-1]} cannot be read: it is {reason}")
+        if cell.attrs.get("MATLAB_empty", 0) or not cell.size:
+            return ""
+        kind = _class_of(cell) or "char"
+        if cell.dtype.kind not in "uif" or cell.size > (_LONGEST_TEXT if kind == "char" else 1):
+            raise StoreError(
+                f"cell {row} of {self._names[-1]} holds {cell.dtype} of shape {cell.shape}; "
+                "only text and whole numbers are read"
+            )
+        values = np.asarray(cell[()]).T.ravel()
+        if kind == "char":
+            return _characters(values).rstrip()
+        if values[0] != np.floor(values[0]):
+            raise StoreError(f"cell {row} of {self._names[-1]} holds {values[0]}; only text and whole numbers are read")
+        return str(int(values[0]))
+
+
+def _characters(codes: NDArray[Any]) -> str:
+    """Text of UTF-16 units; half a surrogate pair stays, and is refused where texts become labels."""
+    if codes.size and (codes.min() < 0 or codes.max() > 0xFFFF):
+        raise StoreError("a text holds numbers that are no characters")
+    return codes.astype("<u2").tobytes().decode("utf-16-le", "surrogatepass")
+
+
+def _class_of(dataset: Any) -> str:
+    found = dataset.attrs.get(_MATLAB_CLASS, b"")
+    return found.decode("ascii", "replace") if isinstance(found, bytes) else str(found)
+
+
+def open_hdf5(path: Path, *, notes: tuple[str, ...] = ()) -> Source:
+    """Open any HDF5 file; groups become prefixes, ``query/features`` is ``query_features``.
+
+    Parameters
+    ----------
+    path
+        The file.
+    notes
+        Notes of a plain file.
+    """
+    transposed = is_matlab(path)
+    listing = _Listing(path, transposed)
+    with require("h5py", _EXTRA).File(path, "r") as file:
+        listing.visit(file, ())
+    return Source(str(path), listing.arrays, listing.refused, notes=() if transposed else notes, values=listing.values)
+
+
+class _Listing:
+    """Arrays, single values and what is refused in one file."""
+
+    def __init__(self, path: Path, transposed: bool) -> None:
+        self._path, self._transposed = path, transposed
+        self._seen: set[int] = set()
+        self.arrays: dict[str, RowArray] = {}
+        self.refused: dict[str, str] = {}
+        self.values: dict[str, int] = {}
+
+    def visit(self, group: Any, names: tuple[str, ...]) -> None:
+        h5py = require("h5py", _EXTRA)
+        # A group can hold itself, and can be held many times.
+        address = h5py.h5o.get_info(group.id).addr
+        if address in self._seen:
+            return
+        self._seen.add(address)
+        for child, node in _children(group):
+            path = (*names, child)
+            name = _flat(path)
+            if isinstance(node, str):
+                self.refused[name] = node
+            elif isinstance(node, h5py.Group):
+                if len(path) >= _DEEPEST:
+                    self.refused[name] = f"a group nested {_DEEPEST} deep"
+                else:
+                    self.visit(node, path)
+            elif isinstance(node, h5py.Dataset):
+                self._add(name, path, node)
+            else:
+                self.refused[name] = "no array"
+
+    def _add(self, name: str, names: tuple[str, ...], dataset: Any) -> None:
+        made = self._array(names, dataset)
+        if not isinstance(made, str) and name in self.arrays:
+            made = f"a second array of this name, {'/'.join(names)}"
+            name = "/".join(names)
+        if isinstance(made, str):
+            self.refused[name] = made
+            if made == "a single value" and dataset.dtype.kind in "iu":
+                self.values[name] = int(dataset[()])
+        else:
+            self.arrays[name] = made
+
+    def _array(self, names: tuple[str, ...], dataset: Any) -> RowArray | str:
+        """The rows of a dataset, or the reason why it has none."""
+        h5py = require("h5py", _EXTRA)
+        reason = _elsewhere(dataset)
+        if reason is not None:
+            return reason
+        shape, dtype = dataset.shape, dataset.dtype
+        if shape is None or (self._transposed and dataset.attrs.get("MATLAB_empty", 0)):
+            return "empty"
+        if not shape:
+            return "a single value"
+        text = np.dtype(np.str_)
+        if self._transposed and h5py.check_ref_dtype(dtype) is h5py.Reference:
+            return MatlabCells(self._path, names, (dataset.size,), text, True)
+        if self._transposed and _class_of(dataset) == "char":
+            return MatlabCharacters(self._path, names, (shape[-1],), text, True)
+        if h5py.check_string_dtype(dtype) is not None and dataset.size == max(shape):
+            if len(shape) > 1 and shape[0] != dataset.size:
+                return f"{dtype} of shape {shape}"
+            return HDF5Texts(self._path, names, (dataset.size,), text, False)
+        if dtype.kind not in "fiub":
+            return f"{dtype} of shape {shape}"
+        return HDF5Array(self._path, names, shape[::-1] if self._transposed else shape, dtype, self._transposed)
+
+
+def _flat(names: tuple[str, ...]) -> str:
+    """Names joined by ``_``; those of label columns keep their ``columns/``."""
+    *groups, name = names
+    joined = "_".join(groups)
+    return f"{joined}/{name}" if groups and groups[-1] == _COLUMNS else "_".join((*groups, name))
+
+
+HDF5 = FORMATS.register(
+    Format(
+        "hdf5",
+        "HDF5 with rows first, whatever its name; groups are prefixes (query/features)",
+        "The HDF Group",
+        (".h5", ".hdf5", ".hdf", ".he5"),
+        open_hdf5,
+        sniff=lambda path: is_hdf5(path) and not is_matlab(path),
+    )
+)
