@@ -43,6 +43,32 @@ def identities(store: FeatureSet) -> int:
     help="Identities, in place of --pids: .npy, or text with one a line.",
 )
 @click.option("--camids-file", type=click.Path(path_type=Path), help="Cameras, likewise.")
+@click.option(
+    "--names",
+    "names_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Names of the image files, one a line, in the order of the rows; labels are read from them.",
+)
+@click.option(
+    "--pattern",
+    metavar="REGEX",
+    help="How names hold labels: groups (?P<pid>…) and (?P<camid>…), any other is a label column. Searched in the base "
+    "name, or in the path if it holds a /. Default: as in Market-1501.",
+)
+@click.option(
+    "--labels",
+    "labels_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A table of labels, a row for every row of features: CSV, parquet or any known format.",
+)
+@click.option(
+    "--num-query",
+    type=int,
+    metavar="N",
+    help="The first N rows are queries, the others the gallery. Default: the entry num_query, if there is one.",
+)
 @click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features.")
 @click.option(
     "--shard-rows",
@@ -62,6 +88,10 @@ def command(
     format_name: str | None,
     pids_file: Path | None,
     camids_file: Path | None,
+    names_file: Path | None,
+    pattern: str | None,
+    labels_file: Path | None,
+    num_query: int | None,
     chunk_rows: int | None,
     shard_rows: int | None,
     dtype: str | None,
@@ -70,21 +100,31 @@ def command(
     overwrite: bool,
     **names: str | None,
 ) -> None:
-    """Read SOURCE (.npz .npy .mat .parquet .safetensors .pth .pt or Zarr) in bounded memory and write feature stores.
+    """Read SOURCE (.npz .npy .mat .h5 .parquet .safetensors .pth .pt or Zarr) in bounded memory; write feature stores.
 
-    A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, one with a single set becomes
-    one store at PATH.
+    A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, and so does one whose first rows
+    are queries (--num-query) or whose rows say so (is_query and is_gallery). One with a single set becomes one store at
+    PATH.
 
     Arrays are found by their customary names: features, feats, f or embeddings; pids, labels, ids, person_ids or
-    vehicle_ids; camids, cams or cameras; item_ids; image_paths; columns/NAME for labels of your own. Those of two
-    sides begin with query_ and gallery_, or q_ and g_. Options name others. Names of image files are not read for
-    identities: give these as an array, or with --pids-file and --camids-file.
+    vehicle_ids; camids, cams or cameras; item_ids; image_paths, img_paths, paths or filenames; columns/NAME for labels
+    of your own. Those of two sides begin with query_ and gallery_, or q_ and g_. Options name others. A dictionary of
+    tensors by file name is a set of features with image_paths.
+
+    Where there are no identities, they are read from names of images like 0002_c1s1_000451_03.jpg: those in the source,
+    or those of --names. A name that does not fit is refused. --labels takes a table of labels with the same names of
+    columns, such as a data frame with label, path, camera, split, is_query and is_gallery.
+
+    Labels are whole numbers or text. One rule holds for pids, camids and item ids: digits are a number, so that 01 and
+    1 are equal, unless one set holds both, which are two names then. A pid or camid 1.0e+00 is 1, and a pid -1 is junk.
 
     \b
     Examples:
       reid-dist ingest pytorch_result.mat --output data/market
       reid-dist ingest gallery.npy --pids-file pids.txt --camids-file cams.txt --output data/gallery.zarr
       reid-dist ingest features.npz --features emb --pids vid --output data/veri.zarr --drop-pid -1
+      reid-dist ingest features.npy --names list.txt --num-query 3368 --output data/named
+      reid-dist ingest features.npy --labels df.csv --output data/oml
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.stores.importers import ingest
@@ -97,6 +137,10 @@ def command(
             format_name=format_name,
             pids_file=pids_file,
             camids_file=camids_file,
+            names_file=names_file,
+            pattern=pattern,
+            labels_file=labels_file,
+            num_query=num_query,
             chunk_rows=chunk_rows,
             shard_rows=shard_rows,
             dtype=dtype,

@@ -39,6 +39,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, labels in (("pids", held["gallery_label"]), ("cams", held["gallery_cam"])):
         (tmp_path / f"{name}.txt").write_text("".join(f"{label}\n" for label in labels))
     np.savez(tmp_path / "features.npz", emb=held["gallery_f"], vid=held["gallery_label"])
+    np.save(tmp_path / "features.npy", rng.standard_normal((3400, DIM)).astype(np.float32))
+    (tmp_path / "list.txt").write_text("".join(f"{row % 9:04d}_c{row % 5}s1_{row}_00.jpg\n" for row in range(3400)))
+    rows = "".join(f"{row % 9},{row < 20},{row >= 20}\n" for row in range(3400))
+    (tmp_path / "df.csv").write_text(f"label,is_query,is_gallery\n{rows}")
     np.savez(tmp_path / "labels.npz", **{name: array for name, array in held.items() if not name.endswith("_f")})
     np.save(tmp_path / "distmat.npy", rng.random((N_QUERY, N_GALLERY)))
     lists = ", ".join(f'{{"ok": [{row}, {row + 1}], "junk": []}}' for row in range(N_QUERY))

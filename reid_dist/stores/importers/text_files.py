@@ -1,0 +1,118 @@
+"""Text files of users: lists of labels or of file names, one a line, in the encodings that programs write."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.stores.importers.source import refuse_unless_file, text_rows
+from reid_dist.stores.locations import canonical_uri, local_path
+
+__all__ = ["file_at", "read_lines", "read_names", "read_records", "read_text"]
+
+_NAMES_HEADERS = ("path", "paths", "name", "names", "file", "files", "filename", "filenames", "img_path", "image_path")
+
+_MARKS = (
+    # The mark of UTF-32 begins with that of UTF-16.
+    *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF8, "utf-8-sig")),
+    *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
+)
+
+
+def file_at(location: str | os.PathLike[str], what: str) -> Path:
+    """Return the path of a file that must be there.
+
+    Raises
+    ------
+    StoreNotFoundError, StoreError
+        If nothing is there, or it is no file.
+    """
+    path = local_path(canonical_uri(location))
+    if not path.exists():
+        raise StoreNotFoundError(f"no file with {what} at {path}")
+    refuse_unless_file(path)
+    if path.is_dir():
+        raise StoreNotFoundError(f"no file with {what} at {path}: it is a folder")
+    return path
+
+
+def read_text(path: Path) -> str:
+    """Read a text in UTF-8, or in the encoding that its byte order mark tells.
+
+    Raises
+    ------
+    InputError
+        If it is neither.
+    """
+    data = path.read_bytes()
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    if encoding.startswith("utf-8") and b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise InputError(f"{path} is no text in UTF-8: line {line} holds a zero byte; save it as UTF-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        if encoding != "utf-8":
+            raise InputError(
+                f"{path} begins as {encoding} and is damaged at byte {error.start}; save it again"
+            ) from None
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path} is no text in UTF-8: byte 0x{data[error.start]:02x} in line {line} has no meaning there; "
+            "save it as UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)"
+        ) from None
+
+
+def read_records(path: Path) -> list[list[str]]:
+    """Read lines of values between commas, those without any left out.
+
+    Raises
+    ------
+    InputError
+        If it is no such text.
+    """
+    try:
+        return [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row]
+    except csv.Error as error:
+        raise InputError(f"{path} is no list of labels: {error}") from None
+
+
+def read_names(path: Path) -> NDArray[np.str_]:
+    """Read one name of a file a line, whatever characters it holds; a first line may say that it is one of names."""
+    texts = [line.strip() for line in read_text(path).split("\n")]
+    texts = [text for text in texts if text]
+    return text_rows(texts[1:] if texts and texts[0].lower() in _NAMES_HEADERS else texts, str(path))
+
+
+def read_lines(path: Path, headers: tuple[str, ...]) -> NDArray[np.str_]:
+    """Read one value a line, without a header and without comments before the first value.
+
+    Parameters
+    ----------
+    path
+        The file.
+    headers
+        What a first line may be called, in lower case.
+
+    Raises
+    ------
+    InputError
+        If a line holds several values, or the file is no text.
+    """
+    rows = read_records(path)
+    while rows and rows[0][0].lstrip().startswith("#"):
+        rows.pop(0)
+    wide = next((number for number, row in enumerate(rows) if len(row) != 1), None)
+    if wide is not None:
+        raise InputError(f"{path} must hold one label per line; line {wide + 1} holds {len(rows[wide])}")
+    texts = [row[0].strip() for row in rows]
+    if texts and texts[0].lower() in headers:
+        texts = texts[1:]
+    return text_rows(texts, str(path))
