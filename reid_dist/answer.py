@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.breakdowns import Breakdowns, make_breakdowns
-from reid_dist.confidence import bootstrap_intervals
+from reid_dist.confidence import Confidence, bootstrap_intervals, few_units
 from reid_dist.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
@@ -19,13 +19,14 @@ from reid_dist.ground_truth import GroundTruth
 from reid_dist.judging import flag_listed, judge, judge_listed
 from reid_dist.metrics import METRICS, RANKS, SINGLE_SHOT, Metric, exact_mean, first_rank, last_rank
 from reid_dist.model import Neighbours, RankedQueries, RowRange
+from reid_dist.plurals import counted
 from reid_dist.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
 from reid_dist.stores import LabelledSet
 from reid_dist.tasks import BlockAnswer, Job, gallery_index, set_labels
 from reid_dist.verification import Verification, identification_rates
 
-__all__ = ["Asked", "make_report"]
+__all__ = ["Asked", "interval_notes", "make_report"]
 
 _ALWAYS = {"AP": "mAP", "AP_trapezoid": "mAP_trapezoid", "INP": "mINP"}
 
@@ -131,7 +132,7 @@ def make_report(
     if asked.confidence is not None and values:
         confidence = bootstrap_intervals(
             values, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
-        ).describe()
+        )
     return Report(
         metrics=metrics,
         curves={
@@ -159,13 +160,26 @@ def make_report(
         environment=describe_environment(),
         topk=_topk(job, answer.neighbours, truth),
         definitions={metric.name: metric.family.summary for metric in asked.metrics},
-        confidence=confidence,
+        confidence=None if confidence is None else confidence.describe(),
         breakdowns={}
         if asked.breakdowns is None
         else make_breakdowns(asked.breakdowns, query, values, valid, answer.in_parts, job, zero_for_invalid=zero),
         verification=None if verification is None else verification.describe(),
-        notes=[*query.notes, *(note for note in gallery.notes if note not in query.notes)],
+        notes=[
+            *query.notes,
+            *(note for note in gallery.notes if note not in query.notes),
+            *interval_notes(confidence, protocol),
+        ],
     )
+
+
+def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[str]:
+    """What the reader of confidence intervals should know."""
+    if confidence is None:
+        return []
+    # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
+    few = "" if protocol.is_listed and confidence.n_units == 1 else few_units(confidence.n_units, confidence.unit)
+    return [few] if few else []
 
 
 METRICS_ALWAYS = {name: Metric(METRICS.get(metric)) for name, metric in _ALWAYS.items()}
@@ -253,14 +267,14 @@ def _topk(job: Job, neighbours: Neighbours | None, truth: GroundTruth | None) ->
 
 def _all_invalid(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, invalid: dict[str, int]) -> str:
     """Say why no query can be evaluated, and what to look at."""
-    counted = ", ".join(f"{count} {reason}" for reason, count in invalid.items())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in invalid.items())
     if protocol.is_listed:
         lists = " or ".join(protocol.relevant_lists)
-        return f"no query has a relevant gallery item ({counted}): every list of {lists} in the ground truth is empty"
+        return f"no query has a relevant gallery item ({reasons}): every list of {lists} in the ground truth is empty"
     shared = len(np.intersect1d(query.pids, gallery.pids))
     pids = (
-        f"query pids span {query.pids.min()}..{query.pids.max()} ({len(np.unique(query.pids))} identities), gallery "
-        f"pids {gallery.pids.min()}..{gallery.pids.max()} ({len(np.unique(gallery.pids))}), {shared} in common"
+        f"query pids span {query.pids.min()}..{query.pids.max()} ({counted(len(np.unique(query.pids)), 'identity')}), "
+        f"gallery pids {gallery.pids.min()}..{gallery.pids.max()} ({len(np.unique(gallery.pids))}), {shared} in common"
     )
     hints = []
     if shared == 0:
@@ -270,4 +284,4 @@ def _all_invalid(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, i
         hints.append(f"cameras found: {cameras[:12]}; with one camera use the protocol 'no_cameras'")
     if invalid.get("all_junk"):
         hints.append("pid -1 marks junk; are -1 labels meant as such?")
-    return f"no query has a relevant gallery item ({counted}): {pids}; {'; '.join(hints) or 'check the labels'}"
+    return f"no query has a relevant gallery item ({reasons}): {pids}; {'; '.join(hints) or 'check the labels'}"

@@ -11,6 +11,7 @@ from reid_dist.distances import Distance
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import LARGEST_RANK, PAIRS, PROBES, SINGLE_SHOT, Metric
+from reid_dist.plurals import have
 from reid_dist.protocols import Protocol
 from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.stores import FeatureSet, LabelledSet
@@ -99,8 +100,8 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
         missing = [side for side, each in sides if each.camids is None]
         if missing:
             raise InputError(
-                f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} have none; give them, or use "
-                "the protocol 'no_cameras'"
+                f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} {have(missing)} none; give "
+                "them, or use the protocol 'no_cameras'"
             )
     counts_cameras = protocol.query_cameras is not None or protocol.gallery_cameras is not None
     if counts_cameras and query.camid_names != gallery.camid_names:
@@ -113,8 +114,8 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
         if missing:
             known = sorted({column for _, each in sides for column in each.columns})
             raise InputError(
-                f"protocol {protocol.name!r} looks at the label column {name!r}, and {' and '.join(missing)} have none;"
-                f" columns there: {', '.join(known) or 'none'}"
+                f"protocol {protocol.name!r} looks at the label column {name!r}, and {' and '.join(missing)} "
+                f"{have(missing)} none; columns there: {', '.join(known) or 'none'}"
             )
     if not protocol.needs_item_ids:
         return False

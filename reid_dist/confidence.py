@@ -14,7 +14,7 @@ p-value is the share of random sign changes, one sign for all queries of an iden
 from zero as the one that was observed; the observed one counts among them, so that no p-value is zero.
 
 Both are approximations by a finite number of random draws, repeatable for a seed, and neither belongs to what a digest
-of results covers.  The percentile interval is too narrow where there are few identities: below some thirty of them it
+of results covers.  The percentile interval is too narrow where there are few identities: below `FEW_UNITS` of them it
 is a hint and no more.  It knows nothing but the values that occurred: if all are equal its width is zero.
 
 Sources: Efron, Annals of Statistics 1979; Field and Welsh, JRSS B 2007 (clusters); Smucker, Allan and Carterette,
@@ -32,13 +32,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.plurals import counted
 
-__all__ = ["UNITS", "Confidence", "Interval", "bootstrap_intervals", "sign_flip_p_values"]
+__all__ = [
+    "FEW_UNITS",
+    "UNITS",
+    "VERY_FEW_UNITS",
+    "Confidence",
+    "Interval",
+    "bootstrap_intervals",
+    "few_units",
+    "sign_flip_p_values",
+]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 UNITS: Final = ("identity", "query")
+
+FEW_UNITS: Final = 15
+VERY_FEW_UNITS: Final = 5
+"""Percentile intervals from fewer identities are too narrow, and far too narrow.
+
+Share of nominal 95 % intervals that hold the mean, for values spread as those of AP are (1,500 data sets each): 73 %
+from 3 identities, 83 % from 5, 89 % from 8, 91 % from 10, 92 to 94 % from 15 to 50.
+"""
 
 # Two streams of one seed: signs are not drawn from the bits that drew the resamples.
 _RESAMPLES, _SIGNS = 0, 1
@@ -86,7 +104,7 @@ class Confidence:
     intervals: dict[str, Interval]
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of it: level, unit, n_resamples, seed, intervals ([None, None] where unknown)."""
+        """Return what a report holds of it: its fields, with [None, None] for an interval that is not known."""
         ends = {
             name: [interval.low, interval.high] if interval.is_known else [None, None]
             for name, interval in self.intervals.items()
@@ -94,10 +112,31 @@ class Confidence:
         return {
             "level": self.level,
             "unit": self.unit,
+            "n_units": self.n_units,
             "n_resamples": self.n_resamples,
             "seed": self.seed,
             "intervals": ends,
         }
+
+
+def few_units(n_units: int, unit: str = "identity") -> str:
+    """Return one line about intervals from so few units that they are too narrow; empty where there are enough.
+
+    Parameters
+    ----------
+    n_units
+        How many were resampled; 0 gives no interval, and no line.
+    unit
+        ``identity`` or ``query``.
+    """
+    if not 0 < n_units < FEW_UNITS:
+        return ""
+    if n_units == 1:
+        return f"{counted(n_units, unit)} gives no interval: there is nothing to resample"
+    return (
+        f"{counted(n_units, unit)} are few: the intervals are too narrow (those of 95 % hold the true mean in some "
+        f"73 % of cases from 3, 83 % from 5; from {FEW_UNITS} on they nearly keep their level)"
+    )
 
 
 def bootstrap_intervals(

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterable
 
-__all__ = ["without_credentials"]
+__all__ = ["command_line", "printable", "without_credentials"]
 
 # What stands before the host of a URI, a password with slashes in it as well; of the two slashes a path keeps one.
 _CREDENTIALS = re.compile(r"(?<=:/)(/?)(?:[^/\s@'\"]+|[^/\s@'\":]+:[^\s@'\"]+)@")
+
+# The same in a single word, which spaces and quotes do not end.
+_CREDENTIALS_OF_WORD = re.compile(r"(?<=:/)(/?)(?:[^/@]+|[^/@:]+:[^@]+)@")
 
 
 def without_credentials(text: str) -> str:
     """Return a text with ``…`` for whatever stands before the host of a URI."""
     return _CREDENTIALS.sub(r"\1…@", text)
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return a command as one line for a POSIX shell, with ``…`` for whatever precedes the host of a URI in it."""
+    masked = (_CREDENTIALS_OF_WORD.sub(r"\1…@", word) for word in words)
+    return shlex.join(map(printable, masked))
+
+
+def printable(text: str) -> str:
+    """Return a text with ``?`` for what is no character of a line: control codes, and bytes that are not UTF-8."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

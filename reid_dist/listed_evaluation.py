@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from reid_dist.answer import interval_notes
 from reid_dist.confidence import bootstrap_intervals
 from reid_dist.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.environment import describe_environment
@@ -137,7 +138,8 @@ def _report(
     if asked.confidence is not None and split.exact:
         confidence = bootstrap_intervals(
             split.exact, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
-        ).describe()
+        )
+        notes += interval_notes(confidence, protocol)
     inputs: dict[str, Any] = {"query": query.describe(), "gallery": gallery.describe()}
     inputs["lists"] = {"shape": list(index.shape), "content_digest": lists_digest(index)}
     return Report(
@@ -163,7 +165,7 @@ def _report(
         ties={"rule": "the order of the lists"},
         environment=describe_environment(),
         definitions={metric.name: metric.family.summary for metric in asked.metrics},
-        confidence=confidence,
+        confidence=None if confidence is None else confidence.describe(),
         bounds=bounds,
         notes=notes,
         options=question.options.describe(),

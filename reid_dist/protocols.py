@@ -15,6 +15,7 @@ from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.registry import Registry, did_you_mean
 
 __all__ = [
+    "CAMERA_NOT_COUNTED",
     "CMC_FAMILIES",
     "INVALID_QUERY",
     "JUNK_PID",
@@ -28,7 +29,8 @@ __all__ = [
 JUNK_PID = -1
 
 # Index 0 stands for a valid query.  The order is part of the meaning of `Judgement.reason`.
-REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk", "camera_not_counted")
+CAMERA_NOT_COUNTED = "camera_not_counted"
+REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk", CAMERA_NOT_COUNTED)
 
 LEFT_OUT = "left out"
 ZERO = "counts as 0"

@@ -25,6 +25,7 @@ from reid_dist.expansion import Expansion, parse_expand
 from reid_dist.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.metrics import default_metrics, parse_metrics
 from reid_dist.parts import ORDERS, Parts, gallery_sizes, parse_breakdowns
+from reid_dist.plurals import have
 from reid_dist.protocols import PROTOCOLS, Protocol
 from reid_dist.registry import did_you_mean
 from reid_dist.reranking import KReciprocal, parse_rerank
@@ -207,7 +208,7 @@ def _parts(names: tuple[str, ...], options: Options, query: LabelledSet, gallery
         sides = [("query", query)] + ([("gallery", gallery)] if name == "camera_pair" else [])
         missing = [side for side, each in sides if each.camids is None]
         if name in names and missing:
-            raise InputError(f"the breakdown {name!r} needs camids, and {' and '.join(missing)} have none")
+            raise InputError(f"the breakdown {name!r} needs camids, and {' and '.join(missing)} {have(missing)} none")
     if not {"camera_pair", "gallery_size"} & set(names):
         return None
     sizes = gallery_sizes(options.gallery_sizes, gallery.n_rows) if "gallery_size" in names else ()

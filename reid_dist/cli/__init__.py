@@ -123,7 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
     """Run the command and return its exit code; what is wrong with usage, input or run is said."""
     try:
-        outcome: Any = _group.main(args=words, prog_name="reid-dist", standalone_mode=False)
+        # The words go to the commands as well: a report holds the command that it comes from.
+        outcome: Any = _group.main(args=words, prog_name="reid-dist", standalone_mode=False, obj=tuple(words))
         # A disk that is full, or a reader that is gone, may only be heard of here.
         if sys.stdout is not None:
             sys.stdout.flush()

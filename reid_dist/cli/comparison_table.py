@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reid_dist.comparison import Comparison, MetricComparison
+from reid_dist.plurals import counted
 from reid_dist.reports.words import integer, metric_value
 
 __all__ = ["print_comparison"]
@@ -86,11 +87,10 @@ def _lines(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[
     yield "candidate", f"{candidate} ({comparison.candidate_digest[:_DIGEST_DIGITS]})"
     if comparison.identical:
         yield "", "identical: the same answer, to the last bit"
-    units = {"identity": "identities", "query": "queries"}[comparison.unit]
     yield "queries", f"{integer(comparison.n_paired)} paired of {integer(comparison.n_query)}"
     yield (
         "draws",
-        f"{integer(comparison.n_resamples)} of {integer(comparison.n_units)} {units}, seed {comparison.seed}",
+        f"{integer(comparison.n_resamples)} of {counted(comparison.n_units, comparison.unit)}, seed {comparison.seed}",
     )
     yield "change", "candidate - baseline, in points"
     if comparison.minimum_effect:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options
+from reid_dist.cli.options import choose_cluster, cluster_options, name_option
 
 __all__ = ["command"]
 
@@ -20,8 +20,9 @@ _DEFAULT = "reid-dist-demo"
     metavar="DIR",
     help=f"Directory for the data and the reports. Default: ./{_DEFAULT}, or the first free ./{_DEFAULT}-N.",
 )
+@name_option
 @cluster_options
-def command(output: Path | None, cluster_file: Path | None, workers: int | None) -> None:
+def command(output: Path | None, name: str | None, cluster_file: Path | None, workers: int | None) -> None:
     """Make a small data set in the shape of Market-1501, evaluate it on a local Dask cluster, write the reports.
 
     \b
@@ -43,12 +44,12 @@ def command(output: Path | None, cluster_file: Path | None, workers: int | None)
         err=True,
     )
     stores = []
-    for name, made in zip(("query", "gallery"), make_sets(MARKET1501), strict=True):
-        path = str(target / "data" / f"{name}.zarr")
+    for side, made in zip(("query", "gallery"), make_sets(MARKET1501), strict=True):
+        path = str(target / "data" / f"{side}.zarr")
         FeatureSet.from_arrays(made.features, made.pids, made.camids).save(path)
         stores.append(path)
     job = PipelineJob(query=stores[0], gallery=stores[1], topk=10)
-    report = evaluate_job(job, cluster, output=target, resume=True)
+    report = evaluate_job(job, cluster, output=target, name=name, resume=True)
     deliver(report, as_json=False, output=target)
 
 

@@ -34,6 +34,7 @@ def command(
     cluster_file: Path | None,
     workers: int | None,
     output: Path | None,
+    name: str | None,
     workspace: str | None,
     resume: bool,
     as_json: bool,
@@ -68,6 +69,6 @@ def command(
     except ValidationError as error:
         raise InputError(explain("the command", error, PipelineJob.model_fields)) from None
     report = evaluate_job(
-        job, cluster, output=output, workspace=workspace, resume=resume, performance_page=performance_report
+        job, cluster, output=output, name=name, workspace=workspace, resume=resume, performance_page=performance_report
     )
     deliver(report, as_json=as_json, output=output)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reid_dist.plurals import counted
+
 if TYPE_CHECKING:
     from reid_dist.stores import FeatureSet
 
@@ -150,9 +152,9 @@ def command(
             progress=progress,
         )
     for store in stores:
-        cameras = "no cameras" if store.camids is None else f"{len(set(store.camids.tolist()))} cameras"
+        cameras = "no cameras" if store.camids is None else counted(len(set(store.camids.tolist())), "camera")
         click.echo(
-            f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {identities(store)} identities, "
+            f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {counted(identities(store), 'identity')}, "
             f"{cameras}, content {store.content_digest[:16]}"
         )
         for note in store.notes:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import click
 
 from reid_dist.cli.drafts import without_old_drafts
 from reid_dist.cli.memory import refuse_long_curves
@@ -14,16 +17,17 @@ from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
+from reid_dist.credentials import command_line, printable
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.expansion import describe_expansion
 from reid_dist.jobs import PipelineJob
 from reid_dist.question import Options, Question
-from reid_dist.reports import Report, print_report
+from reid_dist.reports import Report, described_run, print_report
 from reid_dist.reports.files import refuse_occupied, refuse_uri, written_files
 from reid_dist.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.stores import LabelledSet, Role, Workspace
 
-__all__ = ["RESUME_OTHERWISE", "deliver", "evaluate_job", "resumable", "workspace_for"]
+__all__ = ["RESUME_OTHERWISE", "deliver", "evaluate_job", "resumable", "this_run", "workspace_for"]
 
 # What else to do where an output directory holds something.
 RESUME_OTHERWISE = "or --resume to take up what is in it"
@@ -38,6 +42,7 @@ def evaluate_job(
     cluster: ClusterConfig,
     *,
     output: Path | None = None,
+    name: str | None = None,
     workspace: str | None = None,
     resume: bool = False,
     performance_page: Path | None = None,
@@ -52,6 +57,8 @@ def evaluate_job(
         Where.
     output
         Directory for the report, or None to write nothing.
+    name
+        Of the run; None for that of `output`.  A finished report keeps the name that it has.
     workspace
         Directory for intermediate stores; by default ``output/workspace``, and a temporary one without `output`.
     resume
@@ -86,9 +93,31 @@ def evaluate_job(
         with resumable(folder, output), without_old_drafts(folder, output), begun, where as client:
             with stages() as progress:
                 report = evaluate_sides(job, query, gallery, client, folder, progress)
+            report = replace(report, run=this_run(name, output, report.title, description=job.description))
             if output is not None:
                 report.save(output, overwrite=True)
     return report
+
+
+def this_run(name: str | None, output: Path | None, title: str, *, description: str = "") -> dict[str, str]:
+    """Return where a report of the running command comes from.
+
+    Parameters
+    ----------
+    name
+        As given; None for the last part of `output`.
+    output
+        Where the report goes, if anywhere.
+    title
+        The name where there is no other.
+    description
+        Of the pipeline, if it has one.
+    """
+    context = click.get_current_context(silent=True)
+    words = None if context is None else context.find_root().obj
+    command = command_line(["reid-dist", *words]) if words else ""
+    folder = "" if output is None else output.resolve().name
+    return described_run(name or printable(folder) or title, description=description, command=command)
 
 
 def deliver(report: Report, *, as_json: bool, output: Path | None) -> None:

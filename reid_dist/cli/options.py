@@ -19,6 +19,7 @@ __all__ = [
     "events_option",
     "job_fields",
     "job_options",
+    "name_option",
     "observation_options",
     "output_options",
     "override_option",
@@ -211,7 +212,7 @@ def cluster_options(function: F) -> F:
 
 
 def output_options(function: F) -> F:
-    """Add ``--output``, ``--resume``, ``--workspace`` and ``--json``."""
+    """Add ``--output``, ``--name``, ``--resume``, ``--workspace`` and ``--json``."""
     function = click.option(
         "--output",
         type=click.Path(path_type=Path),
@@ -226,7 +227,25 @@ def output_options(function: F) -> F:
         metavar="URI",
         help="Directory for intermediate stores, seen by all workers. Default: DIR/workspace.",
     )(function)
+    function = name_option(function)
     return click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")(function)
+
+
+def name_option(function: F) -> F:
+    """Add ``--name``."""
+    return click.option(
+        "--name",
+        metavar="TEXT",
+        callback=_checked_name,
+        help="Name of the run on page and console and in the JSON. Default: the last part of DIR.",
+    )(function)
+
+
+def _checked_name(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    name = None if given is None else " ".join(given.split())
+    if name is not None and not (name and name.isprintable()):
+        raise click.UsageError(f"--name takes a line of text, found {given!r}")
+    return name
 
 
 def observation_options(function: F) -> F:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from reid_dist.cli.options import override_option
+from reid_dist.plurals import counted
 
 if TYPE_CHECKING:
     from reid_dist.calibration import ListRates, Rates
@@ -102,7 +103,8 @@ def command(
         grid = make_grid(job.expand, job.rerank, {name: asked.get(name) for name in SweptParameters.model_fields})
         first = grid.points[grid.order[0]]
         options |= {"expand": first.expand, "rerank": first.rerank}
-        swept = f"{len(grid.points)} points, each as below; planned with the longest lists, those of {first.name}"
+        n_points = counted(len(grid.points), "point")
+        swept = f"{n_points}, each as below; planned with the longest lists, those of {first.name}"
     plan = plan_job(
         query,
         gallery,
@@ -131,7 +133,7 @@ def command(
     )
     distance = DISTANCES.get(job.distance)
     longest = max([10 if rerank is None else rerank.k, *(step.k for step in expand)])
-    rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{n_threads} threads such as one here"
+    rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{counted(n_threads, 'thread')} such as one here"
     lists = None
     if options["topk"] is not None:
         block_rows = min(plan.gallery_block, plan.gallery.n_rows)
@@ -139,7 +141,7 @@ def command(
     if gflops is not None:
         factor = 2 * plan.gallery.dim / (gflops * 1e9) / rates.product
         rates, lists = _as_fast(rates, factor), None if lists is None else _as_fast(lists, factor)
-        speed = f"{n_threads} threads of {gflops:g} GFLOP/s"
+        speed = f"{counted(n_threads, 'thread')} of {gflops:g} GFLOP/s"
     n_workers = 1 if size is None else size.n_workers
     seconds = _sweep_seconds(plan, rates, n_threads)
     if lists is not None:
@@ -153,8 +155,8 @@ def command(
         "query": f"{plan.query.n_rows} x {plan.query.dim}",
         "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",
         "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",
-        "tasks": f"{plan.n_tasks} of {plan.query_block} x {plan.gallery_block} rows, on {n_threads} threads",
-        "graph": f"{plan.n_graph_tasks} tasks in all, about {readable_bytes(plan.graph_bytes)}",
+        "tasks": f"{plan.n_tasks} of {plan.query_block} x {plan.gallery_block} rows, on {counted(n_threads, 'thread')}",
+        "graph": f"{counted(plan.n_graph_tasks, 'task')} in all, about {readable_bytes(plan.graph_bytes)}",
         "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(per_worker)} a worker, "
         f"{readable_bytes(plan.task_bytes * n_threads)} in all; the answer takes {readable_bytes(plan.result_bytes)}",
         "read": f"{readable_bytes(plan.bytes_read)}, at most {readable_bytes(plan.bytes_read_by(n_workers))} a worker",
@@ -181,7 +183,7 @@ def _cluster_line(size: Size) -> str:
 
     limit = size.memory_per_thread
     memory = "no limit of memory" if limit is None else f"{readable_bytes(limit)} a thread, half of it planned with"
-    return f"{size.n_workers} workers, {size.n_threads} threads, {memory}"
+    return f"{counted(size.n_workers, 'worker')}, {counted(size.n_threads, 'thread')}, {memory}"
 
 
 def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
@@ -191,7 +193,8 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> 
     seconds = (pairs + plan.n_items * _SECONDS_PER_ROW) / n_threads
     return {
         "items": f"{plan.n_items} in the graph, lists of {plan.k}",
-        "tasks": f"{plan.n_tasks} pairs of blocks of {plan.block_rows} rows, then {2 * plan.n_blocks} for weights",
+        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(plan.block_rows, 'row')}, then "
+        f"{2 * plan.n_blocks} for weights",
         "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
         "workspace": f"{readable_bytes(plan.workspace_bytes)} at the most: lists {readable_bytes(plan.list_bytes)}, "
         f"weights about {readable_bytes(plan.weight_bytes)}",
@@ -211,8 +214,8 @@ def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> 
     seconds = plan.step.times * (work + plan.n_items * _SECONDS_PER_ROW) / n_threads
     each = "each pair once" if plan.both_ways else "queries against the gallery"
     return {
-        "items": f"{plan.n_items} rows, lists of {plan.k}",
-        "tasks": f"{plan.n_tasks} pairs of blocks, then {plan.average_tasks} for averages",
+        "items": f"{counted(plan.n_items, 'row')}, lists of {plan.k}",
+        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks, then {plan.average_tasks} for averages",
         "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
         "workspace": f"{readable_bytes(plan.workspace_bytes)} at the most, of which {readable_bytes(plan.store_bytes)} "
         "stay: lists and new features",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from reid_dist.plurals import counted
+
 __all__ = ["command"]
 
 
@@ -83,8 +85,8 @@ def command(
             progress=progress,
         )
     click.echo(
-        f"{pooled.uri}: {pooled.n_rows} x {pooled.dim} {pooled.dtype}, of {features.n_rows} rows, "
-        f"{identities(pooled)} identities, content {pooled.content_digest[:16]}"
+        f"{pooled.uri}: {pooled.n_rows} x {pooled.dim} {pooled.dtype}, of {counted(features.n_rows, 'row')}, "
+        f"{counted(identities(pooled), 'identity')}, content {pooled.content_digest[:16]}"
     )
     for note in pooled.notes:
         click.echo(f"  note: {note}")

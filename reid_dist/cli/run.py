@@ -30,6 +30,7 @@ def command(
     cluster_file: Path | None,
     workers: int | None,
     output: Path | None,
+    name: str | None,
     workspace: str | None,
     resume: bool,
     as_json: bool,
@@ -60,6 +61,8 @@ def command(
             job.sweep_options(),
             cluster,
             output=output,
+            name=name,
+            description=job.description,
             workspace=workspace,
             resume=resume,
             performance_page=performance_report,
@@ -67,6 +70,6 @@ def command(
         deliver_sweep(swept, as_json=as_json, output=output)
         return
     report = evaluate_job(
-        job, cluster, output=output, workspace=workspace, resume=resume, performance_page=performance_report
+        job, cluster, output=output, name=name, workspace=workspace, resume=resume, performance_page=performance_report
     )
     deliver(report, as_json=as_json, output=output)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from reid_dist.cli.line import RESUME_OTHERWISE, resumable, workspace_for
+from reid_dist.cli.line import RESUME_OTHERWISE, resumable, this_run, workspace_for
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
@@ -34,6 +34,7 @@ def evaluate_drawn(
     cluster: ClusterConfig,
     *,
     output: Path | None,
+    name: str | None,
     workspace: str | None,
     resume: bool,
     performance_page: Path | None,
@@ -51,7 +52,9 @@ def evaluate_drawn(
     cluster
         Where to run.
     output
-        Where ``splits.json`` goes; None for nowhere.
+        Where ``splits.json`` and ``splits.html`` go; None for nowhere.
+    name
+        Of the run; None for that of `output`.
     workspace
         Where drawn rows are put; None for a place in `output`.
     resume
@@ -87,6 +90,7 @@ def evaluate_drawn(
             report = evaluate_splits(
                 near, far, **asdict(draw), client=client, workspace=folder, progress=told, **options
             )
+    report = replace(report, run=this_run(name, output, report.title))
     if output is not None:
         report.save(output, overwrite=True)
     return report

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, observation_options, refuse_idle_resume
+from reid_dist.cli.options import choose_cluster, cluster_options, name_option, observation_options, refuse_idle_resume
 
 __all__ = ["command"]
 
@@ -36,6 +36,7 @@ __all__ = ["command"]
 @click.option("--chunk-rows", type=int, metavar="N", help="Rows of a tile; the answer does not depend on it.")
 @cluster_options
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write sweep.json and sweep.html there.")
+@name_option
 @click.option(
     "--workspace",
     metavar="URI",
@@ -54,6 +55,7 @@ def command(
     cluster_file: Path | None,
     workers: int | None,
     output: Path | None,
+    name: str | None,
     workspace: str | None,
     resume: bool,
     as_json: bool,
@@ -81,6 +83,7 @@ def command(
         options,
         cluster,
         output=output,
+        name=name,
         workspace=workspace,
         resume=resume,
         performance_page=performance_report,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from reid_dist.cli.line import RESUME_OTHERWISE, resumable, workspace_for
+from reid_dist.cli.line import RESUME_OTHERWISE, resumable, this_run, workspace_for
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import points, rows_progress
@@ -38,9 +39,11 @@ def sweep_sides(
     cluster: ClusterConfig,
     *,
     output: Path | None,
+    name: str | None,
     workspace: str | None,
     resume: bool,
     performance_page: Path | None,
+    description: str = "",
 ) -> SweepReport:
     """Open both sides, evaluate them at every point, and write the files.
 
@@ -54,12 +57,16 @@ def sweep_sides(
         Where to run.
     output
         Where ``sweep.json`` and ``sweep.html`` go; None for nowhere.
+    name
+        Of the run; None for that of `output`.
     workspace
         Where lists and derived features stay; None for a place that goes when all is done.
     resume
         Whether `output` may hold an earlier sweep of the same kind, finished or not.
     performance_page
         Where Dask's performance report goes.
+    description
+        Of the pipeline, if it has one.
 
     Raises
     ------
@@ -103,6 +110,7 @@ def sweep_sides(
                 told=lambda done, total, point, found: told(done, total, _setting(point.values), found),
                 **options,
             )
+    report = replace(report, run=this_run(name, output, report.title, description=description))
     if output is not None:
         report.save(output)
     return report

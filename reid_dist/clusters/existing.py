@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from reid_dist.clusters.kinds import ExistingCluster
 from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
 from reid_dist.errors import ClusterError, InputError
+from reid_dist.plurals import counted
 from reid_dist.workers import workers_of
 
 if TYPE_CHECKING:
@@ -123,9 +124,9 @@ def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, 
         elif now - connected > _BACK_WITHIN_S or client.status == "closed":
             raise ClusterError(f"lost {where} while waiting for workers; see that it still runs")
         if now > deadline:
-            noun = "worker" if n_workers == 1 else "workers"
             raise ClusterError(
-                f"{where} had fewer than {n_workers} {noun} after {timeout_s:g} s; {advice} or raise timeout_s"
+                f"{where} had fewer than {counted(n_workers, 'worker')} after {timeout_s:g} s; {advice} or raise "
+                "timeout_s"
             )
         time.sleep(_ASKED_EVERY_S)
 

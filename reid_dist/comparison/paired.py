@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.comparison.conditions import differing_conditions, differing_options, refuse_unlike
 from reid_dist.comparison.values import ChangedQuery, Comparison, MetricComparison
-from reid_dist.confidence import Confidence, Interval, bootstrap_intervals, sign_flip_p_values
+from reid_dist.confidence import Confidence, Interval, bootstrap_intervals, few_units, sign_flip_p_values
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics import exact_mean, parse_metric
 from reid_dist.protocols import ZERO
@@ -23,7 +23,6 @@ __all__ = ["compare"]
 
 Float64 = NDArray[np.float64]
 
-_FEW_IDENTITIES: Final = 30
 # Room for the rounding of a mean and of a difference of means.
 _ROUNDING: Final = 1e-9
 
@@ -256,8 +255,8 @@ def _warnings(baseline: Report, candidate: Report, confidence: Confidence) -> It
     n_units = confidence.n_units
     if confidence.unit == "query":
         yield "by query: queries of one identity are taken for independent, so intervals are too narrow"
-    elif 0 < n_units < _FEW_IDENTITIES:
-        yield f"{n_units} identities are few: the intervals are too narrow"
+    elif few := few_units(n_units):
+        yield few
     n_valid = [int(report.counts["n_valid"]) for report in (baseline, candidate)]
     if n_valid[0] != n_valid[1]:
         yield f"{n_valid[0]} queries are valid in the baseline, {n_valid[1]} in the candidate"

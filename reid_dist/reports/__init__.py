@@ -8,6 +8,7 @@
 
 from reid_dist.reports.console import print_report, render_table
 from reid_dist.reports.digest import result_digest
+from reid_dist.reports.heading import described_run
 from reid_dist.reports.html import render_html
 from reid_dist.reports.pictures import Pictures, make_pictures
 from reid_dist.reports.report import SCHEMA, Report
@@ -18,6 +19,7 @@ __all__ = [
     "Pictures",
     "Report",
     "TopK",
+    "described_run",
     "make_pictures",
     "print_report",
     "render_html",

@@ -13,17 +13,20 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from reid_dist.plurals import counted
+from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution
+from reid_dist.reports.heading import heading
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.verification import distance_words
 from reid_dist.reports.words import (
     bounded_value,
     call,
+    conventions_once,
     duration,
     integer,
     interval,
     metric_value,
-    metric_words,
     resampled,
 )
 
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["print_report", "render_table"]
 
 _LOG_COLUMNS = 80
-_DIGEST_DIGITS = 16
+_CALM = "cyan"
+_COLOURS = {CAUTION: "yellow", STRONG: "red"}
 
 
 def print_report(report: Report, file: IO[str] | None = None) -> None:
@@ -60,26 +64,40 @@ def print_report(report: Report, file: IO[str] | None = None) -> None:
 
 def render_table(report: Report) -> RenderableType:
     """Return the report as something that a :class:`rich.console.Console` prints."""
-    parts: list[RenderableType] = [_metrics(report)]
+    caution = report_caution(report)
+    parts: list[RenderableType] = [_head(report, caution), _metrics(report, caution)]
     if sides := tie_values(report):
         parts.append(_ties(report, sides))
     return Group(*parts, _facts(report))
 
 
-def _metrics(report: Report) -> Table:
+def _head(report: Report, caution: Caution | None) -> Text:
+    """Return the name of the run, and what must be known before any number is read."""
+    head = heading(report.run, report.stages, report.environment, report.result_digest)
+    lines = [Text(head.title, style="bold"), *(Text(text) for text in (head.stages, head.description) if text)]
+    if caution is not None:
+        # The word as well as the colour: a log file has no colours.
+        lines.append(Text(f"{caution.word.upper()}: {caution.text}", style=f"bold {_COLOURS[caution.level]}"))
+    return Text("\n").join(lines)
+
+
+def _metrics(report: Report, caution: Caution | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("metric", style="bold", no_wrap=True)
     # "between 41.20 and 45.00 %" breaks rather than taking the place of the convention.
-    table.add_column("value", justify="right", no_wrap=not report.bounds, style="cyan")
+    table.add_column(
+        "value", justify="right", no_wrap=not report.bounds, style=_CALM if caution is None else _COLOURS[caution.level]
+    )
     confidence = report.confidence
     if confidence is not None:
         table.add_column(f"{100 * confidence['level']:g} % interval", justify="right", no_wrap=True)
     table.add_column("convention", style="dim", overflow="fold")
-    for name in metric_names(report):
+    names = metric_names(report)
+    for name, words in zip(names, conventions_once(names, report.definitions), strict=True):
         value = bounded_value(name, report.metrics.get(name, math.nan), report.bounds.get(name))
         more = [] if confidence is None else [interval(name, confidence["intervals"].get(name))]
         # Text, not str: a name in square brackets is a name, not rich's markup.
-        table.add_row(Text(name), value, *map(Text, more), Text(metric_words(name, report.definitions)))
+        table.add_row(Text(name), value, *map(Text, more), Text(words))
     return table
 
 
@@ -107,12 +125,20 @@ def _facts(report: Report) -> Table:
 def _lines(report: Report) -> Iterator[tuple[str, str]]:
     counts = report.counts
     n_query, n_valid = counts["n_query"], counts["n_valid"]
-    yield "queries", f"{integer(n_valid)} valid of {integer(n_query)}"
+    head = heading(report.run, report.stages, report.environment, report.result_digest)
+    facts = dict(head.facts)
+    if "date" in facts:
+        yield "date", facts["date"]
+    if "command" in facts:
+        yield "command", facts["command"]
+    identities = n_identities(report)
+    of = "" if identities is None else f", of {counted(identities, 'identity')}"
+    yield "queries", f"{integer(n_valid)} valid of {integer(n_query)}{of}"
     for reason, count in counts["n_invalid_by_reason"].items():
         yield "", f"{integer(count)} invalid: {reason}"
     if n_valid < n_query and "invalid_query" in report.protocol:
         yield "", f"invalid query: {report.protocol['invalid_query']}"
-    gallery = f"{integer(counts['n_gallery'])} rows"
+    gallery = counted(counts["n_gallery"], "row")
     if "n_junk_rows" in counts:
         gallery += f", {integer(counts['n_junk_rows'])} junk for every query"
     yield "gallery", gallery
@@ -137,23 +163,25 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     if report.timing:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in report.timing.items())
         yield "time", stages
-    yield "digest", report.result_digest[:_DIGEST_DIGITS]
+    if "version" in facts:
+        yield "version", facts["version"]
+    yield "digest", facts["digest"]
     for note in report.notes:
         yield "note", note
 
 
 def _verification(report: Report) -> Iterator[tuple[str, str]]:
-    counted = report.verification or {}
+    found = report.verification or {}
     told = {
-        "n_genuine": "genuine pairs",
-        "n_impostor": "impostor pairs",
-        "n_mated": "mated queries",
-        "n_non_mated": "non-mated queries",
+        "n_genuine": "genuine pair",
+        "n_impostor": "impostor pair",
+        "n_mated": "mated query",
+        "n_non_mated": "non-mated query",
     }
-    parts = [f"{integer(counted[name])} {words}" for name, words in told.items() if name in counted]
+    parts = [counted(found[name], words) for name, words in told.items() if name in found]
     if parts:
         yield "verification", ", ".join(parts)
-    for name, threshold in counted.get("thresholds", {}).items():
+    for name, threshold in found.get("thresholds", {}).items():
         yield "threshold", f"{name}: {distance_words(threshold)}"
 
 

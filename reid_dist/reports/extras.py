@@ -14,7 +14,14 @@ from typing import Any, Final
 from reid_dist.errors import InputError
 from reid_dist.reports.plain import plain
 
-__all__ = ["BREAKDOWN_KEYS", "checked_bounds", "checked_breakdowns", "checked_confidence", "checked_verification"]
+__all__ = [
+    "BREAKDOWN_KEYS",
+    "checked_bounds",
+    "checked_breakdowns",
+    "checked_confidence",
+    "checked_run",
+    "checked_verification",
+]
 
 BREAKDOWN_KEYS: Final = {"camera": "camid", "identity": "pid"}
 """Column that names the groups of a breakdown; ``value`` for every label column."""
@@ -29,8 +36,9 @@ def checked_confidence(confidence: Mapping[str, Any] | None, metrics: Collection
     Parameters
     ----------
     confidence
-        ``level`` (in 0 … 1), ``unit`` ("identity" or "query"), ``n_resamples``, ``seed`` and ``intervals``
-        ({metric: [low, high]}, both None where there is none); None for no intervals.
+        ``level`` (in 0 … 1), ``unit`` ("identity" or "query"), ``n_units`` (how many were resampled; may be missing),
+        ``n_resamples``, ``seed`` and ``intervals`` ({metric: [low, high]}, both None where there is none); None for no
+        intervals.
     metrics
         Names of the metrics of the report.
 
@@ -46,7 +54,8 @@ def checked_confidence(confidence: Mapping[str, Any] | None, metrics: Collection
         raise InputError(f"confidence: level must lie between 0 and 1, found {checked['level']!r}")
     if checked["unit"] not in _UNITS:
         raise InputError(f"confidence: unit must be one of {', '.join(_UNITS)}, found {checked['unit']!r}")
-    _require_counts("confidence", [("n_resamples", checked["n_resamples"])])
+    # Reports of earlier versions do not have the number of units.
+    _require_counts("confidence", [(name, checked[name]) for name in ("n_units", "n_resamples") if name in checked])
     if not isinstance(checked["intervals"], dict):
         raise InputError(f"confidence: intervals must be a mapping, found {type(checked['intervals']).__name__}")
     for name, ends in checked["intervals"].items():
@@ -115,6 +124,22 @@ def checked_verification(verification: Mapping[str, Any] | None) -> dict[str, An
             raise InputError(f"verification: the threshold of {name!r} must be a number, found {value!r}") from None
         checked["thresholds"][str(name)] = None if math.isnan(threshold) else threshold
     return checked
+
+
+def checked_run(run: Mapping[str, str]) -> dict[str, str]:
+    """Return where a report comes from, a mapping of texts.
+
+    Raises
+    ------
+    InputError
+        If it is something else.
+    """
+    if not isinstance(run, Mapping):
+        raise InputError(f"run must be a mapping, found {type(run).__name__}")
+    for name, text in run.items():
+        if not isinstance(text, str):
+            raise InputError(f"run: {name} must be a text, found {text!r}")
+    return {str(name): text for name, text in run.items()}
 
 
 def _checked_groups(name: str, table: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,18 @@ looks.  Every text is escaped by the template: paths and reasons come from outsi
 from __future__ import annotations
 
 import functools
+import html
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markupsafe import Markup
 
+from reid_dist.plurals import counted
 from reid_dist.reports import words
+from reid_dist.reports.caution import n_identities, report_caution
+from reid_dist.reports.heading import heading
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
 from reid_dist.reports.sections.curves import curves, distributions
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     from reid_dist.reports.report import Report
 
 __all__ = ["page_environment", "render_html"]
+
+_HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>')
 
 _COUNTS = {
     "n_gallery": "gallery rows",
@@ -61,13 +68,24 @@ def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["integer"] = words.integer
+    environment.filters["headings"] = _headings
     return environment
+
+
+def _headings(body: str) -> list[tuple[str, str]]:
+    """Return identifier and text of every heading of a section."""
+    return [(name, html.unescape(text)) for name, text in _HEADING.findall(body)]
 
 
 def _content(report: Report) -> dict[str, Any]:
     """Return everything that the template names, as text, numbers and drawn charts."""
+    identities = n_identities(report)
     return {
-        "title": _title(report),
+        "kicker": "Re-identification report",
+        "heading": heading(report.run, report.stages, report.environment, report.result_digest),
+        "caution": report_caution(report),
+        "counted_at": "counts",
+        "has_images": report.pictures is not None and bool(report.pictures.queries),
         "compared": [
             (side, described["uri"])
             for side, described in report.inputs.items()
@@ -76,6 +94,7 @@ def _content(report: Report) -> dict[str, Any]:
         "headline": headline(report),
         "metrics": metric_table(report),
         "notes": report.notes,
+        "identities": None if identities is None else counted(identities, "identity"),
         "n_query": report.counts["n_query"],
         "n_valid": report.counts["n_valid"],
         "valid_share": words.share(report.counts["n_valid"], report.counts["n_query"]),
@@ -95,11 +114,6 @@ def _content(report: Report) -> dict[str, Any]:
         "environment": described_rows(report.environment),
         "digest": report.result_digest,
     }
-
-
-def _title(report: Report) -> str:
-    stages = [report.protocol, report.distance, report.expand, report.rerank]
-    return " \N{MIDDLE DOT} ".join(str(stage.get("name", "unnamed")) for stage in stages if stage is not None)
 
 
 def _counts(counts: Mapping[str, Any]) -> list[tuple[str, str]]:

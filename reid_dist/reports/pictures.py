@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.plurals import counted
 from reid_dist.reports.hardest import hardest_by_lists, hardest_queries
 from reid_dist.reports.thumbnails import UnreadableImageError, pillow_is_there, thumbnail
 from reid_dist.reports.topk import TopK
@@ -331,14 +332,16 @@ def _note(reader: _Reader, n_left_out: int) -> str:
         of = reader.n_failed + reader.n_read
         parts.append(f"{reader.n_failed} of {of} pictures could not be read; the first: {reader.first_failure}.")
     if n_left_out:
-        parts.append(f"{n_left_out} more queries are left out: the pictures fill {_MOST_IMAGE_BYTES // 10**6} MB.")
+        parts.append(
+            f"{counted(n_left_out, 'more query')} left out: the pictures fill {_MOST_IMAGE_BYTES // 10**6} MB."
+        )
     return " ".join(parts)
 
 
 def _require_rows(side: str, n_rows: int, columns: dict[str, Paths | Labels | None]) -> None:
     for name, column in columns.items():
         if column is not None and len(column) < n_rows:
-            raise InputError(f"{side} {name} hold {len(column)} rows, the lists speak of {n_rows}")
+            raise InputError(f"{side} {name} hold {counted(len(column), 'row')}, the lists speak of {n_rows}")
 
 
 def _require(name: str, value: object, kind: type, *, optional: bool = False) -> None:

@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import result_digest
-from reid_dist.reports.extras import checked_bounds, checked_breakdowns, checked_confidence, checked_verification
+from reid_dist.reports.extras import (
+    checked_bounds,
+    checked_breakdowns,
+    checked_confidence,
+    checked_run,
+    checked_verification,
+)
 from reid_dist.reports.files import ReportFiles, read_files, write_files
+from reid_dist.reports.heading import stages_title
 from reid_dist.reports.html import render_html
 from reid_dist.reports.pictures import Pictures
 from reid_dist.reports.plain import plain
@@ -31,7 +38,7 @@ SCHEMA: Final = 1
 _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
 _DESCRIPTIONS: Final = ("protocol", "distance", "rerank", "expand", "inputs", "ties", "environment", "timing")
 # Beside them, with None or nothing where they were not asked for.
-_EXTRAS: Final = ("confidence", "bounds", "breakdowns", "verification", "options")
+_EXTRAS: Final = ("confidence", "bounds", "breakdowns", "verification", "options", "run")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,8 +76,8 @@ class Report:
     definitions
         The convention in words by name of metric.
     confidence
-        Intervals of the means: ``level``, ``unit`` (what was resampled), ``n_resamples``, ``seed`` and ``intervals``
-        ({metric: [low, high]}); None where none were asked for.  Not part of the digest.
+        Intervals of the means: ``level``, ``unit`` (what was resampled), ``n_units``, ``n_resamples``, ``seed`` and
+        ``intervals`` ({metric: [low, high]}); None where none were asked for.  Not part of the digest.
     bounds
         [lowest, highest] possible value by metric, where only the heads of the rankings were known.
     breakdowns
@@ -85,6 +92,9 @@ class Report:
         behind the metrics of verification and open-set search; None where there are none.
     options
         What was asked, where it is not told elsewhere.
+    run
+        Where the report comes from, as far as it is known: ``name``, ``description``, ``date`` (ISO 8601, UTC) and
+        ``command``, all of them texts.  Not part of the digest.
     notes
         What the reader of the numbers should know.
     pictures
@@ -115,6 +125,7 @@ class Report:
     breakdowns: dict[str, dict[str, Any]] = field(default_factory=dict)
     verification: dict[str, Any] | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     pictures: Pictures | None = None
 
@@ -134,6 +145,7 @@ class Report:
         object.__setattr__(self, "bounds", checked_bounds(self.bounds))
         object.__setattr__(self, "breakdowns", checked_breakdowns(self.breakdowns))
         object.__setattr__(self, "verification", checked_verification(self.verification))
+        object.__setattr__(self, "run", checked_run(self.run))
 
     @cached_property
     def result_digest(self) -> str:
@@ -143,6 +155,16 @@ class Report:
         :mod:`reid_dist.reports.digest`.
         """
         return result_digest(self.metrics, self.curves, self.per_query)
+
+    @property
+    def title(self) -> str:
+        """Name of the run; without one, protocol, distance and the stages before the ranking."""
+        return self.run.get("name") or stages_title(self.stages)
+
+    @property
+    def stages(self) -> list[dict[str, Any] | None]:
+        """Protocol, distance, expansion and re-ranking; None for one that was not used."""
+        return [self.protocol, self.distance, self.expand, self.rerank]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``report.json``, made of plain Python values.

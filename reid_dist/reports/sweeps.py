@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reid_dist.reports import words
+from reid_dist.reports.caution import caution_of
+from reid_dist.reports.heading import heading
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
 from reid_dist.reports.sections.conventions import described_rows
@@ -38,12 +40,22 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     counts = document["counts"]
     seconds = document["timing"].get("total")
     return {
-        "title": _title(document),
+        "kicker": "Sweep over parameters",
+        "heading": heading(
+            document["run"],
+            [document["protocol"], document["distance"], document["method"]],
+            document["environment"],
+            document["result_digest"],
+        ),
+        "caution": caution_of(counts, document["protocol"], counts.get("n_identities")),
+        "counted_at": "points",
+        "has_images": False,
         "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
         "headline": [
             {
                 "name": f"Best {name}",
                 "value": words.metric_value(name, best[name]["value"]),
+                "interval": "",
                 "words": "at " + _setting(best[name]["parameters"]),
             }
             for name in names
@@ -53,9 +65,8 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         "charts": [_chart(document, name) for name in names],
         "table": _table(rows, best, names),
         "sign": BEST,
-        "counted": f"{words.integer(counts['n_valid'])} valid queries of {words.integer(counts['n_query'])}, against "
-        f"{words.integer(counts['n_gallery'])} gallery rows, at every point",
-        "definitions": [(name, words.metric_words(name, document["definitions"])) for name in names],
+        "counted": f"{words.counted_queries(counts)}, at every point",
+        "definitions": list(zip(names, words.conventions_once(names, document["definitions"]), strict=True)),
         "conventions": [
             ("Method", described_rows(document["method"])),
             ("Protocol", described_rows(document["protocol"])),
@@ -76,11 +87,6 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "digest": document["result_digest"],
     }
-
-
-def _title(document: Mapping[str, Any]) -> str:
-    stages = (document["protocol"]["name"], document["distance"]["name"], document["method"]["name"])
-    return " \N{MIDDLE DOT} ".join(map(str, stages))
 
 
 def _setting(parameters: _Row) -> str:

@@ -13,12 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from reid_dist.plurals import counted
+
 __all__ = [
     "advice",
     "bounded_value",
     "breakdown_title",
     "call",
     "compact",
+    "conventions_once",
+    "counted_queries",
     "duration",
     "flatten",
     "integer",
@@ -34,18 +38,17 @@ __all__ = [
 ]
 
 _METRICS: tuple[tuple[str, str], ...] = (
-    (r"CMC@1", "queries whose first kept item is a right answer"),
-    (r"CMC@(?P<k>\d+)", "queries with a right answer at rank {k} or before"),
-    (r"CMC_allshots@(?P<k>\d+)", "positives with fewer than {k} negatives before them"),
-    (r"CMC_single_shot@(?P<k>\d+)", "one item per gallery identity; positives in the first {k}"),
+    (r"CMC@\d+", "queries with a right answer among the first k kept items"),
+    (r"CMC_allshots@\d+", "positives with fewer than k negatives before them"),
+    (r"CMC_single_shot@\d+", "one item per gallery identity; positives in the first k"),
     (r"mAP", "rectangle rule, all positives in the denominator"),
     (r"mAP_trapezoid", "trapezoid rule, all positives in the denominator"),
-    (r"mAP@(?P<k>\d+)", "rectangle rule over the first {k}, all positives in the denominator"),
-    (r"mAP_found@(?P<k>\d+)", "rectangle rule over the first {k}, positives found in the denominator"),
+    (r"mAP@\d+", "rectangle rule over the first k, all positives in the denominator"),
+    (r"mAP_found@\d+", "rectangle rule over the first k, positives found in the denominator"),
     (r"mINP", "positives / rank of the last positive"),
-    (r"P@(?P<k>\d+)", "positives in the first {k} / {k}"),
-    (r"R@(?P<k>\d+)", "positives in the first {k} / all positives"),
-    (r"P_clipped@(?P<k>\d+)", "positives in the first K / K, K = min(last positive's rank, {k})"),
+    (r"P@\d+", "positives in the first k / k"),
+    (r"R@\d+", "positives in the first k / all positives"),
+    (r"P_clipped@\d+", "positives in the first K / K, K = min(last positive's rank, k)"),
     (r"Rprec", "positives in the first n / n, n positives in all"),
     (r"MRR", "1 / rank of the first positive"),
     (r"TAR@FAR=(?P<k>\S+)", "genuine pairs accepted where {k} of the impostors are"),
@@ -90,6 +93,20 @@ def metric_words(name: str, definitions: Mapping[str, str]) -> str:
         if match is not None:
             return words.format(**match.groupdict())
     return ""
+
+
+def conventions_once(names: Sequence[str], definitions: Mapping[str, str]) -> list[str]:
+    """Return the convention of every metric of a table in words; ``as CMC@1`` where one above it has the same.
+
+    Metrics of one family (``CMC@1``, ``CMC@5``) differ by their number alone, which their names have.
+    """
+    first: dict[tuple[str, str], str] = {}
+    told = []
+    for name in names:
+        words = metric_words(name, definitions)
+        above = first.setdefault((name.partition("@")[0], words), name)
+        told.append(words if above == name or not words else f"as {above}")
+    return told
 
 
 def metric_value(name: str, value: float) -> str:
@@ -138,8 +155,9 @@ def resampled(confidence: Mapping[str, Any]) -> str:
         "query": "queries (each on its own)",
     }.get(confidence["unit"], confidence["unit"])
     return (
-        f"{100 * confidence['level']:g} % confidence intervals, [low, high], from {integer(confidence['n_resamples'])} "
-        f"resamples of the {drawn}, seed {confidence['seed']}; the gallery stays as it is"
+        f"{100 * confidence['level']:g} % confidence intervals, [low, high], from "
+        f"{counted(confidence['n_resamples'], 'resample')} of the {drawn}, seed {confidence['seed']}; the gallery "
+        "stays as it is"
     )
 
 
@@ -194,6 +212,14 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def counted_queries(counts: Mapping[str, Any]) -> str:
+    """Return how many queries are valid, of how many, against how many gallery rows."""
+    return (
+        f"{counted(counts['n_valid'], 'valid query')} of {integer(counts['n_query'])}, against "
+        f"{counted(counts['n_gallery'], 'gallery row')}"
+    )
+
+
 def breakdown_title(name: str) -> str:
     """Return the heading of a breakdown; the name of a label column stands as it is."""
     known = {"camera_pair": "Camera pairs", "gallery_size": "Distractor curve"}
@@ -226,8 +252,10 @@ def advice(reason: str, *, listed: bool = False) -> str:
 
 def call(description: Mapping[str, Any]) -> str:
     """Return a stage as it is asked for: ``k_reciprocal(k1=20, k2=6)``."""
+    name = str(description.get("name", "unnamed"))
     arguments = ", ".join(f"{key}={text}" for key, text in flatten(description) if key not in _PROSE)
-    return f"{description.get('name', 'unnamed')}({arguments})"
+    # A name that is a whole spec, such as a chain of expansions, has its parameters in it.
+    return f"{name}({arguments})" if arguments else name
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.files import read_document, refuse_occupied, refuse_uri, write_together
+from reid_dist.reports.heading import stages_title
 from reid_dist.reports.plain import plain
 
 __all__ = ["DOCUMENT", "SCHEMA", "SplitReport"]
@@ -56,6 +57,8 @@ class SplitReport:
         The convention in words by name of metric.
     environment, timing
         As in a `reid_dist.reports.Report`.
+    run
+        As in a `reid_dist.reports.Report`.
     notes
         What the reader of the numbers should know.
 
@@ -78,6 +81,7 @@ class SplitReport:
     definitions: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -94,6 +98,11 @@ class SplitReport:
     def n_splits(self) -> int:
         """Number of splits."""
         return len(self.digests["result"])
+
+    @property
+    def title(self) -> str:
+        """Name of the run; without one, protocol and distance."""
+        return self.run.get("name") or stages_title([self.protocol, self.distance])
 
     @cached_property
     def result_digest(self) -> str:
@@ -123,6 +132,7 @@ class SplitReport:
             "definitions": self.definitions,
             "environment": self.environment,
             "timing": self.timing,
+            "run": self.run,
             "notes": self.notes,
             "result_digest": self.result_digest,
         }

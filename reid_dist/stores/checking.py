@@ -16,6 +16,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
+from reid_dist.plurals import counted
 from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.locations import canonical_uri, local_path
@@ -57,7 +58,7 @@ class LabelFacts:
         """Return what to print."""
         cameras = "no cameras"
         if self.n_camids is not None and self.camid_range is not None:
-            cameras = f"{self.n_camids} cameras ({self.camid_range[0]} to {self.camid_range[1]})"
+            cameras = f"{counted(self.n_camids, 'camera')} ({self.camid_range[0]} to {self.camid_range[1]})"
         told = [
             f"identities: {self.n_pids} ({self.pid_range[0]} to {self.pid_range[1]}), {cameras}",
             f"junk (pid -1): {self.junk}; distractors (pid 0): {self.distractors}",
@@ -116,7 +117,8 @@ class CheckReport:
         if self.shape is None:
             return told
         told.append(
-            f"  {self.shape[0]} x {self.shape[1]} {self.dtype} in {self.n_chunks} chunks, content {self.content_digest}"
+            f"  {self.shape[0]} x {self.shape[1]} {self.dtype} in {counted(self.n_chunks or 0, 'chunk')}, content "
+            f"{self.content_digest}"
         )
         for what, rows in (("NaN", self.faults.nan), ("infinity", self.faults.infinite)):
             if rows:
@@ -199,7 +201,9 @@ def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | No
         else:
             labels[name] = values
             if not name.endswith("_names") and len(values) != manifest.n_rows:
-                damage.append(Damage(name, None, name, f"{len(values)} entries for {manifest.n_rows} rows"))
+                damage.append(
+                    Damage(name, None, name, f"{counted(len(values), 'entry')} for {counted(manifest.n_rows, 'row')}")
+                )
     if not damage:
         digests = {name: entry.digest for name, entry in manifest.labels.items()}
         digest = content.finish(manifest.dim, manifest.numpy_dtype, digests)

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.plurals import counted
 
 __all__ = [
     "COLUMN_PREFIX",
@@ -342,7 +343,9 @@ def make_labels(
             raise InputError(f"column {name!r} must be whole numbers, not text")
     for name, array in labels.items():
         if not name.endswith("_names") and len(array) != n_rows:
-            raise InputError(f"{name} has {len(array)} entries for {n_rows} rows of features; give one per row")
+            raise InputError(
+                f"{name} has {counted(len(array), 'entry')} for {counted(n_rows, 'row')} of features; give one per row"
+            )
         # Owned and read-only: labels are handed out by reference, and a digest has been taken of them.
         labels[name] = array.copy() if array.flags.writeable else array
         labels[name].flags.writeable = False

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.plurals import counted
 
 __all__ = [
     "FIRST_OFFENDERS",
@@ -68,7 +69,7 @@ class Offenders:
         return self.count > 0
 
     def __str__(self) -> str:
-        rows = "1 row" if self.count == 1 else f"{self.count} rows"
+        rows = counted(self.count, "row", separator="")
         if not self.count:
             return rows
         if self.count == 1:

@@ -12,6 +12,7 @@ import numpy as np
 from reid_dist._version import __version__
 from reid_dist.fingerprint import fingerprint
 from reid_dist.reports import Report
+from reid_dist.reports.caution import n_identities
 from reid_dist.reports.plain import plain
 from reid_dist.stores import Workspace
 from reid_dist.tuning.grid import Point
@@ -63,7 +64,7 @@ class FinishedPoint:
             "protocol": plain(report.protocol),
             "distance": plain(report.distance),
             "options": plain({name: report.options[name] for name in ("max_rank", "seed")}),
-            "counts": plain(report.counts),
+            "counts": {**plain(report.counts), "n_identities": n_identities(report)},
             "definitions": {name: text for name, text in report.definitions.items() if name in names},
         }
         return cls(row, conventions, list(report.notes))

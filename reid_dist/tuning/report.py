@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any, Final
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.files import read_document, refuse_occupied, write_together
+from reid_dist.reports.heading import stages_title
 from reid_dist.reports.plain import plain
 from reid_dist.reports.sweeps import render_sweep
 
@@ -56,6 +57,8 @@ class SweepReport:
         The convention in words by name of metric.
     environment, timing
         As in a `reid_dist.reports.Report`.
+    run
+        As in a `reid_dist.reports.Report`.
     notes
         What the reader of the numbers should know.
 
@@ -77,6 +80,7 @@ class SweepReport:
     definitions: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -90,6 +94,11 @@ class SweepReport:
     def metric_names(self) -> list[str]:
         """Names of the metrics."""
         return list(self.rows[0]["metrics"])
+
+    @property
+    def title(self) -> str:
+        """Name of the run; without one, protocol, distance and method."""
+        return self.run.get("name") or stages_title([self.protocol, self.distance, self.method])
 
     def values(self, name: str) -> NDArray[np.float64]:
         """Return a metric at every point, shape (n_points,), float64."""
@@ -135,6 +144,7 @@ class SweepReport:
             "definitions": self.definitions,
             "environment": self.environment,
             "timing": self.timing,
+            "run": self.run,
             "notes": self.notes,
             "result_digest": self.result_digest,
         }
@@ -167,7 +177,12 @@ class SweepReport:
                 f"sweep in {os.fspath(directory)} has schema {document.get('schema')!r}, this version reads {SCHEMA}"
             )
         try:
-            held = {each.name: document[each.name] for each in fields(cls)}
+            # What is not required was not always there.
+            held = {
+                each.name: document[each.name]
+                for each in fields(cls)
+                if each.default_factory is MISSING or each.name in document
+            }
             for row in held["rows"]:
                 # What was not finite is null in the document.
                 row["metrics"] = {name: np.nan if value is None else value for name, value in row["metrics"].items()}

@@ -6,6 +6,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from reid_dist.plurals import counted
 from reid_dist.reports.plots.frame import TOP, LinearAxis, at, frame, nothing, round_ticks, share_ticks, x_ends, y_ends
 from reid_dist.reports.words import integer, percent, share
 
@@ -41,7 +42,7 @@ def histogram(name: str, values: NDArray[np.float64], *, series: str) -> Markup:
             at(y(count)),
             at(x(right) - x(left) - 2),
             at(y(0) - y(count)),
-            f"{name} {100 * left:.0f} to {100 * right:.0f} %: {integer(count)} queries, {share(count, len(finite))}",
+            f"{name} {100 * left:.0f} to {100 * right:.0f} %: {counted(count, 'query')}, {share(count, len(finite))}",
         )
         for count, left, right in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         if count
@@ -61,7 +62,7 @@ def histogram(name: str, values: NDArray[np.float64], *, series: str) -> Markup:
         words=f"mean {percent(mean)}",
     )
     return frame(
-        f"Histogram of {name} over {integer(len(finite))} queries, mean {percent(mean)}",
+        f"Histogram of {name} over {counted(len(finite), 'query')}, mean {percent(mean)}",
         x=x,
         y=y,
         x_ticks=share_ticks(0, 1),

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from reid_dist.plurals import counted
 from reid_dist.reports import words
 from reid_dist.reports.extras import BREAKDOWN_KEYS
 from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map, heat_map_is_wide
@@ -49,7 +50,8 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
     where = f"report.json: breakdowns.{name}; report.html: {words.breakdown_title(name)}"
     if name == "camera_pair":
         sides = ("query_camid", "gallery_camid")
-        what = f"{len(table[sides[0]])} query x {len(table[sides[1]])} gallery cameras"
+        n_query, n_gallery = (len(table[side]) for side in sides)
+        what = f"{n_query} query x {counted(n_gallery, 'gallery camera')}"
         metrics = _metrics(table, (*sides, "n_valid"))
         labelled = [
             (value, f" ({query} to {gallery})")
@@ -58,16 +60,16 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
             for gallery, value in zip(table[sides[1]], row, strict=True)
         ]
     elif name == "gallery_size":
-        what = f"{words.integer(len(table['n_rows']))} sizes, rows in {table['order']} order"
+        what = f"{counted(len(table['n_rows']), 'size')}, rows in {table['order']} order"
         metrics = _metrics(table, ("n_rows", "order", "seed"))
         labelled = [
-            (value, f" ({words.compact(size)} rows)")
+            (value, f" ({words.compact(size)} {'row' if size == 1 else 'rows'})")
             for metric in metrics[:1]
             for size, value in zip(table["n_rows"], table[metric], strict=True)
         ]
     else:
         key = BREAKDOWN_KEYS.get(name, "value")
-        what = f"{words.integer(len(table[key]))} groups"
+        what = counted(len(table[key]), "group")
         metrics = _metrics(table, (key, *_COUNTS))
         labelled = [
             (value, f" ({BREAKDOWN_KEYS.get(name, name)} {group})")
@@ -103,7 +105,7 @@ def _groups(name: str, table: Mapping[str, Any], report: Report) -> dict[str, An
         caption.append(f"Lowest {metrics[0]} first.")
     most = _MOST_IDENTITIES if name == "identity" else _MOST_GROUPS
     if n_groups > most:
-        caption.append(f"{words.integer(n_groups - most)} more rows are in report.json under breakdowns.{name}.")
+        caption.append(f"report.json has {counted(n_groups - most, 'more row')} under breakdowns.{name}.")
     heads = [{"camid": "camera", "pid": "pid"}.get(key, name), *_COUNTS.values(), *metrics]
     rows = [
         [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from reid_dist.plurals import counted
 from reid_dist.reports import words
 
 if TYPE_CHECKING:
@@ -73,10 +74,9 @@ def _subjects(report: Report) -> Iterator[tuple[str, str]]:
     if junk := _text(protocol, "junk"):
         yield "Junk", f"{_sentence(junk)} Junk is invisible: neither right nor wrong, and no rank counts it."
     yield "Queries without a right answer", _invalid(report)
-    valid, total = words.integer(counts["n_valid"]), words.integer(counts["n_query"])
     if cameras := _text(protocol, "query_cameras"):
         yield "Query cameras", f"Only queries of the cameras {cameras} count."
-    yield "Counted", f"{valid} valid queries of {total}, against {words.integer(counts['n_gallery'])} gallery rows."
+    yield "Counted", words.counted_queries(counts) + "."
     yield "CMC", _cmc(report)
     yield "Average precision", _average_precision(protocol)
     yield "Distance", _named(report.distance, "definition")
@@ -120,7 +120,7 @@ def _ground_truth(report: Report) -> str:
         given = holder.get("ground_truth")
         if isinstance(given, Mapping) and "entries" in given:
             entries = ", ".join(f"{words.integer(count)} {name}" for name, count in given["entries"].items())
-            return f"Lists of gallery rows for {words.integer(given.get('n_query'))} queries: {entries}."
+            return f"Lists of gallery rows for {counted(given['n_query'], 'query')}: {entries}."
         if given:
             return _sentence(_listed(given))
     return "The labels of the two sets." if report.inputs else ""

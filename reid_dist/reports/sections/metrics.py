@@ -53,13 +53,14 @@ def metric_table(report: Report) -> dict[str, Any]:
     if report.bounds:
         lines.append("Between: only the heads of the rankings are known, and the value lies somewhere between the two.")
     rows = []
-    for name in metric_names(report):
+    names = metric_names(report)
+    for name, convention in zip(names, words.conventions_once(names, report.definitions), strict=True):
         more = []
         if report.confidence is not None:
             more.append(words.interval(name, report.confidence["intervals"].get(name)))
         if sides:
             more += [words.metric_value(name, side[name]) if name in side else "-" for side in sides]
-        rows.append(_metric(report, name) | {"more": list(zip(heads, more, strict=True))})
+        rows.append(_metric(report, name) | {"words": convention, "more": list(zip(heads, more, strict=True))})
     return {"heads": heads, "rows": rows, "lines": lines}
 
 

@@ -1,0 +1,105 @@
+"""How much evidence there is behind the numbers of a report: by the share of valid queries, and by identities.
+
+A mean over 7 of 100 queries, or over 3 identities, prints with as many digits as one over 3,368 queries of 750.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from reid_dist.confidence import FEW_UNITS, VERY_FEW_UNITS
+from reid_dist.plurals import counted
+from reid_dist.protocols import CAMERA_NOT_COUNTED, ZERO
+from reid_dist.reports.words import integer, share
+
+if TYPE_CHECKING:
+    from reid_dist.reports.report import Report
+
+__all__ = ["CAUTION", "STRONG", "Caution", "caution_of", "n_identities", "report_caution"]
+
+CAUTION: Final = "caution"
+STRONG: Final = "strong"
+
+_WORDS: Final = {CAUTION: "Caution", STRONG: "Warning"}
+
+# Valid queries of a whole data set are nearly all of its queries.  Below half, the mean speaks of a minority; below a
+# tenth, labels, cameras or splits that do not fit each other are the likelier explanation.
+_HALF: Final = 0.5
+_TENTH: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Little evidence, in words.
+
+    Attributes
+    ----------
+    level
+        ``"caution"`` or ``"strong"``.
+    reasons
+        Why, a clause each.
+    """
+
+    level: str
+    reasons: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        """The level in a word."""
+        return _WORDS[self.level]
+
+    @property
+    def text(self) -> str:
+        """The reasons as one sentence."""
+        return "; ".join(self.reasons)
+
+
+def report_caution(report: Report) -> Caution | None:
+    """Return the caution that a report calls for; None where there is evidence enough."""
+    return caution_of(report.counts, report.protocol, n_identities(report))
+
+
+def caution_of(counts: Mapping[str, Any], protocol: Mapping[str, Any], identities: int | None) -> Caution | None:
+    """Return the caution that counts call for; None where there is evidence enough.
+
+    Parameters
+    ----------
+    counts
+        ``n_query``, ``n_valid`` and, where there is one, ``n_invalid_by_reason``.
+    protocol
+        Its description.
+    identities
+        Identities that the means rest on; None where that is not known.
+    """
+    # A query of a camera that the protocol does not count is invalid by design.
+    n_query = counts["n_query"] - counts.get("n_invalid_by_reason", {}).get(CAMERA_NOT_COUNTED, 0)
+    n_valid = counts["n_valid"]
+    levels, reasons = [], []
+    if n_query and n_valid < _HALF * n_query:
+        levels.append(STRONG if n_valid < _TENTH * n_query else CAUTION)
+        others = "the others count as 0" if protocol.get("invalid_query") == ZERO else "the means are over these alone"
+        reasons.append(
+            f"only {integer(n_valid)} of {counted(n_query, 'query')} ({share(n_valid, n_query)}) "
+            f"{'is' if n_valid == 1 else 'are'} valid, and {others}"
+        )
+    if identities is not None and identities < FEW_UNITS:
+        levels.append(STRONG if identities < VERY_FEW_UNITS else CAUTION)
+        reasons.append(f"the numbers rest on {counted(identities, 'identity')}")
+    if not levels:
+        return None
+    return Caution(STRONG if STRONG in levels else CAUTION, tuple(reasons))
+
+
+def n_identities(report: Report) -> int | None:
+    """Return the number of identities that the means of a report rest on; None where it is not known."""
+    pids, reasons = report.per_query.get("pid"), report.per_query.get("reason")
+    if pids is None or reasons is None:
+        return None
+    counts_as_zero = report.protocol.get("invalid_query") == ZERO
+    number = len(np.unique(pids if counts_as_zero else pids[reasons == ""]))
+    # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
+    return None if number == 1 and "ground_truth" in report.protocol else number
