@@ -342,10 +342,10 @@ def test_one_identity_is_no_evidence() -> None:
 
 
 def test_the_unit_is_what_is_drawn() -> None:
-    baseline, candidate = pair(3, n_identities=20)
+    baseline, candidate = pair(3, n_identities=10)
     by_identity, by_query = (compare(baseline, candidate, unit=unit, n_resamples=100) for unit in ("identity", "query"))
-    assert (by_identity.n_units, by_query.n_units) == (20, 80)
-    assert any("20 identities are few" in note for note in by_identity.notes)
+    assert (by_identity.n_units, by_query.n_units) == (10, 40)
+    assert any("10 identities are few" in note for note in by_identity.notes)
     assert any("taken for independent" in note for note in by_query.notes)
     nameless = dict(baseline.per_query)
     del nameless["pid"]

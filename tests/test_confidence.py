@@ -172,7 +172,7 @@ def test_one_identity_gives_no_interval() -> None:
     assert alone.n_units == 1
     assert not alone.intervals["mAP"].is_known
     assert alone.describe() == {
-        "level": 0.95, "unit": "identity", "n_resamples": 1000, "seed": 0,
+        "level": 0.95, "unit": "identity", "n_units": 1, "n_resamples": 1000, "seed": 0,
         "intervals": {"mAP": [None, None], "none": [None, None]},
     }  # fmt: skip
     assert bootstrap_intervals({"mAP": value}, np.array([3, 3, 3, 4]), unit="query").intervals["mAP"].is_known

@@ -17,6 +17,7 @@ FLOORS = {
     "errors": 0,
     "fingerprint": 0,
     "model": 0,
+    "plurals": 0,
     "registry": 1,
     "segments": 1,
     "specs": 1,

@@ -93,7 +93,7 @@ def evaluate_job(
         with resumable(folder, output), without_old_drafts(folder, output), begun, where as client:
             with stages() as progress:
                 report = evaluate_sides(job, query, gallery, client, folder, progress)
-            report = replace(report, run=this_run(name, output, report.title, description=job.description))
+            report = replace(report, run=this_run(name, output, report.heading.title, description=job.description))
             if output is not None:
                 report.save(output, overwrite=True)
     return report

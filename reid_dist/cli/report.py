@@ -28,17 +28,23 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
     from reid_dist.history.address import is_address, load_report
     from reid_dist.reports import print_report
     from reid_dist.reports.files import refuse_occupied
+    from reid_dist.splits import SplitReport
+    from reid_dist.splits import report as splits
     from reid_dist.tuning import SweepReport
-    from reid_dist.tuning.report import DOCUMENT, PAGE
+    from reid_dist.tuning import report as sweeps
 
     if output is not None:
         if len(runs) != 1 or not is_address(runs[0]):
             raise click.UsageError("--output goes with one entry of a history; a directory has its page already.")
         refuse_occupied(output, otherwise="")
     for run in runs:
-        if (run / DOCUMENT).exists():
+        if (run / sweeps.DOCUMENT).exists():
             SweepReport.load(run).save(run, overwrite=True)
-            print(f"written: {run / PAGE}")
+            print(f"written: {run / sweeps.PAGE}")
+            continue
+        if (run / splits.DOCUMENT).exists():
+            SplitReport.load(run).save(run, overwrite=True)
+            print(f"written: {run / splits.PAGE}")
             continue
         report = load_report(run)
         # Only a directory is written to without being asked: it holds the page already.

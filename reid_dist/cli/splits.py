@@ -36,7 +36,7 @@ __all__ = ["command"]
 @click.option("--max-rank", type=int, default=50, show_default=True, help="Length of the CMC curve.")
 @click.option("--chunk-rows", type=int, metavar="N", help="Rows of a tile; the answer does not depend on it.")
 @cluster_options
-@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write splits.json there.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write splits.json, splits.html there.")
 @name_option
 @click.option(
     "--workspace",
@@ -115,11 +115,13 @@ def command(
         return
     click.echo("\n".join(_lines(report)))
     if output is not None:
-        click.echo(f"\nwritten to {output}: splits.json")
+        click.echo(f"\nwritten to {output}: splits.html, splits.json")
 
 
 def _lines(report: SplitReport) -> list[str]:
     """The report as a table of plain text."""
+    from reid_dist.plurals import counted
+    from reid_dist.reports.splits import splits_caution
     from reid_dist.reports.words import metric_value
 
     header = ("metric", "mean", "spread", "lowest", "highest")
@@ -135,16 +137,21 @@ def _lines(report: SplitReport) -> list[str]:
         for row in rows
     ]
     draw, counts = report.draw, report.counts
+    caution = splits_caution(counts, report.protocol)
     kind = "identity and camera" if draw["per_camera"] else "identity"
     facts = {
+        **report.heading.chosen("date", "command"),
         "splits": f"{report.n_splits}, {draw['per_identity']} of each {kind}, seed {draw['seed']}",
         "spread": "sample standard deviation over the splits",
         "queries": f"{_span(counts['n_valid'])} valid of {_span(counts['n_query'])}",
-        "gallery": f"{_span(counts['n_gallery'])} rows of {counts['n_identity']:,} identities",
+        "gallery": f"{_span(counts['n_gallery'])} rows of {counted(counts['n_identity'], 'identity')}",
         "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
-        "digest": report.result_digest[:16],
+        **report.heading.chosen("version", "digest"),
     }
     return [
+        *report.heading.lines,
+        *([] if caution is None else [caution.line]),
+        "",
         *table,
         "",
         *(f"{name:<8}  {words}" for name, words in facts.items()),

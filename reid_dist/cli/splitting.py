@@ -90,7 +90,7 @@ def evaluate_drawn(
             report = evaluate_splits(
                 near, far, **asdict(draw), client=client, workspace=folder, progress=told, **options
             )
-    report = replace(report, run=this_run(name, output, report.title))
+    report = replace(report, run=this_run(name, output, report.heading.title))
     if output is not None:
         report.save(output, overwrite=True)
     return report

@@ -17,7 +17,9 @@ from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
 from reid_dist.errors import InputError
 from reid_dist.jobs import SweptParameters
+from reid_dist.plurals import counted
 from reid_dist.question import Options, Question
+from reid_dist.reports.caution import caution_of
 from reid_dist.reports.files import refuse_occupied, refuse_uri
 from reid_dist.reports.plain import plain
 from reid_dist.reports.words import metric_value
@@ -110,7 +112,7 @@ def sweep_sides(
                 told=lambda done, total, point, found: told(done, total, _setting(point.values), found),
                 **options,
             )
-    report = replace(report, run=this_run(name, output, report.title, description=description))
+    report = replace(report, run=this_run(name, output, report.heading.title, description=description))
     if output is not None:
         report.save(output)
     return report
@@ -179,15 +181,20 @@ def _lines(report: SweepReport) -> list[str]:
         "   ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table
     ]
     counts = report.counts
+    caution = caution_of(counts, report.protocol, counts.get("n_identities"))
     facts = {
         _BEST: "best value of its metric; of equal ones, the first",
+        **report.heading.chosen("date", "command"),
         "method": report.method["name"] + _fixed(report.method["fixed"]),
         "queries": f"{counts['n_valid']:,} valid of {counts['n_query']:,}",
-        "gallery": f"{counts['n_gallery']:,} rows",
+        "gallery": counted(counts["n_gallery"], "row"),
         "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
-        "digest": report.result_digest[:16],
+        **report.heading.chosen("version", "digest"),
     }
     return [
+        *report.heading.lines,
+        *([] if caution is None else [caution.line]),
+        "",
         *lines,
         "",
         *(f"{name:<8}  {words}" for name, words in facts.items()),

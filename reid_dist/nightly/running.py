@@ -22,7 +22,7 @@ from reid_dist.nightly.entries import done_entry, undone_entry
 from reid_dist.nightly.judgement import judged
 from reid_dist.nightly.memory import forget_peaks, peak_bytes
 from reid_dist.nightly.suite import PlannedJob, Suite
-from reid_dist.reports import Report
+from reid_dist.reports import Report, described_run
 from reid_dist.runs import evaluate_sides, open_side
 from reid_dist.stores import Workspace
 from reid_dist.stores.folders import folder_at
@@ -332,6 +332,7 @@ def _evaluated(
             limited = _Limited(progress, deadline)
             report = evaluate_sides(planned.pipeline, query, gallery, client, workspace.path, limited)
         seconds = time.perf_counter() - begin
+        report = replace(report, run=described_run(planned.name, description=planned.pipeline.description))
         peak = peak_bytes(client)
         report.save(target)
     except _BudgetSpentError:

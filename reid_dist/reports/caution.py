@@ -57,6 +57,11 @@ class Caution:
         """The reasons as one sentence."""
         return "; ".join(self.reasons)
 
+    @property
+    def line(self) -> str:
+        """The whole, for text without colours."""
+        return f"{self.word.upper()}: {self.text}"
+
 
 def report_caution(report: Report) -> Caution | None:
     """Return the caution that a report calls for; None where there is evidence enough."""

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from reid_dist.plurals import counted
 from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution
-from reid_dist.reports.heading import heading
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.verification import distance_words
@@ -73,11 +72,11 @@ def render_table(report: Report) -> RenderableType:
 
 def _head(report: Report, caution: Caution | None) -> Text:
     """Return the name of the run, and what must be known before any number is read."""
-    head = heading(report.run, report.stages, report.environment, report.result_digest)
-    lines = [Text(head.title, style="bold"), *(Text(text) for text in (head.stages, head.description) if text)]
+    title, *others = report.heading.lines
+    lines = [Text(title, style="bold"), *map(Text, others)]
     if caution is not None:
         # The word as well as the colour: a log file has no colours.
-        lines.append(Text(f"{caution.word.upper()}: {caution.text}", style=f"bold {_COLOURS[caution.level]}"))
+        lines.append(Text(caution.line, style=f"bold {_COLOURS[caution.level]}"))
     return Text("\n").join(lines)
 
 
@@ -125,12 +124,7 @@ def _facts(report: Report) -> Table:
 def _lines(report: Report) -> Iterator[tuple[str, str]]:
     counts = report.counts
     n_query, n_valid = counts["n_query"], counts["n_valid"]
-    head = heading(report.run, report.stages, report.environment, report.result_digest)
-    facts = dict(head.facts)
-    if "date" in facts:
-        yield "date", facts["date"]
-    if "command" in facts:
-        yield "command", facts["command"]
+    yield from report.heading.chosen("date", "command").items()
     identities = n_identities(report)
     of = "" if identities is None else f", of {counted(identities, 'identity')}"
     yield "queries", f"{integer(n_valid)} valid of {integer(n_query)}{of}"
@@ -163,9 +157,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     if report.timing:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in report.timing.items())
         yield "time", stages
-    if "version" in facts:
-        yield "version", facts["version"]
-    yield "digest", facts["digest"]
+    yield from report.heading.chosen("version", "digest").items()
     for note in report.notes:
         yield "note", note
 

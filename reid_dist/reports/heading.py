@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["Heading", "described_run", "heading", "stages_title"]
+__all__ = ["Heading", "described_run", "make_heading"]
 
 _DIGEST_DIGITS = 16
 
@@ -33,6 +33,15 @@ class Heading:
     description: str
     facts: tuple[tuple[str, str], ...]
 
+    @property
+    def lines(self) -> list[str]:
+        """Title, stages and description, as far as there are any."""
+        return [text for text in (self.title, self.stages, self.description) if text]
+
+    def chosen(self, *names: str) -> dict[str, str]:
+        """Return the facts of these names that are known."""
+        return {name: text for name, text in self.facts if name in names}
+
 
 def described_run(name: str, *, description: str = "", command: str = "") -> dict[str, str]:
     """Return where a report comes from, with the date of now.
@@ -48,12 +57,7 @@ def described_run(name: str, *, description: str = "", command: str = "") -> dic
     return {key: text for key, text in given.items() if text}
 
 
-def stages_title(stages: Iterable[Mapping[str, Any] | None]) -> str:
-    """Return the names of protocol, distance and whatever else there is of stages."""
-    return " \N{MIDDLE DOT} ".join(str(stage.get("name", "unnamed")) for stage in stages if stage is not None)
-
-
-def heading(
+def make_heading(
     run: Mapping[str, str], stages: Iterable[Mapping[str, Any] | None], environment: Mapping[str, Any], digest: str
 ) -> Heading:
     """Return the head of a report.
@@ -69,7 +73,8 @@ def heading(
     digest
         Of the result.
     """
-    title, name = stages_title(stages), run.get("name", "")
+    names = (str(stage.get("name", "unnamed")) for stage in stages if stage is not None)
+    title, name = " \N{MIDDLE DOT} ".join(names), run.get("name", "")
     facts = {
         "date": run.get("date", ""),
         "version": f"reid-dist {environment['reid_dist']}" if environment.get("reid_dist") else "",

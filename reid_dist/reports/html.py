@@ -18,7 +18,6 @@ from markupsafe import Markup
 from reid_dist.plurals import counted
 from reid_dist.reports import words
 from reid_dist.reports.caution import n_identities, report_caution
-from reid_dist.reports.heading import heading
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
 from reid_dist.reports.sections.curves import curves, distributions
@@ -82,7 +81,7 @@ def _content(report: Report) -> dict[str, Any]:
     identities = n_identities(report)
     return {
         "kicker": "Re-identification report",
-        "heading": heading(report.run, report.stages, report.environment, report.result_digest),
+        "heading": report.heading,
         "caution": report_caution(report),
         "counted_at": "counts",
         "has_images": report.pictures is not None and bool(report.pictures.queries),

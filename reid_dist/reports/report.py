@@ -24,7 +24,7 @@ from reid_dist.reports.extras import (
     checked_verification,
 )
 from reid_dist.reports.files import ReportFiles, read_files, write_files
-from reid_dist.reports.heading import stages_title
+from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.html import render_html
 from reid_dist.reports.pictures import Pictures
 from reid_dist.reports.plain import plain
@@ -157,14 +157,10 @@ class Report:
         return result_digest(self.metrics, self.curves, self.per_query)
 
     @property
-    def title(self) -> str:
-        """Name of the run; without one, protocol, distance and the stages before the ranking."""
-        return self.run.get("name") or stages_title(self.stages)
-
-    @property
-    def stages(self) -> list[dict[str, Any] | None]:
-        """Protocol, distance, expansion and re-ranking; None for one that was not used."""
-        return [self.protocol, self.distance, self.expand, self.rerank]
+    def heading(self) -> Heading:
+        """Name of the run (without one, its stages), date, version, digest and command."""
+        stages = [self.protocol, self.distance, self.expand, self.rerank]
+        return make_heading(self.run, stages, self.environment, self.result_digest)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``report.json``, made of plain Python values.

@@ -7,7 +7,7 @@ from typing import Any
 
 from reid_dist.reports import words
 from reid_dist.reports.caution import caution_of
-from reid_dist.reports.heading import heading
+from reid_dist.reports.heading import make_heading
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
 from reid_dist.reports.sections.conventions import described_rows
@@ -41,7 +41,7 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     seconds = document["timing"].get("total")
     return {
         "kicker": "Sweep over parameters",
-        "heading": heading(
+        "heading": make_heading(
             document["run"],
             [document["protocol"], document["distance"], document["method"]],
             document["environment"],

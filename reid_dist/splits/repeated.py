@@ -18,6 +18,7 @@ from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
 from reid_dist.evaluation import evaluate
 from reid_dist.metrics import parse_metrics
+from reid_dist.plurals import counted, have
 from reid_dist.protocols import JUNK_PID, PROTOCOLS
 from reid_dist.question import Options
 from reid_dist.splits.draw import Draw, draw_rows
@@ -207,8 +208,8 @@ class _Population:
     def words(self, draw: Draw) -> str:
         """What rows are drawn of, counted."""
         if draw.per_camera:
-            return f"{self.n_groups:,} pairs of identity and camera"
-        return f"{self.n_groups:,} identities"
+            return f"{counted(self.n_groups, 'pair')} of identity and camera"
+        return counted(self.n_groups, "identity")
 
 
 def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> FeatureSet:
@@ -293,12 +294,13 @@ def _notes(
     notes = [*query.notes, *gallery.notes, *(note for split in splits for note in split.notes)]
     if drawn.n_short:
         notes.append(
-            f"{drawn.n_short:,} of {drawn.words(draw)} have fewer than {draw.per_identity} gallery rows: all of theirs "
-            "are in every split"
+            f"{drawn.n_short:,} of {drawn.words(draw)} {have(drawn.n_short)} fewer than "
+            f"{counted(draw.per_identity, 'gallery row')}: all of these are in every split"
         )
     if draw.rest_as_queries and drawn.n_whole:
         notes.append(
-            f"{drawn.n_whole:,} of {drawn.words(draw)} have no more rows than are drawn: none of theirs is a query"
+            f"{drawn.n_whole:,} of {drawn.words(draw)} {have(drawn.n_whole)} no more rows than are drawn: none of "
+            "these is a query"
         )
     n_junk_rows = gallery.n_rows - len(drawn.known)
     if n_junk_rows:

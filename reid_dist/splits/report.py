@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.files import read_document, refuse_occupied, refuse_uri, write_together
-from reid_dist.reports.heading import stages_title
+from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.plain import plain
+from reid_dist.reports.splits import render_splits
 
-__all__ = ["DOCUMENT", "SCHEMA", "SplitReport"]
+__all__ = ["DOCUMENT", "PAGE", "SCHEMA", "SplitReport"]
 
 SCHEMA: Final = 1
 """The version of ``splits.json``."""
 
 DOCUMENT: Final = "splits.json"
+PAGE: Final = "splits.html"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,9 +102,9 @@ class SplitReport:
         return len(self.digests["result"])
 
     @property
-    def title(self) -> str:
-        """Name of the run; without one, protocol and distance."""
-        return self.run.get("name") or stages_title([self.protocol, self.distance])
+    def heading(self) -> Heading:
+        """As that of a `reid_dist.reports.Report`."""
+        return make_heading(self.run, [self.protocol, self.distance], self.environment, self.result_digest)
 
     @cached_property
     def result_digest(self) -> str:
@@ -141,6 +143,10 @@ class SplitReport:
     def to_json(self) -> str:
         """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
         return json.dumps(self.describe(), indent=2, allow_nan=False) + "\n"
+
+    def to_html(self) -> str:
+        """Return one offline page; the same report gives the same bytes."""
+        return render_splits(self.describe())
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> SplitReport:
@@ -182,7 +188,9 @@ class SplitReport:
         return report
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write ``splits.json`` in one atomic step; return the directory.
+        """Write ``splits.json`` and ``splits.html``; return the directory.
+
+        Both are first written under other names.  A directory that has a ``splits.json`` is whole.
 
         Parameters
         ----------
@@ -201,7 +209,9 @@ class SplitReport:
             If it cannot be written.
         """
         path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
-        write_together(path, {DOCUMENT: lambda file: file.write(self.to_json().encode("ascii"))})
+        # "replace": a path that is not UTF-8 may be on the page; it is shown there, never read back.
+        page, document = self.to_html().encode("utf-8", "replace"), self.to_json().encode("ascii")
+        write_together(path, {PAGE: lambda file: file.write(page), DOCUMENT: lambda file: file.write(document)})
         return path
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.files import read_document, refuse_occupied, write_together
-from reid_dist.reports.heading import stages_title
+from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.plain import plain
 from reid_dist.reports.sweeps import render_sweep
 
@@ -96,9 +96,9 @@ class SweepReport:
         return list(self.rows[0]["metrics"])
 
     @property
-    def title(self) -> str:
-        """Name of the run; without one, protocol, distance and method."""
-        return self.run.get("name") or stages_title([self.protocol, self.distance, self.method])
+    def heading(self) -> Heading:
+        """As that of a `reid_dist.reports.Report`."""
+        return make_heading(self.run, [self.protocol, self.distance, self.method], self.environment, self.result_digest)
 
     def values(self, name: str) -> NDArray[np.float64]:
         """Return a metric at every point, shape (n_points,), float64."""

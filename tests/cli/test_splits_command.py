@@ -22,9 +22,11 @@ def test_splits_prints_and_writes_what_python_says(reid_dist, stores, threads, t
     expected = evaluate_splits(
         *map(FeatureSet.open, stores), repeats=4, per_identity=2, seed=9, metrics=["mAP", "CMC@1"]
     )
-    assert [path.name for path in output.iterdir()] == ["splits.json"]
+    assert sorted(path.name for path in output.iterdir()) == ["splits.html", "splits.json"]
     assert json.loads((output / "splits.json").read_text())["result_digest"] == expected.result_digest
-    lines = done.out.splitlines()
+    head, _, table = done.out.partition("\n\n")
+    assert head.splitlines()[:2] == ["out", "market1501 \N{MIDDLE DOT} cosine"]
+    lines = table.splitlines()
     assert lines[0].split() == ["metric", "mean", "spread", "lowest", "highest"]
     for name, line in zip(expected.metrics, lines[1:], strict=False):
         values = (expected.metrics[name], expected.spread[name], *np.sort(expected.per_split[name])[[0, -1]])
@@ -63,7 +65,7 @@ def test_a_local_cluster_draws_from_a_file(tmp_path: Path) -> None:
     expected = evaluate_splits(whole, whole, rest_as_queries=True, repeats=2, protocol="no_cameras")
     assert document["result_digest"] == expected.result_digest
     assert document["counts"]["n_query"] == [78, 78]
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["splits.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]
 
 
 @pytest.mark.parametrize(
@@ -128,4 +130,4 @@ def test_a_finished_run_is_taken_up(reid_dist, stores, threads, tmp_path: Path) 
         refused = reid_dist(*words, *more)
         assert refused.code == 2
         assert f"holds other splits ({differs} differ); choose another --output" in refused.err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["splits.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]

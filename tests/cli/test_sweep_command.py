@@ -22,7 +22,9 @@ def test_sweep_prints_and_writes_what_python_says(reid_dist, stores, threads, tm
     assert sorted(path.name for path in output.iterdir()) == ["sweep.html", "sweep.json"]
     document = json.loads((output / "sweep.json").read_text())
     assert document["result_digest"] == expected.result_digest
-    lines = done.out.splitlines()
+    head, _, table = done.out.partition("\n\n")
+    assert head.splitlines()[:2] == ["out", "market1501 \N{MIDDLE DOT} cosine \N{MIDDLE DOT} aqe"]
+    lines = table.splitlines()
     assert lines[0].split() == ["k", "mAP", "CMC@1", "mINP"]
     for number, row in enumerate(expected.rows):
         cells = lines[1 + number].replace(" %", "%").split()

@@ -152,4 +152,4 @@ def test_every_breakdown_has_a_line_that_says_where_it_is(full_report: Report) -
 def test_a_breakdown_without_values_has_a_line_too(report: Report) -> None:
     empty = {"camid": [1], "n_query": [3], "n_valid": [0], "mAP": [None]}
     text = printed(dataclasses.replace(report, breakdowns={"camera": empty}))
-    assert "1 groups (report.json: breakdowns.camera" in " ".join(text.split())
+    assert "1 group (report.json: breakdowns.camera" in " ".join(text.split())

@@ -112,6 +112,40 @@ def test_the_page_follows_the_scheme_of_the_reader(report: Report, tmp_path: Pat
     assert 0.005 < ink.mean() < 0.3, "text and charts are visible on the background"
 
 
+def test_a_printed_page_is_short(full_report: Report, tmp_path: Path) -> None:
+    # Pictures of five queries, open on the screen, and every other part of a page.
+    page, printed = tmp_path / "report.html", tmp_path / "page.pdf"
+    page.write_text(full_report.to_html(), encoding="utf-8")
+    browse(page, tmp_path / "profile", "--no-pdf-header-footer", f"--print-to-pdf={printed}")
+    n_pages = len(re.findall(rb"/Type\s*/Page\b(?!s)", printed.read_bytes()))
+    assert 4 < n_pages <= 14
+
+
+def test_printing_keeps_columns_and_cuts_nothing(full_report: Report, wide_report: Report, tmp_path: Path) -> None:
+    # The rules for print, used on a screen as wide as the print of a page of A4 or letter paper.
+    width = 690
+    frames = "".join(
+        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="'
+        f'{html.escape(page.to_html().replace("@media print", "@media all"))}"></iframe>'
+        for page in (full_report, wide_report)
+    )
+    script = (
+        "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(frame => {"
+        " const page = frame.contentDocument, style = (name, rule) => [...new Set([...page.querySelectorAll(name)]"
+        ".map(each => frame.contentWindow.getComputedStyle(each)[rule]))];"
+        " const columns = style('.pair', 'gridTemplateColumns').map(each => each.split(' ').length);"
+        " return [page.documentElement.scrollWidth, Math.max(...columns), style('tr', 'breakInside'),"
+        " style('h2', 'breakAfter'), style('.scroll', 'overflowX')].join('/'); }).join(' '); }"
+    )
+    wrapper = tmp_path / "frames.html"
+    wrapper.write_text(f"<!DOCTYPE html><title>unmeasured</title><body>{frames}<script>{script}</script>")
+    measured = re.search(r"<title>([^<]*)</title>", browse(wrapper, tmp_path / "profile", "--dump-dom"))
+    assert measured is not None
+    whole, wide = measured[1].split()
+    assert whole == f"{width}/2/avoid/avoid/visible"
+    assert wide.split("/", 1)[1] == "2/avoid/avoid/visible"
+
+
 @pytest.mark.parametrize("width", [390, 1200], ids=["phone", "desk"])
 def test_pictures_are_shown_and_framed_in_three_ways(full_report: Report, tmp_path: Path, width: int) -> None:
     script = (

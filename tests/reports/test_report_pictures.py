@@ -149,7 +149,7 @@ def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch:
     monkeypatch.setattr(pictures_module, "_MOST_IMAGE_BYTES", size - 1)
     made = make_pictures(LISTS, names[:3], names[3:], chosen=[0], root=tmp_path)
     assert [shown.query.row for shown in made.queries] == [0]
-    assert "2 more queries are left out" in made.note
+    assert "2 more queries left out" in made.note
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch:
     [
         ({"chosen": [3]}, "chosen query row 3 is none of the 3 queries"),
         ({"chosen": [-1]}, "chosen query row -1"),
-        ({"query_paths": ["a"]}, "query paths hold 1 rows, the lists speak of 3"),
+        ({"query_paths": ["a"]}, "query paths hold 1 row, the lists speak of 3"),
         ({"gallery_paths": ["a"] * 5}, "gallery paths hold 5 rows, the lists speak of 6"),
         ({"gallery_pids": [1, 2]}, "gallery pids hold 2 rows"),
         ({"query_camids": [1, 2]}, "query camids hold 2 rows"),

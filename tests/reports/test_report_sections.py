@@ -96,7 +96,7 @@ def test_the_worst_identities_first_and_the_rest_counted(page: str) -> None:
     given = breakdowns()["identity"]["mAP"]
     assert values == pytest.approx([100 * value for value in sorted(v for v in given if v is not None)[:20]])
     assert "Lowest mAP first." in part
-    assert "37 more rows are in report.json under breakdowns.identity." in part
+    assert "report.json has 37 more rows under breakdowns.identity." in part
 
 
 def test_a_group_without_a_valid_query_is_not_the_worst(make_report: Callable[..., Report]) -> None:

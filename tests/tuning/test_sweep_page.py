@@ -119,7 +119,8 @@ def test_the_page_is_whole_and_fetches_nothing(made):
     page = Page(text)
     assert not any(page.named(tag) for tag in ("script", "link", "img"))
     for _, attributes in page.tags:
-        assert not {"src", "href", "srcset", "data", "action"} & set(attributes)
+        assert not {"src", "srcset", "data", "action"} & set(attributes)
+        assert str(attributes.get("href", "#")).startswith("#"), "links stay on the page"
         assert not any(name.startswith("on") for name in attributes)
     for forbidden in ("url(", "@import", "//"):
         assert forbidden not in text

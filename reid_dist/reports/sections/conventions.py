@@ -120,7 +120,7 @@ def _ground_truth(report: Report) -> str:
         given = holder.get("ground_truth")
         if isinstance(given, Mapping) and "entries" in given:
             entries = ", ".join(f"{words.integer(count)} {name}" for name, count in given["entries"].items())
-            return f"Lists of gallery rows for {counted(given['n_query'], 'query')}: {entries}."
+            return f"Lists of gallery rows for {counted(given.get('n_query', 0), 'query')}: {entries}."
         if given:
             return _sentence(_listed(given))
     return "The labels of the two sets." if report.inputs else ""

@@ -1,0 +1,115 @@
+"""The page of a report over splits: mean and spread of every metric, the values of each split, and the conventions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reid_dist.plurals import counted
+from reid_dist.reports import words
+from reid_dist.reports.caution import Caution, caution_of
+from reid_dist.reports.heading import make_heading
+from reid_dist.reports.html import page_environment
+from reid_dist.reports.sections.conventions import described_rows
+
+__all__ = ["render_splits", "splits_caution"]
+
+
+def render_splits(document: Mapping[str, Any]) -> str:
+    """Return the page of a report over splits.
+
+    Parameters
+    ----------
+    document
+        The content of ``splits.json``.
+    """
+    return page_environment().get_template("splits.html.j2").render(_content(document))
+
+
+def _content(document: Mapping[str, Any]) -> dict[str, Any]:
+    names = list(document["metrics"])
+    conventions = words.conventions_once(names, document["definitions"])
+    counts, n_splits = document["counts"], len(document["digests"]["result"])
+    seconds = document["timing"].get("total")
+    return {
+        "kicker": f"Evaluation over {counted(n_splits, 'split')}",
+        "heading": make_heading(
+            document["run"],
+            [document["protocol"], document["distance"]],
+            document["environment"],
+            document["result_digest"],
+        ),
+        "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
+        "caution": splits_caution(counts, document["protocol"]),
+        "counted_at": "splits",
+        "has_images": False,
+        "headline": [_card(document, name, n_splits) for name in _headline(names)],
+        "notes": document["notes"],
+        "table": [
+            (name, *(words.metric_value(name, value) for value in _facts(document, name)), convention)
+            for name, convention in zip(names, conventions, strict=True)
+        ],
+        "n_splits": counted(n_splits, "split"),
+        "splits": _splits(document, names),
+        "digests": document["digests"]["result"],
+        "conventions": [
+            ("Draw", described_rows(document["draw"])),
+            ("Protocol", described_rows(document["protocol"])),
+            ("Distance", described_rows(document["distance"])),
+            ("Options", described_rows(document["options"])),
+        ],
+        "inputs": [(side, described_rows(each)) for side, each in document["inputs"].items()],
+        "environment": described_rows(document["environment"]),
+        "duration": None if seconds is None else words.duration(seconds),
+        "digest": document["result_digest"],
+    }
+
+
+def _headline(names: Sequence[str]) -> list[str]:
+    """Return the metrics that papers print; the first ones where there is none of those."""
+    usual = [name for name in ("mAP", "mINP") if name in names]
+    usual[1:1] = [name for name in names if name.startswith("CMC") and name.endswith("@1")][:1]
+    return usual or list(names[:3])
+
+
+def _card(document: Mapping[str, Any], name: str, n_splits: int) -> dict[str, str]:
+    spread = words.metric_value(name, _number(document["spread"][name]))
+    return {
+        "name": name,
+        "value": words.metric_value(name, _number(document["metrics"][name])),
+        "interval": f"spread {spread}" if n_splits > 1 else "",
+        "words": words.metric_words(name, document["definitions"]),
+    }
+
+
+def _facts(document: Mapping[str, Any], name: str) -> list[float]:
+    """Return mean, spread, lowest and highest value of a metric; NaN for one that is not defined."""
+    values = [_number(value) for value in document["per_split"][name]]
+    known = [math.nan] if any(map(math.isnan, values)) else values
+    return [_number(document["metrics"][name]), _number(document["spread"][name]), min(known), max(known)]
+
+
+def _splits(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    counts = document["counts"]
+    rows = [
+        [
+            str(split),
+            *(words.integer(counts[count][split]) for count in ("n_query", "n_valid", "n_gallery")),
+            *(words.metric_value(name, _number(document["per_split"][name][split])) for name in names),
+        ]
+        for split in range(len(document["digests"]["result"]))
+    ]
+    return {"heads": ["split", "queries", "valid", "gallery rows", *names], "rows": rows}
+
+
+def splits_caution(counts: Mapping[str, Any], protocol: Mapping[str, Any]) -> Caution | None:
+    """Return the caution that the split with the smallest share of valid queries calls for."""
+    shares = [valid / query for valid, query in zip(counts["n_valid"], counts["n_query"], strict=True)]
+    worst = shares.index(min(shares))
+    of_split = {name: counts[name][worst] for name in ("n_query", "n_valid")}
+    return caution_of(of_split, protocol, counts["n_identity"])
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
