@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -24,10 +24,19 @@ from reid_dist.jobs import PipelineJob
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report, described_run, print_report
 from reid_dist.reports.files import refuse_occupied, refuse_uri, written_files
+from reid_dist.reports.heading import Heading
 from reid_dist.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.stores import LabelledSet, Role, Workspace
 
-__all__ = ["RESUME_OTHERWISE", "deliver", "evaluate_job", "resumable", "this_run", "workspace_for"]
+__all__ = ["RESUME_OTHERWISE", "deliver", "evaluate_job", "named_already", "resumable", "this_run", "workspace_for"]
+
+
+class _Headed(Protocol):
+    @property
+    def heading(self) -> Heading: ...
+
+
+R = TypeVar("R", bound=_Headed)
 
 # What else to do where an output directory holds something.
 RESUME_OTHERWISE = "or --resume to take up what is in it"
@@ -84,7 +93,7 @@ def evaluate_job(
     with workspace_for(output, workspace) as folder:
         query, gallery = _open(job, "query"), _open(job, "gallery")
         if finished and output is not None:
-            return _same_job(Report.load(output), job, query, gallery, output)
+            return named_already(_same_job(Report.load(output), job, query, gallery, output), name, output)
         if job.lists is None:
             refuse_long_curves(query.n_rows, job.max_rank)
         # Lists are read here and now; there is nothing to distribute.
@@ -118,6 +127,14 @@ def this_run(name: str | None, output: Path | None, title: str, *, description: 
     command = command_line(["reid-dist", *words]) if words else ""
     folder = "" if output is None else output.resolve().name
     return described_run(name or printable(folder) or title, description=description, command=command)
+
+
+def named_already(report: R, name: str | None, output: Path) -> R:
+    """Return a finished report as it is; one line on standard error where it was to have another name."""
+    kept = report.heading.title
+    if name not in (None, kept):
+        click.echo(f"{output} is finished and keeps its name {kept!r}", err=True)
+    return report
 
 
 def deliver(report: Report, *, as_json: bool, output: Path | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from reid_dist.cli.line import RESUME_OTHERWISE, resumable, this_run, workspace_for
+from reid_dist.cli.line import RESUME_OTHERWISE, named_already, resumable, this_run, workspace_for
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
@@ -81,7 +81,7 @@ def evaluate_drawn(
             far = open_features(gallery, role="gallery", progress=progress)
         asked = _identity(near, far, draw, options)
         if finished and output is not None:
-            return _same_splits(SplitReport.load(output), asked, output)
+            return named_already(_same_splits(SplitReport.load(output), asked, output), name, output)
         refuse_long_curves(near.n_rows, options["max_rank"])
         folder = on_exit.enter_context(workspace_for(output, workspace))
         on_exit.enter_context(resumable(folder, output))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.line import RESUME_OTHERWISE, resumable, this_run, workspace_for
+from reid_dist.cli.line import RESUME_OTHERWISE, named_already, resumable, this_run, workspace_for
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import points, rows_progress
@@ -96,7 +96,9 @@ def sweep_sides(
             near = open_features(query, role="query", progress=progress)
             far = open_features(gallery, role="gallery", progress=progress)
         if finished and output is not None:
-            return _same_sweep(SweepReport.load(output), grid, options, (near, far), output)
+            return named_already(
+                _same_sweep(SweepReport.load(output), grid, options, (near, far), output), name, output
+            )
         refuse_long_curves(near.n_rows, options["max_rank"])
         on_exit.enter_context(resumable(folder, output))
         begun = {} if output is None else _identity(grid, options, (near, far))

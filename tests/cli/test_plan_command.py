@@ -83,9 +83,9 @@ def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int
 def test_given_rates_take_the_place_of_timed_ones(reid_dist, pipeline: Path) -> None:
     """40 x 200 x 24: 384,000 operations at 1 GFLOP/s are under a millisecond, at 1 kFLOP/s seven minutes."""
     slow = printed(reid_dist("plan", pipeline, "--threads", 1, "--gflops", "1e-6").out)
-    assert slow["time"] == f"about {1.1 * 2 * 24 * 40 * 200 / 1e3 / 60:.0f} min on 1 threads of 1e-06 GFLOP/s"
+    assert slow["time"] == f"about {1.1 * 2 * 24 * 40 * 200 / 1e3 / 60:.0f} min on 1 thread of 1e-06 GFLOP/s"
     fast = printed(reid_dist("plan", pipeline, "--threads", 1, "--gflops", "1").out)
-    assert fast["time"] == "about 2 s on 1 threads of 1 GFLOP/s"
+    assert fast["time"] == "about 2 s on 1 thread of 1 GFLOP/s"
     starved = printed(reid_dist("plan", pipeline, "--threads", 1, "--gflops", "1", "--read-rate", "1e-7").out)
     assert starved["time"].startswith("about ")
     assert " min on " in starved["time"]

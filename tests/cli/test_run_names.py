@@ -35,6 +35,9 @@ def test_a_finished_run_stays_as_it_is(reid_dist, stores, threads, tmp_path: Pat
     written = (tmp_path / "out" / "report.json").read_bytes()
     again = reid_dist(*command, "--resume")
     assert again.out.splitlines()[0] == "first"
+    renamed = reid_dist(*command, "--resume", "--name", "second")
+    assert renamed.out == again.out
+    assert "keeps its name 'first'" in renamed.err
     assert (tmp_path / "out" / "report.json").read_bytes() == written
 
 
