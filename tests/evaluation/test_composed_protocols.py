@@ -412,7 +412,7 @@ def test_labels_that_are_not_there():
     ):
         evaluate_distances(given, query.labels(), far, protocol=by_clothes)
     by_clothes = compose_protocol("mine", junk=[["pid", "clothes"]])
-    with pytest.raises(InputError, match="label column 'clothes', and query have none; columns there: clothes, view"):
+    with pytest.raises(InputError, match="label column 'clothes', and query has none; columns there: clothes, view"):
         evaluate_distances(given, without_columns, far, protocol=by_clothes)
     for parts in (
         {"query_cameras": [1]},
@@ -420,7 +420,7 @@ def test_labels_that_are_not_there():
         {"junk": [["camid"]]},
         {"junk": [["pid", "camid"]]},
     ):
-        with pytest.raises(InputError, match="protocol 'mine' needs camids, and query have none"):
+        with pytest.raises(InputError, match="protocol 'mine' needs camids, and query has none"):
             evaluate_distances(given, without_cameras, far, protocol=compose_protocol("mine", **parts))
     with pytest.raises(InputError, match="matches items by item id"):
         evaluate_distances(given, without_cameras, far, protocol=compose_protocol("mine", junk=[["item_id"]]))
