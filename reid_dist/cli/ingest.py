@@ -105,8 +105,8 @@ def command(
     """Read SOURCE (.npz .npy .mat .h5 .parquet .safetensors .pth .pt or Zarr) in bounded memory; write feature stores.
 
     A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, and so does one whose first rows
-    are queries (--num-query) or whose rows say so (is_query and is_gallery). One with a single set becomes one store at
-    PATH.
+    are queries (--num-query) or whose rows are marked (is_query and is_gallery). One with a single set becomes one
+    store at PATH.
 
     Arrays are found by their customary names: features, feats, f or embeddings; pids, labels, ids, person_ids or
     vehicle_ids; camids, cams or cameras; item_ids; image_paths, img_paths, paths or filenames; columns/NAME for labels

@@ -70,7 +70,7 @@ def test_names_from_a_list(reid_dist: Any, tmp_path: Path) -> None:
         assert_named(FeatureSet.open(tmp_path / "a.zarr"), [f"é/{name}" for name in NAMES])
 
 
-def test_names_win_over_labels_that_nobody_chose_and_lose_against_chosen_ones(tmp_path: Path) -> None:
+def test_names_replace_customary_labels_and_not_named_ones(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=FEATURES, labels=np.arange(6), own=np.arange(10, 16))
     (tmp_path / "list.txt").write_text("\n".join(NAMES))
     assert_named(open_features(tmp_path / "a.npz", names_file=tmp_path / "list.txt"))
@@ -248,6 +248,16 @@ def test_what_is_beside_the_features_does_not_block_them(tmp_path: Path) -> None
     assert "object array" in refused["boxes"]
     with pytest.raises(InputError, match=r"'args' cannot be read: it is of argparse\.Namespace, which is never loaded"):
         open_features(source, names={"camids": "args"})
+
+
+def test_deep_settings_beside_the_features_are_left_out(tmp_path: Path) -> None:
+    deep: Any = {"lr": 1}
+    for _ in range(20):
+        deep = {"config": deep}
+    source = write_pth(tmp_path / "a.pth", {"features": Tensor(FEATURES), "pids": PIDS, "settings": deep})
+    assert open_features(source).pids.tolist() == PIDS
+    with pytest.raises(InputError, match=r"found no features.*nested more than 8 deep"):
+        open_features(write_pth(tmp_path / "b.pth", deep))
 
 
 def test_object_arrays_that_are_not_needed_do_not_block_an_npz(tmp_path: Path) -> None:
@@ -509,7 +519,7 @@ def test_label_files_in_other_encodings(
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-def test_label_files_that_say_their_encoding(tmp_path: Path, encoding: str) -> None:
+def test_label_files_with_a_byte_order_mark(tmp_path: Path, encoding: str) -> None:
     np.save(tmp_path / "f.npy", FEATURES)
     (tmp_path / "labels.csv").write_text("label\n" + "\n".join("éabcdé"), encoding=encoding)
     for options in ({"pids_file": tmp_path / "labels.csv"}, {"labels_file": tmp_path / "labels.csv"}):

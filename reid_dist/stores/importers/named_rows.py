@@ -47,10 +47,10 @@ class NamedRows:
             Keys and interpreted values.
         """
         shapes = {_shape(value) for value in pairs.values()}
-        if len(shapes) != 1 or any(is_customary(key) for key in pairs):
-            return None
-        (shape,) = shapes
+        shape = shapes.pop() if len(shapes) == 1 else None
         if shape is None or len(shape) > 1 or (not shape and not _names_files(pairs)):
+            return None
+        if any(is_customary(key) for key in pairs):
             return None
         return cls(name, pairs, bool(shape))
 

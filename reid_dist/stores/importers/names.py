@@ -141,11 +141,16 @@ def option_of(name: str) -> str:
 
 def is_customary(name: str) -> bool:
     """Say whether a name is customary for some array of either side."""
-    words = {prefix + word for prefixes in _PREFIXES.values() for prefix in prefixes for word in _EVERY_WORD}
-    return name.lower() in words
+    return name.lower() in _CUSTOMARY
 
 
-_EVERY_WORD = frozenset(word for words in _WORDS.values() for word in words)
+_CUSTOMARY = frozenset(
+    prefix + word
+    for prefixes in _PREFIXES.values()
+    for prefix in prefixes
+    for words in _WORDS.values()
+    for word in words
+)
 
 
 def unread_notes(source: Source, parts: Iterable[Part]) -> tuple[str, ...]:

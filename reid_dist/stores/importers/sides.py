@@ -15,7 +15,7 @@ from reid_dist.stores.importers.source import Source
 __all__ = ["SIDE_LABELS", "as_flags", "queries_first", "sides_of"]
 
 SIDE_LABELS = ("is_query", "is_gallery", "split")
-"""What says to which side a row belongs; no labels of a store."""
+"""Marks of the side that a row belongs to; no labels of a store."""
 
 _ENTRY = "num_query"
 _TRUE = ("true", "1", "1.0", "t", "yes")

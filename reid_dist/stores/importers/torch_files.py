@@ -76,7 +76,8 @@ class _Walk:
 
     def _visit_entries(self, entries: Entries, name: str, depth: int) -> None:
         if depth == _DEEPEST:
-            raise InputError(f"{name[:80]!r} is nested more than {_DEEPEST} deep")
+            self.leaves[name] = Refused(f"nested more than {_DEEPEST} deep")
+            return
         pairs = dict(self._pairs(entries))
         named = NamedRows.of(name, pairs)
         if named is not None:
