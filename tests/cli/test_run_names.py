@@ -120,3 +120,12 @@ def test_a_normal_run_is_calm(reid_dist, shared_data, threads) -> None:
     assert "WARNING" not in done.out
     assert "CAUTION" not in done.out
     assert "are few" not in done.out
+
+
+def test_few_valid_queries_are_visible_in_a_sweep(reid_dist, shared_data, threads, tmp_path: Path) -> None:
+    source = shared_data("market1501_sample.mat")
+    words = ("--expand", "aqe", "--k", "0", "--metric", "mAP", "--cluster", threads)
+    done = reid_dist("sweep", source, source, *words, "--output", tmp_path / "out")
+    assert "WARNING: only 7 of 100 queries (7.0 %) are valid" in done.out.partition("\n\n")[0]
+    assert "the numbers rest on 7 identities" in done.out
+    assert 'class="evidence strong"' in (tmp_path / "out" / "sweep.html").read_text()
