@@ -24,6 +24,7 @@ from reid_dist.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
 from reid_dist.stores import LabelledSet
 from reid_dist.tasks import BlockAnswer, Job, gallery_index, set_labels
+from reid_dist.ties import RULES, extreme_ranks, settled_ranks
 from reid_dist.verification import Verification, identification_rates
 
 __all__ = ["Asked", "interval_notes", "make_report"]
@@ -231,15 +232,17 @@ def _ties(ranked: RankedQueries, answer: BlockAnswer, asked: Asked, zero: bool) 
         "n_tied_positives": int((ranked.tied > 0).sum()),
     }
     if asked.ties:
-        rules = (("optimistic", ranked.optimistic()), ("pessimistic", ranked.pessimistic()))
-        for place, (rule, ranks) in enumerate(rules, start=1):
+        for place, rule in enumerate(RULES, start=1):
             per_query = [metric for metric in asked.metrics if _has_rows(metric)]
             ties[rule] = {
-                metric.name: exact_mean(_values(metric, ranks, answer, place), zero_for_invalid=zero)
+                metric.name: exact_mean(
+                    _values(metric, extreme_ranks(metric, ranked, rule), answer, place), zero_for_invalid=zero
+                )
                 for metric in per_query
             }
-            # Metrics over all pairs know thresholds and no order; those of open-set search ask for rank 1.
-            ties[rule] |= identification_rates(asked.metrics, replace(answer, ranked=ranks))
+            # Metrics over all pairs know thresholds and no order; those of open-set search go by rank 1.
+            settled = settled_ranks(ranked, rule)
+            ties[rule] |= identification_rates(asked.metrics, replace(answer, ranked=settled))
     return ties
 
 

@@ -35,8 +35,6 @@ Bool = NDArray[np.bool_]
 _NEVER_RISING = frozenset(
     {"mAP", "mAP_trapezoid", "mINP", "CMC", "CMC_allshots", "P", "R", "P_clipped", "Rprec", "MRR"}
 )
-# Functions of the positives among the first k alone, which may rise when one of them leaves the first k.
-_OF_THE_FIRST = frozenset({"mAP_found"})
 
 # Lists are looked at in blocks of queries of about this many entries, so that a memory map need not fit in memory.
 _ENTRIES_AT_ONCE = 1 << 21
@@ -173,7 +171,7 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
             f"metric {asked.name!r} cannot be had from top-k lists: the ranks of the positives do not determine it; "
             "evaluate the feature stores, or a distance block of whole gallery rows"
         )
-    if stem in _OF_THE_FIRST:
+    if asked.family.per_found:
         _check_first(asked, listed)
         # Positives outside a list that reaches k have ranks above k, whatever these are.
         values = asked.values(listed.best)

@@ -62,6 +62,9 @@ class MetricFamily:
         the parameter (0 when there is none).  None where ranks alone do not say it.
     needs
         What it is computed from: ``ranks``; ``single_shot`` draws; ``pairs``, all that are not junk; or ``probes``.
+    per_found
+        Whether its denominator counts the positives among the first k, so that it may rise when a positive moves down.
+        All other functions of ranks never do.
     """
 
     name: str
@@ -70,6 +73,7 @@ class MetricFamily:
     per_query_name: str = ""
     per_query: Callable[[RankedQueries, int], Float64] | None = None
     needs: str = RANKS
+    per_found: bool = False
 
     @property
     def has_parameter(self) -> bool:
@@ -132,12 +136,12 @@ METRICS: Registry[MetricFamily] = Registry("metric")
 
 
 def _metric(
-    name: str, per_query_name: str, summary: str, source: str
+    name: str, per_query_name: str, summary: str, source: str, *, per_found: bool = False
 ) -> Callable[[Callable[[RankedQueries, int], Float64]], Callable[[RankedQueries, int], Float64]]:
     """Register a per-query function as a metric."""
 
     def register(function: Callable[[RankedQueries, int], Float64]) -> Callable[[RankedQueries, int], Float64]:
-        METRICS.register(MetricFamily(name, summary, source, per_query_name, function))
+        METRICS.register(MetricFamily(name, summary, source, per_query_name, function, per_found=per_found))
         return function
 
     return register
@@ -246,6 +250,7 @@ METRICS.register(
     "AP_found@k",
     "(1/h) sum over r_j <= k of j / r_j, h positives found: cut at k, positives found in the denominator",
     "OML (open-metric-learning) `map@k`",
+    per_found=True,
 )
 def _average_precision_found(ranked: RankedQueries, k: int) -> Float64:
     terms = np.where(ranked.rank <= k, positive_number(ranked) / ranked.rank, 0.0)

@@ -27,6 +27,7 @@ FLOORS = {
     "distances": 2,
     "environment": 2,
     "confidence": 2,
+    "ties": 3,
     "curves": 3,
     "ground_truth": 2,
     "judging": 3,

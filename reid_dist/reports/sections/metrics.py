@@ -47,8 +47,8 @@ def metric_table(report: Report) -> dict[str, Any]:
     if sides:
         heads += ["Ties for", "Ties against"]
         lines.append(
-            "Ties for: the optimistic value, as if every tie were settled for the right answer. Ties against: the "
-            "pessimistic one."
+            "Ties for: the optimistic value, the highest that an order of tied items gives. Ties against: the "
+            "pessimistic value, the lowest."
         )
     if report.bounds:
         lines.append("Between: only the heads of the rankings are known, and the value lies somewhere between the two.")
