@@ -1,6 +1,7 @@
 """Breakdowns: the same per-query values by camera, identity or any label, by camera pair, and against gallery size.
 
-Tables (JSON), one entry per group unless said otherwise; None where a group has no valid query:
+Tables (JSON), one entry per group unless said otherwise; None where a group has no valid query, but for groups of
+queries (camera, identity, label) under a protocol that counts an invalid query as 0, whose means are 0 there:
 
 ``camera``, ``identity``, a label column
     ``camid``, ``pid`` or ``value`` of the group, ``n_query``, ``n_valid`` and every metric.
@@ -137,7 +138,10 @@ def _by_label(
         column.key: _told(kinds, column.names),
         "n_query": counts.tolist(),
         "n_valid": [int(valid[group].sum()) for group in groups],
-        **{metric: [_mean(each[group], zero_for_invalid) for group in groups] for metric, each in values.items()},
+        **{
+            metric: [_defined(exact_mean(each[group], zero_for_invalid=zero_for_invalid)) for group in groups]
+            for metric, each in values.items()
+        },
     }
 
 
@@ -199,6 +203,9 @@ def _gallery_sizes(in_parts: PartValues | None, job: Job, zero_for_invalid: bool
 
 
 def _mean(values: Float64, zero_for_invalid: bool) -> float | None:
-    """Mean of a group; None where no query in it is valid."""
-    mean = exact_mean(values, zero_for_invalid=zero_for_invalid)
-    return None if math.isnan(mean) or np.isnan(values).all() else mean
+    """Mean in a part of the gallery; None where no query is valid in it."""
+    return None if np.isnan(values).all() else _defined(exact_mean(values, zero_for_invalid=zero_for_invalid))
+
+
+def _defined(mean: float) -> float | None:
+    return None if math.isnan(mean) else mean

@@ -81,12 +81,13 @@ class Report:
     bounds
         [lowest, highest] possible value by metric, where only the heads of the rankings were known.
     breakdowns
-        Tables by name, columns by name; None in a column where there is no valid query.  ``camera`` and ``identity``
-        have one entry per ``camid`` or ``pid`` of the queries, the name of a label column one per ``value``, each with
-        ``n_query``, ``n_valid`` and one column per metric; a camera or an identity is the number or the text that it
-        was given as.  ``camera_pair`` has ``query_camid``, ``gallery_camid`` and a matrix (query cameras, gallery
-        cameras) of ``n_valid`` and of each metric.  ``gallery_size`` has ``order`` ("stored" or "random"), ``seed``,
-        ``n_rows`` (gallery rows that have entered, ascending) and one column per metric.
+        Tables by name, columns by name; None in a column where there is no valid query (0 for groups of queries under
+        a protocol that counts an invalid query as 0).  ``camera`` and ``identity`` have one entry per ``camid`` or
+        ``pid`` of the queries, the name of a label column one per ``value``, each with ``n_query``, ``n_valid`` and one
+        column per metric; a camera or an identity is the number or the text that it was given as.  ``camera_pair`` has
+        ``query_camid``, ``gallery_camid`` and a matrix (query cameras, gallery cameras) of ``n_valid`` and of each
+        metric.  ``gallery_size`` has ``order`` ("stored" or "random"), ``seed``, ``n_rows`` (gallery rows that have
+        entered, ascending) and one column per metric.
     verification
         Counts (``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated``) and ``thresholds`` ({metric: distance})
         behind the metrics of verification and open-set search; None where there are none.

@@ -112,6 +112,21 @@ def test_tables_by_hand():
     }  # fmt: skip
 
 
+def test_invalid_queries_that_count_as_0_have_means_of_0():
+    """Query 3 finds nothing: 0 in its rows of the tables, which add up to the mean, and the lowest on the console."""
+    gallery = line([1, 2, 3, 4], [2, 1, 9, -1], [0, 1, 1, 1])
+    query = line([0, 0, 0], [1, 2, 3], [0, 1, 2])
+    report = evaluate_items(
+        query, gallery, "market1501_matlab", "euclidean", ["mAP"], breakdowns=["camera", "identity"]
+    )
+    assert report.breakdowns["camera"] == {
+        "camid": [0, 1, 2], "n_query": [1] * 3, "n_valid": [1, 1, 0], "mAP": [0.5, 1.0, 0.0],
+    }  # fmt: skip
+    assert report.breakdowns["identity"]["mAP"] == [0.5, 1.0, 0.0]
+    assert sum(report.breakdowns["camera"]["mAP"]) / 3 == report.metrics["mAP"] == 0.5
+    assert "mAP 0.00 % (camera 2) to 100.00 % (camera 1)" in print_to_text(report).replace("camid", "camera")
+
+
 def test_the_distractor_curve_by_hand():
     """The positive lies behind three distractors, which come in stored order, in rows 1, 3 and 4; row 0 is junk."""
     gallery = line([1, 2, 9, 3, 4, 50], [1, 7, 1, 7, 8, 8], [0, 1, 1, 1, 1, 1])

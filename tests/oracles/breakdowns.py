@@ -9,18 +9,22 @@ from __future__ import annotations
 import numpy as np
 
 from oracles.evaluation import evaluate
-from oracles.protocols import judge
+from oracles.protocols import INVALID_COUNTS_AS_ZERO, judge
 
 
 def by_value(query, gallery, values, protocol, distance, metrics, ground_truth=None):
-    """{value: (n_query, n_valid, {metric: mean} or None)} for the queries of each value."""
+    """{value: (n_query, n_valid, {metric: mean} or None)} for the queries of each value.
+
+    None where no query is valid, unless an invalid query counts as 0.
+    """
     table = {}
+    nothing = dict.fromkeys(metrics, 0.0) if protocol in INVALID_COUNTS_AS_ZERO else None
     for one in sorted(set(values.tolist())):
         rows = np.flatnonzero(values == one)
         truth = None if ground_truth is None else [ground_truth[row] for row in rows]
         part = evaluate(query.take(rows), gallery, protocol, distance, metrics, ground_truth=truth)
         if part is None:
-            table[one] = (len(rows), 0, None)
+            table[one] = (len(rows), 0, nothing)
         else:
             table[one] = (len(rows), part.counts["n_valid"], part.metrics)
     return table
