@@ -19,13 +19,14 @@ from reid_dist.ground_truth import GroundTruth
 from reid_dist.judging import flag_listed, judge, judge_listed
 from reid_dist.metrics import METRICS, RANKS, SINGLE_SHOT, Metric, exact_mean, first_rank, last_rank
 from reid_dist.model import Neighbours, RankedQueries, RowRange
-from reid_dist.plurals import counted
+from reid_dist.no_valid_query import explain_no_valid_query
+from reid_dist.notes import own_row_notes, side_notes, threshold_notes
 from reid_dist.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
 from reid_dist.stores import LabelledSet
 from reid_dist.tasks import BlockAnswer, Job, gallery_index, set_labels
 from reid_dist.ties import RULES, extreme_ranks, settled_ranks
-from reid_dist.verification import Verification, identification_rates
+from reid_dist.verification import ROC_RATES, Verification, identification_rates
 
 __all__ = ["Asked", "interval_notes", "make_report"]
 
@@ -107,7 +108,8 @@ def make_report(
     reasons = np.array(REASONS)[ranked.reason]
     invalid = dict(Counter(reasons[~valid].tolist()).most_common())
     if not valid.any():
-        raise InputError(_all_invalid(query, gallery, protocol, invalid))
+        labels = set_labels(job, job.query), set_labels(job, job.gallery)
+        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
     zero = protocol.zero_for_invalid
 
     values = {metric.name: _values(metric, ranked, answer) for metric in asked.metrics if _has_rows(metric)}
@@ -167,9 +169,11 @@ def make_report(
         else make_breakdowns(asked.breakdowns, query, values, valid, answer.in_parts, job, zero_for_invalid=zero),
         verification=None if verification is None else verification.describe(),
         notes=[
-            *query.notes,
-            *(note for note in gallery.notes if note not in query.notes),
+            *side_notes(query, gallery, protocol),
+            *own_row_notes(query, gallery, protocol, ranked),
+            *_threshold_notes(asked.metrics, verification),
             *interval_notes(confidence, protocol),
+            *dict.fromkeys([*query.notes, *gallery.notes]),
         ],
     )
 
@@ -181,6 +185,14 @@ def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[st
     # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
     few = "" if protocol.is_listed and confidence.n_units == 1 else few_units(confidence.n_units, confidence.unit)
     return [few] if few else []
+
+
+def _threshold_notes(metrics: list[Metric], verification: Verification | None) -> list[str]:
+    if verification is None:
+        return []
+    rates = ROC_RATES if "ROC_FAR" in verification.curves else ()
+    counts = verification.counts
+    return threshold_notes(metrics, rates, counts.get("n_impostor"), counts.get("n_non_mated"))
 
 
 METRICS_ALWAYS = {name: Metric(METRICS.get(metric)) for name, metric in _ALWAYS.items()}
@@ -266,25 +278,3 @@ def _topk(job: Job, neighbours: Neighbours | None, truth: GroundTruth | None) ->
         judgement = judge(job.protocol, set_labels(job, job.query).take(RowRange(0, job.query.n_rows)), index)
     relevant, junk = flag_listed(judgement, index, neighbours.index)
     return TopK(index=neighbours.index, distance=neighbours.distance, junk=junk, relevant=relevant)
-
-
-def _all_invalid(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, invalid: dict[str, int]) -> str:
-    """Say why no query can be evaluated, and what to look at."""
-    reasons = ", ".join(f"{count} {reason}" for reason, count in invalid.items())
-    if protocol.is_listed:
-        lists = " or ".join(protocol.relevant_lists)
-        return f"no query has a relevant gallery item ({reasons}): every list of {lists} in the ground truth is empty"
-    shared = len(np.intersect1d(query.pids, gallery.pids))
-    pids = (
-        f"query pids span {query.pids.min()}..{query.pids.max()} ({counted(len(np.unique(query.pids)), 'identity')}), "
-        f"gallery pids {gallery.pids.min()}..{gallery.pids.max()} ({len(np.unique(gallery.pids))}), {shared} in common"
-    )
-    hints = []
-    if shared == 0:
-        hints.append("check that both sets are of one split and number their identities alike")
-    if query.camids is not None and gallery.camids is not None and invalid.get("only_same_camera_positives"):
-        cameras = sorted({*np.unique(query.camids).tolist(), *np.unique(gallery.camids).tolist()})
-        hints.append(f"cameras found: {cameras[:12]}; with one camera use the protocol 'no_cameras'")
-    if invalid.get("all_junk"):
-        hints.append("pid -1 marks junk; are -1 labels meant as such?")
-    return f"no query has a relevant gallery item ({reasons}): {pids}; {'; '.join(hints) or 'check the labels'}"

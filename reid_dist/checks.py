@@ -11,12 +11,13 @@ from reid_dist.distances import Distance
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import LARGEST_RANK, PAIRS, PROBES, SINGLE_SHOT, Metric
-from reid_dist.plurals import have
-from reid_dist.protocols import Protocol
+from reid_dist.plurals import counted, have
+from reid_dist.protocols import OWN_ROW, Protocol
 from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.labels import ambiguous_numbers
 from reid_dist.stores.matched_labels import join_item_ids, numbers_among
+from reid_dist.stores.overlap import shared_items
 
 __all__ = [
     "check_client",
@@ -101,7 +102,7 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
         if missing:
             raise InputError(
                 f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} {have(missing)} none; give "
-                "them, or use the protocol 'no_cameras'"
+                f"them, or {_without_camids(query, gallery)}"
             )
     counts_cameras = protocol.query_cameras is not None or protocol.gallery_cameras is not None
     if counts_cameras and query.camid_names != gallery.camid_names:
@@ -120,12 +121,43 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
     if not protocol.needs_item_ids:
         return False
     if query.item_ids is not None and gallery.item_ids is not None:
+        if protocol.junk == (OWN_ROW,) and not np.isin(*join_item_ids(query.item_ids, gallery.item_ids)).any():
+            raise InputError(
+                f"protocol {protocol.name!r} leaves out each query's own row, known by its item id, and none of the "
+                f"{query.n_rows} item ids of the query set is in the gallery (query: {_first(query.item_ids)}; "
+                f"gallery: {_first(gallery.item_ids)}); give an image the same item id on both sides, or use the "
+                "protocol 'no_cameras' if no query is a gallery row"
+            )
         return False
     if query.item_ids is None and gallery.item_ids is None and query.content_digest == gallery.content_digest:
         return True
     raise InputError(
         f"protocol {protocol.name!r} matches items by item id, and the sets differ or only one has item ids; give "
-        "item_ids to both"
+        "item_ids to both, or the same set twice"
+    )
+
+
+def _first(item_ids: NDArray[np.generic]) -> str:
+    """The first item ids, as a reader can compare them."""
+    return ", ".join(repr(item) for item in item_ids[:3].tolist()) + (", …" if len(item_ids) > 3 else "")
+
+
+def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
+    """Which protocol fits sets without cameras: own rows must not count as matches."""
+    shared = shared_items(query, gallery)
+    if shared is None:
+        return "use the protocol 'no_cameras'"
+    rows = f"{counted(shared.n_query, 'row')} of the query set {'is' if shared.n_query == 1 else 'are'} in the gallery"
+    found = {
+        "content": "query and gallery are the same set",
+        "item_ids": f"{rows} as well, by item id",
+        "image_paths": f"{rows} as well, by image path",
+    }[shared.by]
+    if query.content_digest == gallery.content_digest == query.labels_digest:
+        found = "query and gallery have the same labels in every row"
+    first = "give the paths as item_ids to both sides and " if shared.by == "image_paths" else ""
+    return (
+        f"{first}use the protocol 'same_set': {found}, and under 'no_cameras' each of these queries would find itself"
     )
 
 

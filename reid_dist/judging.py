@@ -213,7 +213,8 @@ def judge(protocol: Protocol, query: Labels, gallery: GalleryIndex) -> Judgement
     reason[empty & (same_camera > 0)] = _ONLY_SAME_CAMERA
     # Matching rows that are neither the query itself nor of its camera are junk by another rule.
     reason[empty & (same_camera == 0) & (matches > own)] = _ALL_JUNK
-    reason[n_kept == 0] = _ALL_JUNK
+    # Of a query whose camera holds the whole gallery, that its identity is there says more.
+    reason[(n_kept == 0) & (same_camera == 0)] = _ALL_JUNK
     if protocol.query_cameras is not None and query.camids is not None:
         outside = ~np.isin(query.camids, protocol.query_cameras)
         reason[outside] = _CAMERA_NOT_COUNTED
@@ -240,7 +241,12 @@ def _refuse_missing(protocol: Protocol, query: Labels, gallery: Labels) -> None:
     for name in ("camid", *protocol.label_columns):
         needed = protocol.needs_camids if name == "camid" else True
         if needed and not (query.has(name) and gallery.has(name)):
-            advice = "; use the protocol 'no_cameras' for sets without cameras" if name == "camid" else ""
+            advice = (
+                "; for sets without cameras use the protocol 'same_set' if queries are gallery rows as well, otherwise "
+                "'no_cameras'"
+                if name == "camid"
+                else ""
+            )
             raise InputError(f"protocol {protocol.name!r} needs {name}s in query and gallery{advice}")
 
 

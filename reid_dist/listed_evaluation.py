@@ -18,7 +18,9 @@ from reid_dist.errors import InputError
 from reid_dist.judging import GalleryIndex, judge, judge_listed
 from reid_dist.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
 from reid_dist.metrics import Metric, exact_mean, first_rank
-from reid_dist.model import RowRange
+from reid_dist.model import Labels, RowRange
+from reid_dist.no_valid_query import explain_no_valid_query
+from reid_dist.notes import own_row_notes, side_notes
 from reid_dist.protocols import REASONS, Protocol
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report
@@ -71,8 +73,8 @@ def evaluate_lists(
             raise InputError(f"{name} cannot be had from top-k lists; evaluate the feature stores or a distance block")
     question = Question.of(asked, query, gallery)
     rows, near = _as_lists(index, distance)
-    labels = [joined_label_set(each, query, gallery, question.joined, question.protocol, question.rows_are_items)
-              for each in (query, gallery)]  # fmt: skip
+    of = query, gallery, question.joined, question.protocol, question.rows_are_items
+    labels = joined_label_set(query, *of), joined_label_set(gallery, *of)
     gallery_labels = GalleryIndex(labels[1], question.protocol)
     judgement = (
         judge(question.protocol, labels[0].take(RowRange(0, query.n_rows)), gallery_labels)
@@ -81,7 +83,7 @@ def evaluate_lists(
     )
     listed = rank_lists(judgement, gallery_labels.mask, rows, near)
     n_junk_rows = int(gallery_labels.mask.junk_row.sum())
-    return _report(question, query, gallery, rows, listed, asked.metrics is not None, n_junk_rows, started)
+    return _report(question, query, gallery, labels, rows, listed, asked.metrics is not None, n_junk_rows, started)
 
 
 def _is_asked(value: Any) -> bool:
@@ -106,6 +108,7 @@ def _report(
     question: Question,
     query: LabelledSet,
     gallery: LabelledSet,
+    labels: tuple[Labels, Labels],
     index: NDArray[np.integer],
     listed: ListedRanks,
     named: bool,
@@ -118,8 +121,7 @@ def _report(
     reasons = np.array(REASONS)[listed.best.reason]
     invalid = dict(Counter(reasons[~valid].tolist()).most_common())
     if not valid.any():
-        counted = ", ".join(f"{count} {reason}" for reason, count in invalid.items()) or "there are no queries"
-        raise InputError(f"no query has a relevant gallery item ({counted}); check the labels of both sides")
+        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
     split = split_metrics(asked.metrics, listed)
     bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}
     if named and "mINP" in bounds:
@@ -131,7 +133,11 @@ def _report(
         )
     decided = _decided_ranks(listed, listed.n_listed, asked.max_rank)
     curves = _curves(protocol, listed, decided, asked.max_rank)
-    notes = [f"evaluated from lists of length {index.shape[1]}: curves end at rank {decided}"]
+    notes = [
+        *side_notes(query, gallery, protocol),
+        *own_row_notes(query, gallery, protocol, listed.best),
+        f"evaluated from lists of length {index.shape[1]}: curves end at rank {decided}",
+    ]
     if bounds:
         notes.append(f"known only to lie between two bounds, since the lists are cut: {', '.join(bounds)}")
     confidence = None

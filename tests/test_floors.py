@@ -46,6 +46,8 @@ FLOORS = {
     "stores": 3,
     "checks": 4,
     "parts": 4,
+    "no_valid_query": 4,
+    "notes": 4,
     "pooling": 4,
     "scorers": 4,
     "sweep": 4,

@@ -209,10 +209,13 @@ def expand_sets(
     Raises
     ------
     InputError
-        If `include_self` is asked for and items have no ids.
+        If `include_self` is asked for and items have no ids, or no query is in the gallery by item id.
     RunFailedError, StoreError, PlanError
         If it cannot be done.
     """
+    if any(step.include_self and not step.changes_nothing for step in steps):
+        # Refused before any step is done; steps keep item ids.
+        _own_rows(query, gallery)
     for step in steps:
         for _ in range(step.times):
             query, gallery = _expand(query, gallery, step, where)
@@ -259,7 +262,14 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
     wanted, ids = join_item_ids(query.item_ids, gallery.item_ids)
     order = np.argsort(ids, kind="stable")
     place = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
-    return np.where(ids[order][place] == wanted, order[place], -1)
+    own_row = np.where(ids[order][place] == wanted, order[place], -1)
+    if (own_row < 0).all():
+        raise InputError(
+            f"include_self finds queries in the gallery by item id, and none of the {query.n_rows} item ids of the "
+            "query set is there: own rows would count as neighbours; give an image the same item id on both sides, or "
+            "leave include_self out if no query is a gallery row"
+        )
+    return own_row
 
 
 def _target(

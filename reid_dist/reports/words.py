@@ -68,13 +68,14 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"camera|camid",
         "The identity is in the gallery, but only under the query's own camera, which this protocol hides. "
-        "Check the camera ids (one constant for all? another numbering in the gallery?); protocol no_cameras "
-        "does without them.",
+        "Check the camera ids (one constant for all? another numbering in the gallery?). Sets of one camera fit "
+        "protocol no_cameras, or same_set if queries are gallery rows as well; with several cameras, both would count "
+        "matches under the query's own camera.",
     ),
     (
         r"junk",
-        "Every gallery item of this query is junk. Look for a pid of -1, and for a ground truth whose junk list "
-        "swallows the good one.",
+        "Every gallery item of this query is junk. Look for a pid of -1, for a gallery that has the query's camera "
+        "alone, and for a ground truth whose junk list swallows the good one.",
     ),
     (
         r"positive|relevant|identity|pid|gallery|mate",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -74,8 +74,16 @@ class FinishedSplit:
     notes: list[str]
 
     @classmethod
-    def of(cls, report: Report) -> FinishedSplit:
-        """Keep what matters of a report."""
+    def of(cls, report: Report, *, leave_out: Sequence[str] = ()) -> FinishedSplit:
+        """Keep what matters of a report.
+
+        Parameters
+        ----------
+        report
+            The evaluation of one split.
+        leave_out
+            Notes of it that are not kept.
+        """
         return cls(
             metrics=dict(report.metrics),
             counts={name: int(report.counts[name]) for name in ("n_query", "n_valid", "n_gallery")},
@@ -84,7 +92,7 @@ class FinishedSplit:
                 "result": report.result_digest,
             },
             conventions={name: plain(getattr(report, name)) for name in ("protocol", "distance", "definitions")},
-            notes=list(report.notes),
+            notes=[note for note in report.notes if note not in leave_out],
         )
 
 

@@ -18,8 +18,9 @@ from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
 from reid_dist.evaluation import evaluate
 from reid_dist.metrics import parse_metrics
+from reid_dist.notes import notes_of_splits, side_notes
 from reid_dist.plurals import counted, have
-from reid_dist.protocols import JUNK_PID, PROTOCOLS
+from reid_dist.protocols import JUNK_PID, PROTOCOLS, Protocol
 from reid_dist.question import Options
 from reid_dist.splits.draw import Draw, draw_rows
 from reid_dist.splits.finished import FinishedSplit, FinishedSplits, identity_of
@@ -106,10 +107,11 @@ def evaluate_splits(
     draw = Draw(
         repeats=repeats, per_identity=per_identity, per_camera=per_camera, seed=seed, rest_as_queries=rest_as_queries
     )
-    _check_options(options)
+    rules = _check_options(options)
     # Spread over splits is the uncertainty that is reported; intervals of each would be thrown away.
     asked = {**options, "confidence": None}
     drawn = _Population(query, gallery, draw)
+    _refuse_own_rows(query, gallery, draw, rules)
     told = progress or Progress()
     told.start({_STAGE: draw.repeats})
     started = time.perf_counter()
@@ -136,17 +138,24 @@ def evaluate_splits(
                     report = evaluate(near, far, client=client, workspace=room, seed=draw.seed, **asked)
                 except InputError as error:
                     raise InputError(f"split {split} of {draw.repeats} (from 0): {error}") from error
-                found = FinishedSplit.of(report)
+                # What speaks of the two sides is said of the whole sets: a drawn gallery is small by design.
+                found = FinishedSplit.of(report, leave_out=side_notes(near, far, rules))
                 kept.keep(split, found)
                 shutil.rmtree(room, ignore_errors=True)
             finished.append(found)
             told.advance(_STAGE)
     asked_rank = {"max_rank": int(options.get("max_rank", Options.max_rank))}
-    return _summarise(query, gallery, draw, drawn, finished, asked_rank, time.perf_counter() - started)
+    notes = [
+        *([] if draw.rest_as_queries else side_notes(query, gallery, rules)),
+        *notes_of_splits([split.notes for split in finished]),
+        *_notes(query, gallery, draw, drawn),
+    ]
+    seconds = time.perf_counter() - started
+    return _summarise(query, gallery, draw, drawn, finished, asked_rank, list(dict.fromkeys(notes)), seconds)
 
 
-def _check_options(options: dict[str, Any]) -> None:
-    """Refuse what no split can answer, before rows are read."""
+def _check_options(options: dict[str, Any]) -> Protocol:
+    """Refuse what no split can answer, before rows are read; return the protocol."""
     for name in _OF_ONE_GALLERY:
         if options.get(name):
             raise InputError(
@@ -162,6 +171,21 @@ def _check_options(options: dict[str, Any]) -> None:
     DISTANCES.get(options.get("distance", "cosine"))
     if options.get("metrics") is not None:
         parse_metrics(options["metrics"])
+    return rules
+
+
+def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, draw: Draw, protocol: Protocol) -> None:
+    """Refuse one set as query and gallery where every drawn row would be a match of itself."""
+    if draw.rest_as_queries or query.content_digest != gallery.content_digest:
+        return
+    # A row shares all labels with itself, so that any junk rule hides it, if the labels are there.
+    if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None):
+        raise InputError(
+            "query and gallery are the same set, so that every drawn row would be a query that finds itself under "
+            f"protocol {protocol.name!r}{' without item ids' if protocol.junk else ''}; use --rest-as-queries "
+            "(rest_as_queries=True) with 'no_cameras', which takes the rows that are not drawn as queries, or item ids "
+            "and the protocol 'same_set'"
+        )
 
 
 class _Population:
@@ -244,6 +268,7 @@ def _summarise(
     drawn: _Population,
     splits: list[FinishedSplit],
     options: dict[str, Any],
+    notes: list[str],
     seconds: float,
 ) -> SplitReport:
     first = splits[0]
@@ -277,7 +302,7 @@ def _summarise(
         inputs={"query": query.describe(), "gallery": gallery.describe()},
         environment=describe_environment(),
         timing={"total": seconds},
-        notes=_notes(query, gallery, draw, drawn, splits),
+        notes=notes,
     )
 
 
@@ -288,10 +313,8 @@ def _mean_and_spread(values: list[float]) -> tuple[float, float]:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan
 
 
-def _notes(
-    query: FeatureSet, gallery: FeatureSet, draw: Draw, drawn: _Population, splits: list[FinishedSplit]
-) -> list[str]:
-    notes = [*query.notes, *gallery.notes, *(note for split in splits for note in split.notes)]
+def _notes(query: FeatureSet, gallery: FeatureSet, draw: Draw, drawn: _Population) -> list[str]:
+    notes = [*query.notes, *gallery.notes]
     if drawn.n_short:
         notes.append(
             f"{drawn.n_short:,} of {drawn.words(draw)} {have(drawn.n_short)} fewer than "
@@ -308,4 +331,4 @@ def _notes(
         notes.append(f"rows of pid {JUNK_PID} are not {where} of any split: {n_junk_rows:,} of the whole gallery")
     if draw.repeats == 1:
         notes.append("one split has no spread")
-    return list(dict.fromkeys(notes))
+    return notes

@@ -1,0 +1,343 @@
+"""Notes on inputs and thresholds, and errors whose advice must not lead to misleading numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from agreement import as_feature_set, evaluate_items
+from reference import ItemSet
+from strategies import scattered_sets
+
+from reid_dist import (
+    DistanceBlock,
+    FeatureSet,
+    LabelledRows,
+    compose_protocol,
+    evaluate,
+    evaluate_distances,
+    evaluate_lists,
+)
+from reid_dist.errors import InputError
+from reid_dist.notes import smallest_rate
+from reid_dist.splits import evaluate_splits
+from reid_dist.synthetic import SyntheticShape, make_sets
+from reid_dist.tuning import sweep_parameters
+
+QUICK = {"metrics": ["mAP", "CMC@1"], "confidence": None}
+
+
+def items(n=30, seed=0, n_pids=6):
+    """Features, pids and paths of some images."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((n, 8)).astype(np.float32)
+    return features, np.arange(n) % n_pids, np.array([f"image{row:03d}.jpg" for row in range(n)])
+
+
+def matches(report):
+    return [note for note in report.notes if "match themselves" in note or "distance 0" in note]
+
+
+# -------------------------------------------------------------------------------------------------- own rows
+
+
+def test_one_set_twice_is_noted_where_own_rows_count():
+    features, pids, _ = items()
+    both = FeatureSet.from_arrays(features, pids)
+    report = evaluate(both, both, protocol="no_cameras", **QUICK)
+    assert report.metrics["CMC@1"] == 1.0
+    (note,) = matches(report)
+    assert "30 of 30 valid queries" in note
+    assert "'same_set'" in note
+    assert matches(evaluate(both, both, protocol="same_set", **QUICK)) == []
+
+
+@pytest.mark.parametrize("by", ["item_ids", "image_paths", "features"])
+def test_queries_that_are_gallery_rows_are_counted(by):
+    """7 of 10 queries are gallery rows; of the others, none shares a name or features with one."""
+    features, pids, paths = items()
+    other = np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)
+    own = np.array([3, 5, 8, 13, 21, 22, 29])
+    label = {} if by == "features" else {by: paths}
+    gallery = FeatureSet.from_arrays(features, pids, **label)
+    names = {name: np.append(values[own], ["x", "y", "z"]) for name, values in label.items()}
+    query = FeatureSet.from_arrays(np.concatenate([features[own], other]), np.append(pids[own], [0, 1, 2]), **names)
+    (note,) = matches(evaluate(query, gallery, protocol="no_cameras", **QUICK))
+    assert "7 of 10 valid queries" in note
+    assert "'same_set'" in note
+    assert ("item id" in note) or ("item_ids" in note)
+
+
+def test_own_rows_of_another_camera_are_noted():
+    """Cameras that are numbered from 0 on one side and from 1 on the other: own rows are no junk of their camera."""
+    features, pids, paths = items()
+    query = FeatureSet.from_arrays(features, pids, np.arange(30) % 3, paths)
+    gallery = FeatureSet.from_arrays(features, pids, np.arange(30) % 3 + 1, paths)
+    (note,) = matches(evaluate(query, gallery, **QUICK))
+    assert "30 of 30" in note
+    assert "camid differ between the two sides" in note
+    unnamed = [FeatureSet.from_arrays(features, pids, np.arange(30) % 3 + first) for first in (0, 1)]
+    (note,) = matches(evaluate(*unnamed, **QUICK))
+    assert "30 of 30 valid queries have a relevant gallery row at distance 0" in note
+    assert "number their cameras alike" in note
+    right = FeatureSet.from_arrays(features, pids, np.arange(30) % 6 // 2, paths)
+    rules = compose_protocol("own", junk=[["pid", "camid"], ["item_id"]])
+    assert matches(evaluate(query, right, protocol=rules, **QUICK)) == []
+
+
+def test_features_of_few_values_are_no_own_rows():
+    """Where negatives are at distance 0 as well, distance 0 tells nothing."""
+    query, gallery = (
+        ItemSet(np.ones((4, 2), np.float32), np.arange(4)),
+        ItemSet(np.ones((8, 2), np.float32), np.arange(8) % 4),
+    )
+    assert evaluate_items(query, gallery, "no_cameras").notes == []
+
+
+def test_distances_and_lists_have_the_same_notes():
+    _, pids, paths = items()
+    own = np.arange(0, 30, 3)
+    block = np.abs(np.arange(30)[None, :] - own[:, None]).astype(np.float64)
+    index = np.argsort(block, axis=1, kind="stable")
+    named = LabelledRows(pids[own], image_paths=paths[own]), LabelledRows(pids, image_paths=paths)
+    unnamed = LabelledRows(pids[own]), LabelledRows(pids)
+    whole = LabelledRows(pids)
+    square = np.abs(np.arange(30)[None, :] - np.arange(30)[:, None]).astype(np.float64)
+    options = {"protocol": "no_cameras", **QUICK}
+    for sides, dense, words in (
+        (named, block, "image path"),
+        (unnamed, block, "distance 0"),
+        ((whole, whole), square, "labels"),
+    ):
+        index = np.argsort(dense, axis=1, kind="stable")
+        near = np.take_along_axis(dense, index, axis=1)
+        for report in (
+            evaluate_distances(DistanceBlock.from_array(dense), *sides, **options),
+            evaluate_lists(index, *sides, distance=near, **options),
+        ):
+            (note,) = matches(report)
+            assert words in note
+            assert f"{len(dense)} of {len(dense)} valid queries" in note
+
+
+def test_nothing_is_noted_of_sets_that_are_apart():
+    """The shape of the demo: distractors, junk, six cameras, more gallery rows than queries."""
+    shape = SyntheticShape(40, 6, 120, 500, 60, 80, 16, noise=1.0, camera_shift=0.5)
+    query, gallery = (FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in make_sets(shape))
+    assert evaluate(query, gallery).notes == []
+    assert evaluate(query, gallery, protocol="no_cameras").notes == []
+
+
+def test_sweeps_note_own_rows_once():
+    features, pids, _ = items()
+    both = FeatureSet.from_arrays(features, pids)
+    report = sweep_parameters(both, both, expand="aqe", k="0:2", protocol="no_cameras", metrics=["mAP"])
+    assert len(matches(report)) == 1
+
+
+# ------------------------------------------------------------------------------------------- advice of errors
+
+
+def test_missing_cameras_of_one_set_lead_to_same_set():
+    features, pids, paths = items()
+    both = FeatureSet.from_arrays(features, pids)
+    with pytest.raises(InputError, match="use the protocol 'same_set': query and gallery are the same set") as caught:
+        evaluate(both, both)
+    assert str(caught.value).index("same_set") < str(caught.value).index("no_cameras")
+    query = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=paths[:9])
+    with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by item id"):
+        evaluate(query, FeatureSet.from_arrays(features, pids, item_ids=paths))
+    query = FeatureSet.from_arrays(features[:9], pids[:9], image_paths=paths[:9])
+    with pytest.raises(InputError, match="give the paths as item_ids to both sides and use the protocol 'same_set'"):
+        evaluate(query, FeatureSet.from_arrays(features, pids, image_paths=paths))
+    with pytest.raises(InputError, match=r"use the protocol 'no_cameras'$"):
+        evaluate(FeatureSet.from_arrays(features[:9], pids[:9]), both)
+
+
+def by_features(sides):
+    return evaluate(*sides, protocol="same_set")
+
+
+def by_distances(sides):
+    return evaluate_distances(DistanceBlock.from_array(np.ones((30, 30))), *sides, protocol="same_set")
+
+
+def by_lists(sides):
+    return evaluate_lists(np.tile(np.arange(30), (30, 1)), *sides, protocol="same_set")
+
+
+@pytest.mark.parametrize("door", [by_features, by_distances, by_lists])
+def test_item_ids_that_never_meet_are_refused(door):
+    features, pids, paths = items()
+    sides = [FeatureSet.from_arrays(features, pids, item_ids=names) for names in (paths, np.char.add("b/", paths))]
+    with pytest.raises(InputError, match="none of the 30 item ids of the query set is in the gallery") as caught:
+        door(sides)
+    assert "'image000.jpg'" in str(caught.value)
+    assert "'b/image000.jpg'" in str(caught.value)
+
+
+def test_include_self_needs_ids_that_meet():
+    features, pids, paths = items()
+    query = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=paths[:9])
+    apart = FeatureSet.from_arrays(features, pids, item_ids=np.char.add("b/", paths))
+    spec = "aqe(k=3,include_self=true)"
+    with pytest.raises(InputError, match="none of the 9 item ids of the query set is there"):
+        evaluate(query, apart, protocol="no_cameras", expand=spec)
+    together = FeatureSet.from_arrays(features, pids, item_ids=paths)
+    assert evaluate(query, together, protocol="same_set", expand=spec, **QUICK).counts["n_valid"] == 9
+
+
+def test_splits_of_one_set_need_other_queries():
+    features, pids, paths = items()
+    both = FeatureSet.from_arrays(features, pids, item_ids=paths)
+    with pytest.raises(InputError, match="--rest-as-queries"):
+        evaluate_splits(both, both, repeats=2, protocol="no_cameras")
+    with pytest.raises(InputError, match="'same_set' without item ids; use --rest-as-queries"):
+        evaluate_splits(*[FeatureSet.from_arrays(features, pids)] * 2, repeats=2, protocol="same_set")
+    options = {"repeats": 2, "metrics": ["mAP"]}
+    assert evaluate_splits(both, both, protocol="same_set", **options).notes == []
+    assert matches(evaluate_splits(both, both, protocol="no_cameras", rest_as_queries=True, **options)) == []
+    part = FeatureSet.from_arrays(features[:20], pids[:20], item_ids=paths[:20])
+    report = evaluate_splits(part, both, protocol="no_cameras", per_identity=3, **options)
+    (note,) = matches(report)
+    assert "match themselves" in note
+
+
+def test_splits_say_alike_notes_once():
+    """Numbers differ between the splits; and a drawn gallery is small by design."""
+    query, gallery = map(as_feature_set, scattered_sets(60, 200, 6, seed=2))
+    report = evaluate_splits(query, gallery, repeats=5, per_identity=2, protocol="no_cameras", metrics=["TAR@FAR=1e-5"])
+    (note,) = report.notes
+    assert "TAR@FAR=1e-5 rests on fewer than 10 false accepts" in note
+
+
+# -------------------------------------------------------------------------------------------- exchanged sides
+
+
+def test_exchanged_sides_are_noted():
+    shape = SyntheticShape(20, 4, 60, 400, 40, 60, 16, noise=1.0, camera_shift=0.5)
+    query, gallery = (FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in make_sets(shape))
+    (note,) = evaluate(gallery, query, **QUICK).notes
+    assert "query and gallery may be swapped" in note
+    assert "60 of 400 queries have pid -1" in note
+    assert "400 queries and only 60 gallery rows" in note
+
+
+def test_a_small_gallery_is_noted_unless_it_is_single_shot():
+    query, gallery = scattered_sets(90, 30, 6, seed=3)
+    (note,) = evaluate_items(query, gallery, "no_cameras").notes
+    assert "there are 90 queries and only 30 gallery rows" in note
+    one_each = gallery.take(np.unique(gallery.pids, return_index=True)[1])
+    assert evaluate_items(query, one_each, "no_cameras").notes == []
+    junk = ItemSet(query.features[:5], np.append(gallery.pids[:4], -1), query.camids[:5])
+    (note,) = evaluate_items(junk, gallery, "no_cameras").notes
+    assert "1 of 5 queries has pid -1" in note
+    assert "queries and only" not in note
+
+
+# ------------------------------------------------------------------------------------ small false accept rates
+
+
+def test_rates_with_few_false_accepts_are_noted():
+    query, gallery = scattered_sets(40, 200, 6, seed=4)
+    names = ["TAR@FAR=1e-9", "TAR@FAR=0.2"]
+    report = evaluate_items(query, gallery, "no_cameras", metrics=names)
+    n = report.verification["n_impostor"]
+    (note,) = report.notes
+    assert note.startswith("TAR@FAR=1e-9 rests on fewer than 10 false accepts")
+    assert f"{n:,} impostor pairs" in note
+    assert f"is {smallest_rate(n)}" in note
+    both = evaluate_items(query, gallery, "no_cameras", metrics=["TAR@FAR=1e-9", "TAR@FAR=1e-6"]).notes
+    assert both[0].startswith("TAR@FAR=1e-9, TAR@FAR=1e-6 rest on fewer")
+
+
+def test_the_roc_has_one_note():
+    query, gallery = scattered_sets(40, 200, 6, seed=4)
+    report = evaluate_items(query, gallery, "no_cameras", metrics=["mAP"], roc=True)
+    few = int((report.curves["ROC_FAR"] * report.verification["n_impostor"] < 10).sum())
+    assert few > 1
+    (note,) = report.notes
+    assert note.startswith(f"ROC: {few} of its 31 points rest on fewer than 10 false accepts")
+
+
+def test_open_set_rates_are_noted():
+    query, gallery = scattered_sets(40, 200, 6, seed=4)
+    strangers = ItemSet(query.features, np.where(np.arange(40) < 12, 100 + np.arange(40), query.pids), query.camids)
+    report = evaluate_items(strangers, gallery, "no_cameras", metrics=["DIR@FAR=0.1"])
+    (note,) = report.notes
+    assert "DIR@FAR=0.1 rests on fewer than 10 false accepts (FAR x 12 non-mated queries < 10)" in note
+    assert note.endswith("is 0.834")
+    few = ItemSet(query.features, np.where(np.arange(40) < 1, 100, query.pids), query.camids)
+    (note,) = evaluate_items(few, gallery, "no_cameras", metrics=["DIR@FAR=0.1"]).notes
+    assert "with 1 non-mated query every false accept rate does" in note
+
+
+@pytest.mark.parametrize("number", [1, 9, 10, 11, 12, 99, 1000, 106_121, 10**9 + 7])
+def test_the_smallest_rate_is_supported(number):
+    rate = smallest_rate(number)
+    if number < 10:
+        assert rate is None
+        return
+    assert Fraction(rate) * number >= 10
+    assert Fraction(rate) * number < 10.1
+
+
+# ------------------------------------------------------------------------------------------------ one camera
+
+
+@pytest.mark.parametrize("protocol", ["cuhk03_separate_cameras", "market1501"])
+def test_one_camera_is_named_as_the_reason(protocol):
+    query, gallery = scattered_sets(10, 60, 8, seed=5, n_cameras=1)
+    with pytest.raises(InputError, match="8 only_same_camera_positives") as caught:
+        evaluate_items(query, gallery, protocol)
+    message = str(caught.value)
+    assert "there is only one camera (0)" in message
+    assert "'no_cameras', or 'same_set' if queries are gallery rows as well" in message
+    assert "-1" not in message
+    shared = as_feature_set(gallery)
+    with pytest.raises(InputError, match="60 queries are gallery rows as well: use the protocol 'same_set'"):
+        evaluate(shared, shared, protocol=protocol)
+    # The same by lists, which know no features.
+    rows = np.tile(np.arange(60), (10, 1))
+    with pytest.raises(InputError, match="there is only one camera"):
+        evaluate_lists(rows, as_feature_set(query), shared, protocol=protocol)
+
+
+def test_a_query_whose_camera_holds_the_gallery_is_told_apart():
+    """Beside a valid query: the identity is there in the own camera alone, or not at all."""
+    gallery = ItemSet(np.eye(3, dtype=np.float32), np.array([1, 2, 2]), np.zeros(3, int))
+    query = ItemSet(np.eye(3, dtype=np.float32), np.array([1, 2, 9]), np.array([1, 0, 0]))
+    report = evaluate_items(query, gallery, "cuhk03_separate_cameras")
+    assert report.per_query["reason"].tolist() == ["", "only_same_camera_positives", "all_junk"]
+
+
+def test_several_cameras_are_no_reason_for_no_cameras():
+    gallery = ItemSet(np.eye(4, dtype=np.float32), np.array([1, 2, 1, 2]), np.array([0, 1, 0, 1]))
+    query = ItemSet(np.eye(4, dtype=np.float32)[:2], np.array([1, 2]), np.array([0, 1]))
+    with pytest.raises(InputError, match=r"cameras found: 0, 1") as caught:
+        evaluate_items(query, gallery)
+    assert "no_cameras" not in str(caught.value)
+    assert "-1" not in str(caught.value)
+
+
+def test_texts_are_compared_and_shown_as_texts():
+    """The two sides number their texts for themselves: number 1 is another identity on each."""
+    rng = np.random.default_rng(6)
+    query = FeatureSet.from_arrays(rng.standard_normal((2, 4)).astype(np.float32), ["c", "d"])
+    gallery = FeatureSet.from_arrays(rng.standard_normal((3, 4)).astype(np.float32), ["a", "b", "b"])
+    with pytest.raises(InputError, match=r"query pids span 'c'\.\.'d' \(2 identities\)") as caught:
+        evaluate(query, gallery, protocol="no_cameras")
+    assert "0 in common" in str(caught.value)
+
+
+def test_junk_on_one_side_is_named():
+    rng = np.random.default_rng(7)
+    features = rng.standard_normal((4, 4)).astype(np.float32)
+    junk, known = FeatureSet.from_arrays(features, [-1] * 4), FeatureSet.from_arrays(features + 1, [1, 2, 3, 4])
+    with pytest.raises(
+        InputError, match=r"all queries have pid -1, which marks junk.*or are queries and gallery rows exchanged"
+    ):
+        evaluate(junk, known, protocol="no_cameras")
+    with pytest.raises(InputError, match="all gallery rows have pid -1, which marks junk: are the labels meant so"):
+        evaluate(known, junk, protocol="no_cameras")
