@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -23,7 +21,7 @@ from pydantic import (
 )
 
 from reid_dist.distances import DISTANCES
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError
 from reid_dist.expansion import make_step, parse_expand
 from reid_dist.metrics import parse_metric
 from reid_dist.protocols import PROTOCOLS, Protocol, compose_protocol
@@ -31,7 +29,7 @@ from reid_dist.reranking import parse_rerank
 from reid_dist.specs import parse_spec
 from reid_dist.splitmix import LARGEST_SEED
 from reid_dist.validation import in_one_line, problems_of
-from reid_dist.yaml_text import read_yaml
+from reid_dist.yaml_text import parse_yaml, read_yaml_file
 
 __all__ = ["PipelineJob", "ProtocolParts", "SweptParameters", "read_job"]
 
@@ -207,16 +205,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
         If it is not YAML or not a job; every problem is named.
     """
     where = os.fspath(path)
-    try:
-        content: Any = read_yaml(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StoreNotFoundError(f"there is no pipeline file {where!r}") from None
-    except OSError as error:
-        raise InputError(f"cannot read pipeline file {where!r}: {error.strerror}") from None
-    except RecursionError:
-        raise InputError(f"{where} is no pipeline file: it is nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:  # Bytes that are no text, or a date that is none.
-        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    content: Any = read_yaml_file(path, "pipeline file")
     if not isinstance(content, dict):
         raise InputError(f"{where} holds no job; it needs at least the keys query and gallery")
     if "suite" in content:
@@ -277,12 +266,7 @@ def _override(content: dict[str, Any], override: str) -> None:
     *path, last = key.split(".")
     if not equals or not last or not all(path):
         raise InputError(f"--set takes KEY=VALUE, found {override!r}")
-    try:
-        parsed = read_yaml(value)
-    except RecursionError:
-        raise InputError(f"--set {key}: the value is nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"--set {key}: the value is not YAML: {' '.join(str(error).split())}") from None
+    parsed = parse_yaml(value, f"--set {key}: the value")
     for step in path:
         inner = content.setdefault(step, {})
         if not isinstance(inner, dict):

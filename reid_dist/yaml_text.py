@@ -5,12 +5,16 @@ A key that stands twice is an error, as YAML has it: most readers take the last 
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-__all__ = ["read_yaml"]
+from reid_dist.errors import InputError, StoreNotFoundError
+
+__all__ = ["parse_yaml", "read_yaml_file"]
 
 
 class _Loader(yaml.SafeLoader):
@@ -42,16 +46,62 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(text: str) -> Any:
-    """Read one document of plain values.
+def read_yaml_file(path: str | os.PathLike[str], kind: str) -> Any:
+    """Read the one document of a YAML file in UTF-8.
+
+    Parameters
+    ----------
+    path
+        The file.
+    kind
+        What kind of file it is, for errors: ``"suite file"``.
 
     Raises
     ------
-    yaml.YAMLError, ValueError
-        If it is not YAML, or a key stands twice in one mapping.
+    StoreNotFoundError
+        If there is no such file.
+    InputError
+        If it cannot be read, is not UTF-8, is not YAML, or is nested too deeply.
     """
-    loader = _Loader(text)
+    where = os.fspath(path)
     try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise StoreNotFoundError(f"there is no {kind} {where!r}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {kind} {where!r}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where} is not YAML: it is not UTF-8 text (byte {error.start}: {error.reason}); save it as UTF-8"
+        ) from None
+    return parse_yaml(text, where, f"{where} is no {kind}")
+
+
+def parse_yaml(text: str, where: str, unfit: str | None = None) -> Any:
+    """Read one document of plain values.
+
+    Parameters
+    ----------
+    text
+        The document.
+    where
+        What errors call it.
+    unfit
+        The beginning of the error for a document that is nested too deeply; None for `where`.
+
+    Raises
+    ------
+    InputError
+        If it is not YAML, a key occurs twice in one mapping, or it is nested too deeply.
+    """
+    loader = None
+    try:
+        loader = _Loader(text)
         return loader.get_single_data()
+    except RecursionError:
+        raise InputError(f"{unfit or where}: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # Such as a date that does not exist.
+        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()

@@ -5,17 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 import reprlib
-from pathlib import Path
 from typing import Any, cast, get_args
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from reid_dist.clusters.kinds import KINDS, Cluster, ClusterConfig
 from reid_dist.credentials import without_credentials
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError
 from reid_dist.validation import explain
-from reid_dist.yaml_text import read_yaml
+from reid_dist.yaml_text import read_yaml_file
 
 __all__ = ["cluster_schema", "read_cluster"]
 
@@ -34,18 +32,7 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
         If it is not YAML or not a cluster; every problem is named.
     """
     where = f"cluster file {os.fspath(path)}"
-    try:
-        content = read_yaml(Path(path).read_text())
-    except FileNotFoundError:
-        raise StoreNotFoundError(f"there is no cluster file {os.fspath(path)!r}") from None
-    except OSError as error:
-        raise InputError(f"cannot read cluster file {os.fspath(path)!r}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{os.fspath(path)} is not YAML: it is not text") from None
-    except RecursionError:
-        raise InputError(f"{os.fspath(path)} is no cluster file: it is nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{os.fspath(path)} is not YAML: {' '.join(str(error).split())}") from None
+    content: Any = read_yaml_file(path, "cluster file")
     if not isinstance(content, dict):
         raise InputError(
             f"{where} should have one 'key: value' per line and begin with 'kind:', found {reprlib.repr(content)}"

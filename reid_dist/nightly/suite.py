@@ -6,14 +6,12 @@ import os
 import string
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from reid_dist.distances import DISTANCES
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError
 from reid_dist.expansion import parse_expand
 from reid_dist.fingerprint import fingerprint
 from reid_dist.gating import Gates
@@ -22,7 +20,7 @@ from reid_dist.metrics import parse_metrics
 from reid_dist.protocols import PROTOCOLS
 from reid_dist.reranking import parse_rerank
 from reid_dist.validation import explain
-from reid_dist.yaml_text import read_yaml
+from reid_dist.yaml_text import read_yaml_file
 
 __all__ = ["DataSet", "Model", "PlannedJob", "Suite", "Variant", "read_suite"]
 
@@ -141,14 +139,7 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
         If it is not YAML or no suite; every problem is named.
     """
     where = os.fspath(path)
-    try:
-        content: Any = read_yaml(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StoreNotFoundError(f"there is no suite file {where!r}") from None
-    except OSError as error:
-        raise InputError(f"cannot read suite file {where!r}: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    content: Any = read_yaml_file(path, "suite file")
     if not isinstance(content, dict):
         raise InputError(f"{where} holds no suite; it needs the keys suite, models, datasets and jobs")
     if "suite" not in content and "query" in content:

@@ -89,7 +89,7 @@ def test_files_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="it is not text"):
+    with pytest.raises(InputError, match="it is not UTF-8 text"):
         read_cluster(path)
 
 
