@@ -11,6 +11,7 @@ from typing import ClassVar
 
 __all__ = [
     "ClusterError",
+    "DamagedPartError",
     "DamagedStoreError",
     "IncompleteStoreError",
     "InputError",
@@ -71,7 +72,28 @@ class IncompleteStoreError(StoreError):
 
 
 class DamagedStoreError(StoreError):
-    """A store whose bytes are not those that were written; the message names array and chunk."""
+    """A store whose bytes are not those that were written; the message names array and chunk.
+
+    Attributes
+    ----------
+    place
+        URI of the store or of the workspace stage; empty where it is not known.
+    """
+
+    # Set after construction: pickle carries it beside the one message.
+    place: str = ""
+
+
+class DamagedPartError(DamagedStoreError):
+    """A part of a workspace that is missing, damaged or another part; a run that can make it makes it again.
+
+    Attributes
+    ----------
+    part
+        Name of the part in its stage; empty for the description of the stage.
+    """
+
+    part: str = ""
 
 
 class ClusterError(ReidDistError, RuntimeError):

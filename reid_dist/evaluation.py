@@ -26,6 +26,7 @@ from reid_dist.reports import Report
 from reid_dist.reranking import KReciprocal, rerank_scorer
 from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Workspace
+from reid_dist.stores.remaking import with_remade_parts
 from reid_dist.task_graph import Progress, Stopwatch
 from reid_dist.tasks import Job
 from reid_dist.threshold_passes import refuse_early, verify
@@ -153,16 +154,19 @@ def evaluate(
     check_sets(query, gallery, measure)
     question = Question.of(options, query, gallery)
     watch = Stopwatch(progress)
-    with contextlib.ExitStack() as stack:
-        near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-        if question.expand or question.rerank is not None:
-            where = make_resources(client, workspace_folder(stack, workspace), question.options.chunk_rows, watch)
-            near, far = expand_sets(near, far, question.expand, where)
-        scorer: Scorer = FeatureScorer(near, far, measure)
-        if question.rerank is not None:
-            scorer = rerank_scorer(near, far, measure, question.rerank, where)
-        report = _answer(question, (query, gallery), (near, far), scorer, client, watch, started, workspace)
-    return replace(report, distance=measure.describe())
+
+    def attempt() -> Report:
+        with contextlib.ExitStack() as stack:
+            near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+            if question.expand or question.rerank is not None:
+                where = make_resources(client, workspace_folder(stack, workspace), question.options.chunk_rows, watch)
+                near, far = expand_sets(near, far, question.expand, where)
+            scorer: Scorer = FeatureScorer(near, far, measure)
+            if question.rerank is not None:
+                scorer = rerank_scorer(near, far, measure, question.rerank, where)
+            return _answer(question, (query, gallery), (near, far), scorer, client, watch, started, workspace)
+
+    return replace(with_remade_parts(attempt, _kept(workspace), watch.warn), distance=measure.describe())
 
 
 def evaluate_distances(
@@ -216,14 +220,18 @@ def evaluate_distances(
     asked = Options.of(options)
     asked.refuse_what_needs_features("distances")
     question = Question.of(asked, query, gallery)
+    sides, watch = (query, gallery), Stopwatch(progress)
     with contextlib.ExitStack() as stack:
         block = distances
         if client is not None and not distances.is_stored:
             block = distances.save(
                 Workspace.at(workspace_folder(stack, workspace)).place(f"distances-{distances.content_digest[:16]}.npy")
             )
-        sides, watch = (query, gallery), Stopwatch(progress)
-        report = _answer(question, sides, sides, BlockScorer(block), client, watch, started, workspace)
+
+        def attempt() -> Report:
+            return _answer(question, sides, sides, BlockScorer(block), client, watch, started, workspace)
+
+        report = with_remade_parts(attempt, _kept(workspace), watch.warn)
     return replace(report, inputs={**report.inputs, "distances": distances.describe()})
 
 
@@ -313,7 +321,7 @@ def _answer(
     )
     refuse_early(job, asked.metrics)
     planned = time.perf_counter()
-    keep = None if workspace is None else Workspace.at(workspace)
+    keep = _kept(workspace)
     result = run(job, client, watch, question.truth, keep)
     verification = verify(job, result, asked.metrics, options.roc, client, watch, question.truth, keep)
     ranked_at = time.perf_counter()
@@ -335,6 +343,11 @@ def _answer(
     rerank = None if question.rerank is None else question.rerank.describe()
     expand = describe_expansion(question.expand) if question.expand else None
     return replace(report, timing=timing, options=options.describe(), rerank=rerank, expand=expand)
+
+
+def _kept(workspace: str | PathLike[str] | None) -> Workspace | None:
+    """The workspace in which what is finished is kept; None for none."""
+    return None if workspace is None else Workspace.at(workspace)
 
 
 def _single_shot(question: Question) -> SingleShot | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ from reid_dist.reranking import (
     weighing,
 )
 from reid_dist.scorers import FeatureScorer
-from reid_dist.stores import FeatureSet
+from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores.remaking import with_remade_parts
 from reid_dist.task_graph import Progress
 from reid_dist.tasks import Job
 from reid_dist.visibility import visible_to, workspace_folder
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["k_reciprocal_graph", "nearest", "reranked_distances"]
+
+Made = TypeVar("Made")
 
 # Pairs that are scored at once.
 _PAIRS_AT_ONCE = 2**20
@@ -80,19 +83,22 @@ def nearest(
     check_sets(query, gallery, measure)
     check_client(client)
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
-    with contextlib.ExitStack() as stack:
-        near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-        if same:
-            folder = workspace_folder(stack, workspace)
-            return _among_themselves(
-                near, measure, k, make_resources(client, folder, chunk_rows, progress or Progress())
-            )
-        scorer = FeatureScorer(near, far, measure)
-        job = Job(near, far, scorer, plan_for(scorer, client, chunk_rows, 0.0, k), topk=k)
-        result = run(job, client, progress)
-    if result.neighbours is None:
-        raise AssertionError("a search finds")
-    return result.neighbours
+    told = progress or Progress()
+
+    def attempt() -> Neighbours:
+        with contextlib.ExitStack() as stack:
+            near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+            if same:
+                folder = workspace_folder(stack, workspace)
+                return _among_themselves(near, measure, k, make_resources(client, folder, chunk_rows, told))
+            scorer = FeatureScorer(near, far, measure)
+            job = Job(near, far, scorer, plan_for(scorer, client, chunk_rows, 0.0, k), topk=k)
+            result = run(job, client, told)
+        if result.neighbours is None:
+            raise AssertionError("a search finds")
+        return result.neighbours
+
+    return _remaking(attempt, workspace, told)
 
 
 def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: Resources) -> Neighbours:
@@ -163,13 +169,17 @@ def k_reciprocal_graph(
     check_sets(features, features, spec.graph_distance(measure))
     check_client(client)
     temporary = tempfile.mkdtemp(prefix="reid-dist-") if workspace is None else None
-    try:
-        rows = _graph_rows(features, measure, spec, chunk_rows, client, workspace or temporary or "", progress)
-        # What is mixed afterwards says nothing about the graph.
-        told = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
-        inputs = {"features": features.describe()}
-        of = {"rerank": told, "distance": measure.describe(), "inputs": inputs}
+    # What is mixed afterwards says nothing about the graph.
+    told = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
+    of = {"rerank": told, "distance": measure.describe(), "inputs": {"features": features.describe()}}
+    place = workspace or temporary or ""
+
+    def attempt() -> NeighbourGraph:
+        rows = _graph_rows(features, measure, spec, chunk_rows, client, place, progress)
         return NeighbourGraph(rows, of, temporary=temporary)
+
+    try:
+        return _remaking(attempt, place, progress or Progress())
     except BaseException:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -237,17 +247,25 @@ def reranked_distances(
     wanted = _checked_rows(rows, query.n_rows)
     n_gallery = gallery.n_rows
     block = np.empty((len(wanted), n_gallery))
-    with contextlib.ExitStack() as stack:
-        near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-        folder = workspace_folder(stack, workspace)
-        where = make_resources(client, folder, chunk_rows, progress or Progress())
-        scorer = rerank_scorer(near, far, measure, spec, where)
-        for place, row in enumerate(wanted.tolist()):
-            for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
-                columns = np.arange(cut.start, cut.stop)
-                owner = np.zeros(len(columns), np.int64)
-                block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
+    told = progress or Progress()
+
+    def attempt() -> None:
+        with contextlib.ExitStack() as stack:
+            near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+            where = make_resources(client, workspace_folder(stack, workspace), chunk_rows, told)
+            scorer = rerank_scorer(near, far, measure, spec, where)
+            for place, row in enumerate(wanted.tolist()):
+                for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
+                    columns = np.arange(cut.start, cut.stop)
+                    owner = np.zeros(len(columns), np.int64)
+                    block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
+
+    _remaking(attempt, workspace, told)
     return block
+
+
+def _remaking(attempt: Callable[[], Made], workspace: str | PathLike[str] | None, progress: Progress) -> Made:
+    return with_remade_parts(attempt, None if workspace is None else Workspace.at(workspace), progress.warn)
 
 
 def _checked_rows(rows: Sequence[int] | NDArray[np.integer] | None, n_query: int) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -42,6 +43,10 @@ class Progress:
     def advance(self, stage: str) -> None:
         """Take note of one finished task."""
 
+    def warn(self, message: str) -> None:
+        """Take note of what the user should know while the run goes on, in one line; here a Python warning."""
+        warnings.warn(message, stacklevel=2)
+
 
 class Stopwatch(Progress):
     """Passes progress on and notes when the last task of each stage was done."""
@@ -61,6 +66,10 @@ class Stopwatch(Progress):
         """Take note of one finished task."""
         self._done[stage] = time.perf_counter()
         self._inner.advance(stage)
+
+    def warn(self, message: str) -> None:
+        """Pass a warning on."""
+        self._inner.warn(message)
 
     def stages(self) -> dict[str, float]:
         """Seconds from the end of one stage to the end of the next."""

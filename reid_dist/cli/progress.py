@@ -144,6 +144,9 @@ class _Stages(Progress, ABC):
         self._latest = time.monotonic()
         self.moved(stage, advance)
 
+    def warn(self, message: str) -> None:
+        say("warning", f"Warning: {message}", message=message)
+
     def begun(self) -> None:
         """Show that a pass has begun."""
 
@@ -170,6 +173,10 @@ class _Bars(_Stages):
 
     def moved(self, stage: str, advance: _Advance) -> None:
         self._shown.update(self._tasks[stage], completed=advance.done, pace=advance.pace)
+
+    def warn(self, message: str) -> None:
+        # Above the bars, which are drawn again.
+        self._shown.console.print(f"Warning: {message}", markup=False, highlight=False)
 
 
 class _Lines(_Stages):

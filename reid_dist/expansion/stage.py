@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reid_dist.blas import one_blas_thread
 from reid_dist.distances import DISTANCES
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.expansion.definition import Expansion
 from reid_dist.fingerprint import fingerprint
 from reid_dist.graph import run
@@ -22,6 +22,7 @@ from reid_dist.reranking import Items, NeighbourLists, Resources, find_neighbour
 from reid_dist.scorers import FeatureScorer
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
 from reid_dist.stores.matched_labels import join_item_ids
+from reid_dist.stores.stored import open_stored
 from reid_dist.task_graph import TaskGraph, execute
 from reid_dist.tasks import Job
 
@@ -70,7 +71,7 @@ class TopLists:
         pieces = []
         for block in range(rows.start // _LIST_ROWS, -(-rows.stop // _LIST_ROWS)):
             first = block * _LIST_ROWS
-            part = self.stage.read(self.part(block))
+            part = self.stage.read(self.part(block), "index", "distance")
             cut = slice(max(rows.start - first, 0), rows.stop - first)
             pieces.append((part["index"][cut], part["distance"][cut]))
         index, distance = zip(*pieces, strict=True)
@@ -280,19 +281,33 @@ def _target(
     `side` tells queries from gallery where both are expanded: of one set given twice, rows have the same neighbours on
     both sides, but for those at one distance, and there each row comes before its twin.
     """
+    return where.workspace.place(f"expanded-{_recipe(features, inputs, step, side)[:20]}.zarr")
+
+
+def _recipe(features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, side: int) -> str:
+    """Fingerprint of everything that new features depend on; their store carries it."""
     inputs_digests = [each.content_digest for each in inputs]
-    recipe = fingerprint(features.content_digest, inputs_digests, str(step.method.name), step, side)
-    return where.workspace.place(f"expanded-{recipe[:20]}.zarr")
+    return fingerprint(features.content_digest, inputs_digests, str(step.method.name), step, side)
 
 
 def _ready(
     features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources, side: int = 0
 ) -> FeatureSet | None:
-    """The new features, if they are there already."""
+    """The new features, if they are there already, whole, and those of this recipe."""
+    target = _target(features, inputs, step, where, side)
     try:
-        return FeatureSet.open(_target(features, inputs, step, where, side))
+        stored = open_stored(target)
+    except (StoreNotFoundError, IncompleteStoreError):
+        return None
+    except DamagedStoreError as error:
+        where.progress.warn(f"{str(error).partition(';')[0]}: made again")
+        return None
     except StoreError:
         return None
+    if stored.manifest.source.get("identity") != _recipe(features, inputs, step, side):
+        where.progress.warn(f"{target} holds other features than its name stands for: made again")
+        return None
+    return FeatureSet(stored)
 
 
 def _derived(
@@ -321,6 +336,7 @@ def _derived(
     if graph.finals:
         execute(graph, where.client, where.n_threads, where.progress)
     source: dict[str, Any] = {
+        "identity": _recipe(features, inputs, step, int(first > 0)),
         "recipe": str(step),
         "of": features.content_digest,
         "inputs": [each.content_digest for each in inputs],
@@ -336,7 +352,7 @@ def _derived(
         source=source,
     ) as writer:
         for block in range(averaging.n_blocks):
-            writer.append(stage.read(averaging.part(block))["features"])
+            writer.append(stage.read(averaging.part(block), "features")["features"])
         writer.set_labels(features.labels)
     where.workspace.remove(stage)
     return FeatureSet.open(target)

@@ -310,6 +310,9 @@ class _Limited(Progress):
         if self._deadline is not None and time.monotonic() >= self._deadline:
             raise _BudgetSpentError
 
+    def warn(self, message: str) -> None:
+        self._inner.warn(message)
+
 
 def _evaluated(
     planned: PlannedJob,

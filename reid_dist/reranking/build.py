@@ -183,15 +183,20 @@ def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources
         If it cannot be done.
     """
     identity: list[Any] = [lists.items.identity, lists.distance.name, lists.block_rows, how]
-    weights = WeightRows(where.workspace.stage("weights", identity, {"lists": lists.stage.path}), lists)
+    weights = WeightRows(where.workspace.stage("weights", identity, {"lists": _name_of(lists.stage)}), lists)
     _fill(weights, "weights", weigh_task, (weights, lists, how), where)
     if k2 == 1:
         return weights, weights
     means = WeightRows(
-        where.workspace.stage("means", [*identity, k2], {"weights": weights.stage.path, "k2": k2}), lists
+        where.workspace.stage("means", [*identity, k2], {"weights": _name_of(weights.stage), "k2": k2}), lists
     )
     _fill(means, "means", mean_task, (means, weights, k2, how.n_near), where)
     return weights, means
+
+
+def _name_of(stage: Stage) -> str:
+    """Name of a stage in its workspace: a workspace may be moved, and its parts stay what they are."""
+    return stage.path.rpartition("/")[2]
 
 
 def _fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], where: Resources) -> None:
@@ -304,7 +309,7 @@ def _place_queries(
 ) -> WeightRows:
     """Make the rows of weights of all queries, each beside the gallery alone, unless they are there."""
     identity = [lists.query.content_digest, lists.gallery.content_digest, lists.distance.name, lists.block_rows]
-    description = {"lists": lists.stage.path, "gallery_weights": weights.stage.path, "k2": k2}
+    description = {"lists": _name_of(lists.stage), "gallery_weights": _name_of(weights.stage), "k2": k2}
     means = WeightRows(where.workspace.stage("query_weights", [*identity, how, k2], description), lists)
     _fill(means, "weights", place_task, (means, lists, gallery, weights, how, k2), where)
     return means

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError
+from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.model import Neighbours, RowRange, cut_rows
@@ -26,6 +26,7 @@ from reid_dist.reranking.definition import VARIANTS
 from reid_dist.reranking.neighbours import NeighbourLists
 from reid_dist.reranking.scorer import Mix
 from reid_dist.reranking.weights import WeightRows, join_rows, take_sparse
+from reid_dist.stores.remaking import remove_part
 from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, StoredGraph, write_graph
 
 if TYPE_CHECKING:
@@ -75,8 +76,13 @@ class KeptRows:
 
     def read(self, rows: RowRange) -> GraphPiece:
         """Read a range of rows."""
-        found = self.rows.read(rows)
-        lists = self.lists.index(rows)[:, : self.k], self.lists.distances(rows)[:, : self.k]
+        try:
+            found = self.rows.read(rows)
+            lists = self.lists.index(rows)[:, : self.k], self.lists.distances(rows)[:, : self.k]
+        except DamagedPartError as error:
+            # Nothing runs here that could make it; the next graph of these features finds it missing.
+            remove_part(error)
+            raise
         return GraphPiece(found.indptr, found.column, found.value, *lists)
 
 

@@ -88,7 +88,7 @@ class WeightRows:
 
     def read_block(self, block: int) -> SparseRows:
         """Read the rows of a block."""
-        return SparseRows(**self.stage.read(self.part(block)))
+        return SparseRows(**self.stage.read(self.part(block), *SparseRows._fields))
 
     def read(self, rows: RowRange) -> SparseRows:
         """Read a range of rows."""

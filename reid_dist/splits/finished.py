@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from reid_dist._version import __version__
 from reid_dist.fingerprint import fingerprint
@@ -18,10 +15,11 @@ from reid_dist.reports import Report
 from reid_dist.reports.plain import plain
 from reid_dist.splits.draw import Draw
 from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores.records import read_record, write_record
 
 __all__ = ["FinishedSplit", "FinishedSplits", "identity_of"]
 
-_KIND, _CONTENT = "splits", "json"
+_KIND = "splits"
 
 
 def identity_of(query: FeatureSet, gallery: FeatureSet, draw: Draw, options: Mapping[str, Any]) -> str:
@@ -105,28 +103,25 @@ class FinishedSplits:
         Where it is written.
     identity
         See `identity_of`.
+    warn
+        Called with one line for each split that is evaluated again because what was written of it is damaged.
     """
 
-    def __init__(self, workspace: Workspace, identity: str) -> None:
+    def __init__(self, workspace: Workspace, identity: str, warn: Callable[[str], None]) -> None:
+        self._warn = warn
         self._stage = workspace.stage(_KIND, identity, {})
 
     def find(self, split: int) -> FinishedSplit | None:
         """Return a split that is done, or None.
 
-        Raises
-        ------
-        DamagedStoreError
-            If what was written is damaged.
+        One that was written and is damaged, or is another split, is reported and counts as not done.
         """
-        part = _part(split)
-        if not self._stage.has(part):
-            return None
-        return FinishedSplit(**json.loads(self._stage.read(part)[_CONTENT].tobytes()))
+        found = read_record(self._stage, _part(split), self._warn)
+        return None if found is None else FinishedSplit(**found)
 
     def keep(self, split: int, finished: FinishedSplit) -> None:
         """Write a split down."""
-        # Python's json writes and reads NaN, and every float to the last bit.
-        self._stage.write(_part(split), {_CONTENT: np.frombuffer(json.dumps(asdict(finished)).encode(), np.uint8)})
+        write_record(self._stage, _part(split), asdict(finished))
 
 
 def _part(split: int) -> str:

@@ -118,7 +118,7 @@ def evaluate_splits(
     finished: list[FinishedSplit] = []
     identity = identity_of(query, gallery, draw, asked)
     with inner_folder(workspace, identity) as folder:
-        kept = FinishedSplits(Workspace(str(folder)), identity)
+        kept = FinishedSplits(Workspace(str(folder)), identity, told.warn)
         near = query
         for split in range(draw.repeats):
             found = kept.find(split)

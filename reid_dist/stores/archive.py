@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["read_arrays", "write_arrays"]
+__all__ = ["AnotherIdentityError", "read_arrays", "read_identity", "write_arrays"]
 
 # Magic, version 1.0 and length, then the header that numpy writes for anything but structured arrays.
 _HEADER = re.compile(
@@ -26,28 +26,82 @@ _HEADER = re.compile(
 _LONGEST_HEADER = 1024
 
 
-def write_arrays(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
+class AnotherIdentityError(ValueError):
+    """An array that was written under another identity than the one it is read under."""
+
+
+def write_arrays(file: IO[bytes], arrays: Mapping[str, NDArray[Any]], identity: str = "") -> None:
     """Write arrays; what `read_arrays` takes, and `numpy.load`.
+
+    Parameters
+    ----------
+    file
+        Written to.
+    arrays
+        By name.
+    identity
+        What the arrays are, ASCII; written beside each of them, into the directory of the archive.
 
     Raises
     ------
     ValueError
         For arrays of objects.
     """
-    np.savez(file, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.comment = identity.encode("ascii")
+            with archive.open(entry, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
-def read_arrays(path: Path | IO[bytes], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+def read_arrays(
+    path: Path | IO[bytes], names: Sequence[str] = (), identity: str | None = None
+) -> dict[str, NDArray[Any]]:
     """Read some arrays, or all of them, from a path or an open file; checksums are compared.
+
+    Parameters
+    ----------
+    path
+        The file.
+    names
+        Which arrays; none for all.
+    identity
+        What they were written under; None for anything.
 
     Raises
     ------
-    OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile
+    AnotherIdentityError
+        If an array was written under another identity; the message is that identity.
+    OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile
         If the file is not there, or not what was written.
     """
     with zipfile.ZipFile(path) as archive:
+        _compare_identity(archive, identity)
         wanted = names or [name.removesuffix(".npy") for name in archive.namelist()]
         return {name: _read(archive, f"{name}.npy") for name in wanted}
+
+
+def read_identity(path: Path | IO[bytes], identity: str) -> None:
+    """Compare the identity of all arrays with the expected one; no array is read.
+
+    Raises
+    ------
+    AnotherIdentityError, OSError, ValueError, zipfile.BadZipFile
+        As `read_arrays`.
+    """
+    with zipfile.ZipFile(path) as archive:
+        _compare_identity(archive, identity)
+
+
+def _compare_identity(archive: zipfile.ZipFile, identity: str | None) -> None:
+    entries = archive.infolist()
+    if not entries:
+        raise ValueError("it holds no array")
+    for entry in entries if identity is not None else ():
+        found = entry.comment.decode("ascii", "replace")
+        if found != identity:
+            raise AnotherIdentityError(found)
 
 
 def _read(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:

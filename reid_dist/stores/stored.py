@@ -285,8 +285,11 @@ class StoredRows:
         with contextlib.suppress(ReidDistError):
             current = (read_mark(self.uri) or {}).get("content_digest")
         if current != self.content_digest:
-            return DamagedStoreError(f"{self.uri} was changed while in use, found at {damage}; run again")
-        return DamagedStoreError(f"{self.uri} is damaged: {damage}; ingest the source again")
+            error = DamagedStoreError(f"{self.uri} was changed while in use, found at {damage}; run again")
+        else:
+            error = DamagedStoreError(f"{self.uri} is damaged: {damage}; ingest the source again")
+        error.place = self.uri
+        return error
 
     def __reduce__(self) -> Any:
         raise TypeError("a reader is not sent anywhere; send its FeatureSet")

@@ -5,25 +5,31 @@ so that whoever needs the same finds it there, and nobody takes one thing for an
 and *parts*: files of named arrays that appear at once and whole.  A part that is there is done; a part that is not is
 computed again.  Arrays are `.npy` in an uncompressed `.npz`, whose checksums are compared when it is read, and are
 never unpickled.
+
+Each part carries its identity: the name of its stage, its own name, and the seal of the description, which says how
+rows are cut into parts.  Every read compares it, so that a part under another name, of another stage or of another cut
+is never used.  `reid_dist.stores.remaking` removes what is damaged or another part and has it made again.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import IO, Any, Final, TypeVar
 
 from numpy.typing import NDArray
 
-from reid_dist.errors import DamagedStoreError, StoreError
+from reid_dist.errors import DamagedPartError, StoreError
 from reid_dist.fingerprint import fingerprint
-from reid_dist.stores.archive import read_arrays, write_arrays
+from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri
 
@@ -33,11 +39,20 @@ INNER = "sweep-"
 """What names of workspaces begin with that lie in another one."""
 
 # What the content of stages is written by: one more whenever the same inputs may give other bytes.
-_FORMAT = 1
+_FORMAT = 2
 _DESCRIPTION = "stage.json"
 _SEAL = "seal"
 _SUFFIX = ".npz"
 _FINGERPRINT_LENGTH = 20
+_AGAIN: Final = "run again to have it made again"
+
+# What reading an archive breaks with where its bytes are not those that were written.
+_DAMAGE: Final = (
+    *(ValueError, EOFError, LookupError, TypeError, RuntimeError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -48,9 +63,12 @@ class Stage:
     ----------
     path
         Where it is, a canonical URI.
+    seal
+        Fingerprint of its name and its description, which its parts carry.
     """
 
     path: str
+    seal: str = ""
 
     def has(self, part: str) -> bool:
         """Whether a part is done."""
@@ -61,7 +79,7 @@ class Stage:
         return frozenset(name.removesuffix(_SUFFIX) for name in self._folder.names() if name.endswith(_SUFFIX))
 
     def write(self, part: str, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Write a part, at once and whole; return its size in bytes.
+        """Write a part with its identity, at once and whole; return its size in bytes.
 
         Raises
         ------
@@ -69,7 +87,7 @@ class Stage:
             If it cannot be written, such as when the disk is full; nothing is left then.
         """
         buffer = io.BytesIO()
-        write_arrays(buffer, arrays)
+        write_arrays(buffer, arrays, self._identity(part))
         return self._folder.write(_file_of(part), buffer.getbuffer())
 
     def read(self, part: str, *names: str) -> dict[str, NDArray[Any]]:
@@ -77,25 +95,56 @@ class Stage:
 
         Raises
         ------
-        DamagedStoreError
-            If it is not there, or not what was written.
+        DamagedPartError
+            If it is not there, not what was written, or another part.
         StoreError
-            If storage does not answer.
+            If it cannot be read, or storage does not answer.
         """
+        return self._verified(part, lambda file: read_arrays(file, names, self._identity(part)))
+
+    def remove_strangers(self) -> int:
+        """Remove all parts whose identity is another or cannot be read, and return how many; no array is read."""
+        count = 0
+        for part in sorted(self.done()):
+            try:
+                self._verified(part, partial(read_identity, identity=self._identity(part)))
+            except DamagedPartError:
+                self.remove(part)
+                count += 1
+        return count
+
+    def _identity(self, part: str) -> str:
+        return f"{self._name}/{part} {self.seal}"
+
+    def _verified(self, part: str, read: Callable[[IO[bytes]], Read]) -> Read:
+        """Read from the file of a part."""
+        file_name = f"{self.path}/{_file_of(part)}"
         try:
             with self._folder.open(_file_of(part)) as file:
-                return read_arrays(file, names)
+                return read(file)
         except StoreError:
             raise
         except FileNotFoundError:
-            raise DamagedStoreError(
-                f"part {part} is missing in workspace stage {self.path}: the workspace must be a place that this "
-                "process and all workers see; choose it with --workspace, or delete the stage and run again"
+            raise self._unusable(
+                part,
+                f"{file_name} is missing; the workspace must be a place that this process and all workers see; choose "
+                "it with --workspace, or run again",
             ) from None
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, struct.error) as error:
-            raise DamagedStoreError(
-                f"part {part} of workspace stage {self.path} is damaged ({error}); delete the stage and run again"
-            ) from None
+        except AnotherIdentityError as error:
+            found = _told(str(error), self._identity(part))
+            raise self._unusable(part, f"{file_name} is another part ({found}); {_AGAIN}") from None
+        except _DAMAGE as error:
+            raise self._unusable(part, f"{file_name} is damaged ({' '.join(str(error).split())}); {_AGAIN}") from None
+        except OSError as error:
+            # What a damaged archive makes of a place before its beginning.
+            if error.errno == errno.EINVAL:
+                raise self._unusable(part, f"{file_name} is damaged ({error.strerror}); {_AGAIN}") from None
+            raise StoreError(f"cannot read {file_name}: {error.strerror or error}") from None
+
+    def _unusable(self, part: str, problem: str) -> DamagedPartError:
+        error = DamagedPartError(problem)
+        error.place, error.part = self.path, part
+        return error
 
     @property
     def is_empty(self) -> bool:
@@ -112,25 +161,17 @@ class Stage:
 
         Raises
         ------
-        DamagedStoreError
+        DamagedPartError
             If it is not there, or not what was written.
         """
-        try:
-            with self._folder.open(_DESCRIPTION) as file:
-                content = json.loads(file.read())
-        except StoreError:
-            raise
-        except (OSError, ValueError) as error:
-            raise self._undescribed(str(error)) from None
-        # The seal is over all that the stage was begun with: parts are read by these numbers.
-        if not isinstance(content, dict) or content.pop(_SEAL, None) != fingerprint(content):
-            raise self._undescribed("it is not what was written")
-        return content
+        found = _read_description(self._folder, self._name)
+        if found is None or found[1] != self.seal:
+            raise self._unusable("", f"{self.path}/{_DESCRIPTION} is missing or not what was written; {_AGAIN}")
+        return found[0]
 
-    def _undescribed(self, reason: str) -> DamagedStoreError:
-        return DamagedStoreError(
-            f"workspace stage {self.path} has no description that can be read ({reason}); delete it and run again"
-        )
+    @property
+    def _name(self) -> str:
+        return self.path.rpartition("/")[2]
 
     @property
     def _folder(self) -> Folder:
@@ -141,6 +182,33 @@ class Stage:
 
 def _file_of(part: str) -> str:
     return f"{part}{_SUFFIX}"
+
+
+def _told(found: str, expected: str) -> str:
+    """What is different between two identities, in words."""
+    if not found:
+        return "it carries no identity"
+    (place, _, seal), (wanted, _, _) = found.partition(" "), expected.partition(" ")
+    return f"its rows are cut in another way, seal {seal}" if place == wanted else f"it was written as {place}"
+
+
+def _seal_of(name: str, content: Mapping[str, Any]) -> str:
+    return fingerprint(name, content)[:_FINGERPRINT_LENGTH]
+
+
+def _read_description(folder: Folder, name: str) -> tuple[dict[str, Any], str] | None:
+    """Read the description of a stage and its seal; None where there is none, or not what was written."""
+    try:
+        with folder.open(_DESCRIPTION) as file:
+            content = json.loads(file.read())
+    except StoreError:
+        raise
+    except (OSError, ValueError, RecursionError):
+        return None
+    # The seal is over the name too: the description of another stage is none of this one.
+    if not isinstance(content, dict) or content.pop(_SEAL, None) != (seal := _seal_of(name, content)):
+        return None
+    return content, seal
 
 
 @dataclass(frozen=True)
@@ -182,27 +250,29 @@ class Workspace:
         Raises
         ------
         StoreError
-            If it cannot be written.
-        DamagedStoreError
-            If it has parts and no description, so that nobody knows how they were made.
+            If it cannot be read or written.
         """
         name = f"{kind}-{fingerprint(_FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
-        stage = Stage(at_location(self.path, name))
-        folder = stage._folder
-        # In this order: who writes at the same time writes the description first.
-        has_parts = not stage.is_empty
-        if not folder.has(_DESCRIPTION):
-            if has_parts:
-                raise stage._undescribed("there is none, and there are parts")
-            content = {"kind": kind, "format": _FORMAT, **description}
-            folder.write(_DESCRIPTION, json.dumps({**content, _SEAL: fingerprint(content)}, indent=1).encode())
-        return stage
+        path = at_location(self.path, name)
+        folder = Stage(path)._folder
+        found = _read_description(folder, name)
+        if found is None:
+            # Where it was damaged, parts that were cut in the same way are still good, for they carry the same seal.
+            content = json.loads(json.dumps({"kind": kind, "format": _FORMAT, **description}))
+            seal = _seal_of(name, content)
+            folder.write(_DESCRIPTION, json.dumps({**content, _SEAL: seal}, indent=1).encode())
+            # Of several processes that begin it at the same time, the last one to write decides for all.
+            found = _read_description(folder, name) or (content, seal)
+        return Stage(path, found[1])
 
     def stages(self, kind: str) -> list[Stage]:
-        """All stages of a kind that have been begun, by name."""
-        names = [name for name in folder_at(self.path).folders() if name.startswith(f"{kind}-")]
-        begun = [Stage(at_location(self.path, name)) for name in names]
-        return [stage for stage in begun if stage._folder.has(_DESCRIPTION)]
+        """All stages of a kind that have been begun and have a description that can be read, by name."""
+        begun = []
+        for name in folder_at(self.path).folders():
+            path = at_location(self.path, name)
+            if name.startswith(f"{kind}-") and (found := _read_description(Stage(path)._folder, name)) is not None:
+                begun.append(Stage(path, found[1]))
+        return begun
 
     def holds_parts(self) -> bool:
         """Whether any stage, here or in a workspace within this one, has a part that is done."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 from reid_dist._version import __version__
 from reid_dist.fingerprint import fingerprint
@@ -15,11 +12,12 @@ from reid_dist.reports import Report
 from reid_dist.reports.caution import n_identities
 from reid_dist.reports.plain import plain
 from reid_dist.stores import Workspace
+from reid_dist.stores.records import read_record, write_record
 from reid_dist.tuning.grid import Point
 
 __all__ = ["FinishedPoint", "FinishedPoints"]
 
-_KIND, _CONTENT = "points", "json"
+_KIND = "points"
 
 
 @dataclass(frozen=True)
@@ -79,29 +77,26 @@ class FinishedPoints:
         Where it is written.
     identity
         Everything that the answers depend on, but for the points.
+    warn
+        Called with one line for each point that is evaluated again because what was written of it is damaged.
     """
 
-    def __init__(self, workspace: Workspace, identity: Mapping[str, Any]) -> None:
+    def __init__(self, workspace: Workspace, identity: Mapping[str, Any], warn: Callable[[str], None]) -> None:
         self._workspace = workspace
+        self._warn = warn
         self._stage = workspace.stage(_KIND, [__version__, identity], {})
 
     def find(self, point: Point) -> FinishedPoint | None:
         """Return a point that is done, or None.
 
-        Raises
-        ------
-        DamagedStoreError
-            If what was written is damaged.
+        One that was written and is damaged, or is another point, is reported and counts as not done.
         """
-        part = _part(point)
-        if not self._stage.has(part):
-            return None
-        return FinishedPoint(**json.loads(self._stage.read(part)[_CONTENT].tobytes()))
+        found = read_record(self._stage, _part(point), self._warn)
+        return None if found is None else FinishedPoint(**found)
 
     def keep(self, point: Point, finished: FinishedPoint) -> None:
         """Write a point down."""
-        # Python's json writes and reads NaN, and every float to the last bit.
-        self._stage.write(_part(point), {_CONTENT: np.frombuffer(json.dumps(asdict(finished)).encode(), np.uint8)})
+        write_record(self._stage, _part(point), asdict(finished))
 
     def remove(self) -> None:
         """Remove what was written."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reid_dist.checks import check_client, check_sets
 from reid_dist.distances import DISTANCES
 from reid_dist.environment import describe_environment
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation import evaluate
 from reid_dist.fingerprint import fingerprint
 from reid_dist.question import Options, Question
@@ -128,7 +128,7 @@ def sweep_parameters(
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
     with inner_folder(workspace, mine) as folder, visible_to(client, folder, query, gallery) as (near, far):
         removal = _Removal(folder, grid, keep and workspace is not None)
-        kept = FinishedPoints(Workspace(str(folder)), identity)
+        kept = FinishedPoints(Workspace(str(folder)), identity, (progress or Progress()).warn)
         for n_done, place in enumerate(grid.order, start=1):
             point = grid.points[place]
             finished = kept.find(point)
@@ -198,10 +198,18 @@ class _Removal:
             # What the steps before the last one made serves all points.
             made = f"expanded by {done.expand[-1]}"
             for store in self._folder.glob("expanded-*.zarr"):
-                if FeatureSet.open(store).notes[-1:] == [made]:
+                if _notes_of(store)[-1:] in ([made], []):
                     shutil.rmtree(store)
         elif not still or still[0].shared != done.shared:
             workspace = Workspace(str(self._folder))
             for kind in _DERIVED_STAGES:
                 for stage in workspace.stages(kind):
                     workspace.remove(stage)
+
+
+def _notes_of(store: Path) -> list[str]:
+    """Notes of a store; none of one that cannot be opened, which no point will read."""
+    try:
+        return FeatureSet.open(store).notes
+    except StoreError:
+        return []

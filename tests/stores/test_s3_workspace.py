@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from s3_server import Bucket
 
-from reid_dist.errors import DamagedStoreError
+from reid_dist.errors import DamagedPartError
 from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores.folders import folder_at
 from reid_dist.visibility import visible_to
 
 
@@ -42,14 +43,14 @@ def test_parts(workspace: Workspace) -> None:
     stage.remove("one")
     stage.remove("one")
     assert stage.done() == {"two"}
-    with pytest.raises(DamagedStoreError, match="part one is missing in workspace stage"):
+    with pytest.raises(DamagedPartError, match=r"one\.npz is missing"):
         stage.read("one")
 
 
 def test_a_stage_is_found_again_and_its_description_kept(workspace: Workspace) -> None:
     stage = workspace.stage("lists", [1], {"k": 3})
     assert workspace.stage("lists", [1], {"k": 4}) == stage
-    assert stage.description == {"kind": "lists", "format": 1, "k": 3}
+    assert stage.description == {"kind": "lists", "format": 2, "k": 3}
     other, kind = workspace.stage("lists", [2], {}), workspace.stage("averages", [1], {})
     assert len({stage.path, other.path, kind.path}) == 3
     assert sorted(found.path for found in workspace.stages("lists")) == sorted([stage.path, other.path])
@@ -57,7 +58,7 @@ def test_a_stage_is_found_again_and_its_description_kept(workspace: Workspace) -
     workspace.remove(stage)
     assert workspace.stages("lists") == [other]
     assert stage.is_empty
-    with pytest.raises(DamagedStoreError, match="has no description"):
+    with pytest.raises(DamagedPartError, match=r"stage\.json is missing or not what was written"):
         assert stage.description
 
 
@@ -65,13 +66,32 @@ def test_no_stage_in_a_workspace_that_is_not_there(workspace: Workspace) -> None
     assert workspace.stages("lists") == []
 
 
-def test_parts_without_a_description_are_refused(bucket: Bucket) -> None:
+def test_a_description_that_is_gone_is_written_again(bucket: Bucket) -> None:
     workspace = Workspace.at(bucket.uri("work"))
-    stage = workspace.stage("lists", [1], {})
+    stage = workspace.stage("lists", [1], {"k": 3})
     stage.write("one", ARRAYS)
     bucket.delete(next(key for key in bucket.listed() if key.endswith("stage.json")))
-    with pytest.raises(DamagedStoreError, match="there is none, and there are parts"):
-        workspace.stage("lists", [1], {})
+    assert workspace.stages("lists") == []
+    assert workspace.stage("lists", [1], {"k": 3}) == stage
+    assert stage.read("one").keys() == ARRAYS.keys()
+    bucket.delete(next(key for key in bucket.listed() if key.endswith("stage.json")))
+    other = workspace.stage("lists", [1], {"k": 4})
+    with pytest.raises(DamagedPartError, match="its rows are cut in another way"):
+        other.read("one")
+
+
+def test_a_part_of_another_place(workspace: Workspace) -> None:
+    first, second = (workspace.stage("lists", [number], {}) for number in (1, 2))
+    first.write("one", ARRAYS)
+    for stage, name in ((first, "two.npz"), (second, "one.npz")):
+        with folder_at(first.path).open("one.npz") as file:
+            folder_at(stage.path).write(name, file.read())
+    for stage, part in ((first, "two"), (second, "one")):
+        with pytest.raises(DamagedPartError) as caught:
+            stage.read(part, "index")
+        written = f"it was written as {first.path.rpartition('/')[2]}/one"
+        assert str(caught.value).startswith(f"{stage.path}/{part}.npz is another part ({written}); run again")
+    assert first.read("one").keys() == ARRAYS.keys()
 
 
 @pytest.mark.parametrize("harm", [lambda content: content[:40], lambda content: content[:150] + b"?" + content[151:]])
@@ -80,7 +100,7 @@ def test_damaged_parts(bucket: Bucket, harm) -> None:
     stage.write("one", ARRAYS)
     key = next(key for key in bucket.listed() if key.endswith("one.npz"))
     bucket.write(key, harm(bucket.read(key)))
-    with pytest.raises(DamagedStoreError, match="part one of workspace stage"):
+    with pytest.raises(DamagedPartError, match=r"one\.npz is damaged"):
         stage.read("one")
 
 
