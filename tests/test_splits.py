@@ -290,14 +290,11 @@ def test_the_file_is_read_back(tmp_path) -> None:
         assert found.options == {"max_rank": 9}
     document = where / "splits.json"
     text = document.read_text()
-    document.write_text(text.replace('"max_rank": 9', '"older": 1'))
-    assert SplitReport.load(where).result_digest == report.result_digest
-    document.write_text(text.replace(json.dumps(report.metrics["mAP"]), "0.5"))
-    with pytest.raises(DamagedStoreError, match="other numbers"):
-        SplitReport.load(where)
-    document.write_text(text.replace('"spread"', '"sprad"'))
-    with pytest.raises(DamagedStoreError, match="not as they were written"):
-        SplitReport.load(where)
+    changes = [(json.dumps(report.metrics["mAP"]), "0.5"), ('"spread"', '"sprad"'), ('"max_rank": 9', '"max_rank": 8')]
+    for old, new in changes:
+        document.write_text(text.replace(old, new))
+        with pytest.raises(DamagedStoreError, match="document digest"):
+            SplitReport.load(where)
     document.write_text(text.replace('"schema": 1', '"schema": 2'))
     with pytest.raises(StoreError, match="schema 2"):
         SplitReport.load(where)

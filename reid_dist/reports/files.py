@@ -33,6 +33,8 @@ from reid_dist.errors import (
 )
 
 __all__ = [
+    "ALL",
+    "DOCUMENT",
     "ReportFiles",
     "Writer",
     "pack_arrays",
@@ -40,8 +42,8 @@ __all__ = [
     "read_files",
     "refuse_occupied",
     "refuse_uri",
+    "report_writers",
     "unpack_arrays",
-    "write_files",
     "write_together",
     "written_files",
 ]
@@ -52,7 +54,7 @@ PER_QUERY = "per_query.npz"
 PER_QUERY_PARQUET = "per_query.parquet"
 TOPK = "topk.npz"
 PICTURES = "pictures.json"
-_ALL = (PAGE, DOCUMENT, PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES)
+ALL = (PAGE, DOCUMENT, PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES)
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")
 
@@ -115,24 +117,13 @@ def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or p
     return path
 
 
-def write_files(
-    directory: str | os.PathLike[str],
-    *,
-    document: str,
-    page: str,
-    per_query: Arrays,
-    topk: Arrays | None,
-    pictures: str | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """Write the files of a report, all or nothing.
+def report_writers(*, page: str, per_query: Arrays, topk: Arrays | None, pictures: str | None) -> dict[str, Writer]:
+    """Return what writes the files of a report beside its document, by name.
 
     Parameters
     ----------
-    directory
-        A local directory; made when it is missing.
-    document, page
-        The text of ``report.json`` and of ``report.html``.
+    page
+        The text of ``report.html``.
     per_query
         One array per column, all of one length.  Written as ``per_query.npz``, and as ``per_query.parquet``
         where pyarrow is installed.
@@ -140,19 +131,7 @@ def write_files(
         The arrays of ``topk.npz``; None writes no such file.
     pictures
         The text of ``pictures.json``; None writes no such file.
-    overwrite
-        Replace an older report, with every file of it.  Files of other names are never touched.
-
-    Raises
-    ------
-    InputError
-        If ``directory`` is a URI.
-    StoreExistsError
-        If the directory holds anything and ``overwrite`` is false.
-    StoreError
-        If it cannot be written.
     """
-    path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
     writers: dict[str, Writer] = {PER_QUERY: lambda file: _write_npz(file, per_query)}
     if importlib.util.find_spec("pyarrow") is not None:
         writers[PER_QUERY_PARQUET] = lambda file: _write_parquet(file, per_query)
@@ -162,10 +141,7 @@ def write_files(
         writers[PICTURES] = lambda file: file.write(pictures.encode("ascii"))
     # "replace": a path that is not UTF-8 may stand in the page; it is shown there, never read back.
     writers[PAGE] = lambda file: file.write(page.encode("utf-8", "replace"))
-    writers[DOCUMENT] = lambda file: file.write(document.encode("utf-8"))
-
-    write_together(path, writers, known=_ALL)
-    return path
+    return writers
 
 
 def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence[str] = ()) -> None:
@@ -213,7 +189,7 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
 
 def written_files(directory: str | os.PathLike[str]) -> list[str]:
     """Names of the files of a report that are there, what people open first."""
-    return [name for name in _ALL if (Path(directory) / name).is_file()]
+    return [name for name in ALL if (Path(directory) / name).is_file()]
 
 
 def read_document(directory: str | os.PathLike[str], name: str) -> dict[str, Any]:
@@ -241,8 +217,16 @@ def read_document(directory: str | os.PathLike[str], name: str) -> dict[str, Any
     return document
 
 
-def read_files(directory: str | os.PathLike[str]) -> ReportFiles:
+def read_files(directory: str | os.PathLike[str], verify: Callable[[Mapping[str, Any], str], None]) -> ReportFiles:
     """Read the files of a report.
+
+    Parameters
+    ----------
+    directory
+        Where they are.
+    verify
+        Called with the document and what errors call it, before any other file is read; raises if it is not what was
+        written.
 
     Raises
     ------
@@ -256,13 +240,17 @@ def read_files(directory: str | os.PathLike[str]) -> ReportFiles:
         If a file cannot be read.
     """
     path = refuse_uri(directory)
-    if not (path / DOCUMENT).exists() and any((path / name).exists() for name in _ALL):
+    if not (path / DOCUMENT).exists() and any((path / name).exists() for name in ALL):
         raise IncompleteStoreError(f"{path} has no {DOCUMENT}: the report was never finished; evaluate again")
     document = read_document(path, DOCUMENT)
+    verify(document, f"report in {path}")
     per_query = _read_npz(path, PER_QUERY)
     topk = _read_npz(path, TOPK) if document.get("topk") is not None else None
+    content = _read(path, PICTURES) if document.get("pictures") is not None else b""
+    if content is None:
+        raise DamagedStoreError(f"{path} has a {DOCUMENT} and no {PICTURES}; evaluate again")
     try:
-        pictures = content.decode("ascii") if (content := _read(path, PICTURES)) is not None else None
+        pictures = content.decode("ascii") or None
     except UnicodeDecodeError as error:
         raise DamagedStoreError(f"{path / PICTURES} cannot be decoded: {error}") from error
     return ReportFiles(document=document, per_query=per_query, topk=topk, pictures=pictures)

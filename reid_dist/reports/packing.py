@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from reid_dist.errors import DamagedStoreError
 from reid_dist.reports.files import ReportFiles, pack_arrays, unpack_arrays
-from reid_dist.reports.report import Report
+from reid_dist.reports.report import SAVED, Report
 
 __all__ = ["PackedReport", "pack", "unpack"]
 
@@ -35,7 +35,8 @@ class PackedReport:
 
 def pack(report: Report) -> PackedReport:
     """Return a report as bytes; ``topk`` and ``pictures`` are left out."""
-    text = json.dumps(report.to_dict() | {"topk": None}, separators=(",", ":"), allow_nan=False)
+    document = SAVED.sealed(report.to_dict() | {"topk": None, "pictures": None})
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     return PackedReport(zlib.compress(text.encode("ascii"), 9), pack_arrays(report.per_query))
 
 

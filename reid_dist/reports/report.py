@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import math
 import os
 from collections.abc import Mapping
@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import DamagedStoreError, InputError, StoreError
+from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.reports.digest import result_digest
+from reid_dist.reports.documents import SavedDocument
 from reid_dist.reports.extras import (
     checked_bounds,
     checked_breakdowns,
@@ -23,7 +24,7 @@ from reid_dist.reports.extras import (
     checked_run,
     checked_verification,
 )
-from reid_dist.reports.files import ReportFiles, read_files, write_files
+from reid_dist.reports.files import ALL, DOCUMENT, ReportFiles, read_files, report_writers
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.html import render_html
 from reid_dist.reports.pictures import Pictures
@@ -34,6 +35,9 @@ __all__ = ["SCHEMA", "Report"]
 
 SCHEMA: Final = 1
 """The version of ``report.json``; a reader refuses every other one."""
+
+SAVED: Final = SavedDocument(DOCUMENT, SCHEMA, "report")
+"""``report.json``: how it is written, and verified when it is read."""
 
 _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
 _DESCRIPTIONS: Final = ("protocol", "distance", "rerank", "expand", "inputs", "ties", "environment", "timing")
@@ -177,17 +181,19 @@ class Report:
         }
         document |= {name: plain(getattr(self, name)) for name in _DESCRIPTIONS + _EXTRAS}
         topk = self.topk
-        return document | {
+        document |= {
             "definitions": plain(self.definitions),
             "notes": plain(self.notes),
             "topk": None if topk is None else {"k": topk.k, "digest": topk.digest},
+            "pictures": None if self.pictures is None else {"digest": _text_digest(self.pictures.to_json())},
             "infinite": _infinities(self.metrics, self.curves, _thresholds(self.verification)),
             "result_digest": self.result_digest,
         }
+        return SAVED.sealed(document)
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented ASCII JSON; every float reads back to the same bits."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        return SAVED.text(self.to_dict())
 
     def to_html(self) -> str:
         """Return the page: one file that needs neither network nor scripts."""
@@ -212,15 +218,13 @@ class Report:
         StoreError
             If it cannot be written.
         """
-        return write_files(
-            directory,
-            document=self.to_json(),
+        others = report_writers(
             page=self.to_html(),
             per_query=self.per_query,
             topk=None if self.topk is None else self.topk.arrays,
             pictures=None if self.pictures is None else self.pictures.to_json(),
-            overwrite=overwrite,
         )
+        return SAVED.save(directory, self.to_dict(), others, overwrite=overwrite, known=ALL)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Report:
@@ -233,11 +237,11 @@ class Report:
         IncompleteStoreError
             If its writer never finished.
         DamagedStoreError
-            If a file cannot be decoded, or the numbers are not those that were written.
+            If a file cannot be decoded, or anything but the timing is not what was written.
         StoreError
-            If it is of another schema.
+            If it is of another schema, or of an earlier version.
         """
-        return cls.from_files(read_files(directory), f"report in {directory}")
+        return cls.from_files(read_files(directory, SAVED.verify), f"report in {directory}")
 
     @classmethod
     def from_files(cls, files: ReportFiles, where: str) -> Report:
@@ -253,13 +257,12 @@ class Report:
         Raises
         ------
         DamagedStoreError
-            If the numbers are not those that were written.
+            If anything but the timing is not what was written.
         StoreError
-            If it is of another schema.
+            If it is of another schema, or of an earlier version.
         """
         document = files.document
-        if document.get("schema") != SCHEMA:
-            raise StoreError(f"{where} has schema {document.get('schema')!r}, this version reads {SCHEMA}")
+        SAVED.verify(document, where)
         try:
             report = cls(
                 metrics=_metrics_of(document),
@@ -274,17 +277,23 @@ class Report:
                 **_extras_of(document),
                 timing={stage: _number(value) for stage, value in document["timing"].items()},
             )
-            written = document["result_digest"], document["topk"] and document["topk"]["digest"]
+            digests = [document[name] and document[name]["digest"] for name in ("topk", "pictures")]
+            written = document["result_digest"], *digests
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise DamagedStoreError(f"{where} is not as it was written: {error!r}") from error
-        found = report.result_digest, report.topk and report.topk.digest
-        for what, expected, actual in zip(("result", "topk"), written, found, strict=True):
+        pictures = None if files.pictures is None else _text_digest(files.pictures)
+        found = report.result_digest, report.topk and report.topk.digest, pictures
+        for what, expected, actual in zip(("result", "topk", "pictures"), written, found, strict=True):
             if expected != actual:
                 raise DamagedStoreError(
                     f"{where} was changed after it was written: its {what} digest is {actual}, "
                     f"recorded is {expected}; evaluate again"
                 )
         return report
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -351,8 +360,7 @@ def _curves_of(document: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
 
 
 def _extras_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    # A report of an earlier version has none of them, and is whole without.
-    extras = {name: document[name] for name in _EXTRAS if name in document}
+    extras = {name: document[name] for name in _EXTRAS}
     for section, name, _, sign in document["infinite"]:
         if section == "thresholds":
             extras["verification"]["thresholds"][name] = sign * math.inf

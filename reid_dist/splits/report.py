@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import DamagedStoreError, InputError, StoreError
+from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.files import read_document, refuse_occupied, refuse_uri, write_together
+from reid_dist.reports.documents import SavedDocument
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.plain import plain
 from reid_dist.reports.splits import render_splits
@@ -27,6 +26,8 @@ SCHEMA: Final = 1
 
 DOCUMENT: Final = "splits.json"
 PAGE: Final = "splits.html"
+
+_SAVED: Final = SavedDocument(DOCUMENT, SCHEMA, "report of splits")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,11 +139,11 @@ class SplitReport:
             "notes": self.notes,
             "result_digest": self.result_digest,
         }
-        return {name: plain(value) for name, value in document.items()}
+        return _SAVED.sealed({name: plain(value) for name, value in document.items()})
 
     def to_json(self) -> str:
         """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
-        return json.dumps(self.describe(), indent=2, allow_nan=False) + "\n"
+        return _SAVED.text(self.describe())
 
     def to_html(self) -> str:
         """Return one offline page; the same report gives the same bytes."""
@@ -157,21 +158,14 @@ class SplitReport:
         StoreNotFoundError
             If there is no report of splits.
         DamagedStoreError
-            If it cannot be decoded, or the numbers are not those that were written.
+            If it cannot be decoded, or anything but the timing is not what was written.
         StoreError
-            If it cannot be read, or is of another schema.
+            If it cannot be read, is of another schema, or of an earlier version.
         """
-        document = read_document(directory, DOCUMENT)
+        document = _SAVED.read(directory)
         where = f"splits in {os.fspath(directory)}"
-        if document.get("schema") != SCHEMA:
-            raise StoreError(f"{where} have schema {document.get('schema')!r}, this version reads {SCHEMA}")
         try:
-            # What is not required was not always there.
-            held = {
-                each.name: document[each.name]
-                for each in fields(cls)
-                if each.default_factory is MISSING or each.name in document
-            }
+            held = {each.name: document[each.name] for each in fields(cls)}
             for name in ("metrics", "spread"):
                 held[name] = {metric: _number(value) for metric, value in held[name].items()}
             held["per_split"] = {
@@ -208,11 +202,9 @@ class SplitReport:
         StoreError
             If it cannot be written.
         """
-        path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
         # "replace": a path that is not UTF-8 may be on the page; it is shown there, never read back.
-        page, document = self.to_html().encode("utf-8", "replace"), self.to_json().encode("ascii")
-        write_together(path, {PAGE: lambda file: file.write(page), DOCUMENT: lambda file: file.write(document)})
-        return path
+        page = self.to_html().encode("utf-8", "replace")
+        return _SAVED.save(directory, self.describe(), {PAGE: lambda file: file.write(page)}, overwrite=overwrite)
 
 
 def _number(value: float | None) -> float:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import MISSING, dataclass, field, fields
-from functools import cached_property, partial
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import DamagedStoreError, InputError, StoreError
+from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.files import read_document, refuse_occupied, write_together
+from reid_dist.reports.documents import SavedDocument
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.plain import plain
 from reid_dist.reports.sweeps import render_sweep
@@ -26,6 +25,8 @@ SCHEMA: Final = 1
 
 DOCUMENT: Final = "sweep.json"
 PAGE: Final = "sweep.html"
+
+_SAVED: Final = SavedDocument(DOCUMENT, SCHEMA, "sweep")
 
 # The smaller the better; of all other metrics more is better.
 _ERRORS = ("EER",)
@@ -148,11 +149,11 @@ class SweepReport:
             "notes": self.notes,
             "result_digest": self.result_digest,
         }
-        return {name: plain(value) for name, value in document.items()}
+        return _SAVED.sealed({name: plain(value) for name, value in document.items()})
 
     def to_json(self) -> str:
         """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
-        return json.dumps(self.describe(), indent=2, allow_nan=False) + "\n"
+        return _SAVED.text(self.describe())
 
     def to_html(self) -> str:
         """Return one offline page; the same report gives the same bytes."""
@@ -167,22 +168,13 @@ class SweepReport:
         StoreNotFoundError
             If there is no sweep.
         DamagedStoreError
-            If it cannot be decoded, or the numbers are not those that were written.
+            If it cannot be decoded, or anything but the timing is not what was written.
         StoreError
-            If it cannot be read, or is of another schema.
+            If it cannot be read, is of another schema, or of an earlier version.
         """
-        document = read_document(directory, DOCUMENT)
-        if document.get("schema") != SCHEMA:
-            raise StoreError(
-                f"sweep in {os.fspath(directory)} has schema {document.get('schema')!r}, this version reads {SCHEMA}"
-            )
+        document = _SAVED.read(directory)
         try:
-            # What is not required was not always there.
-            held = {
-                each.name: document[each.name]
-                for each in fields(cls)
-                if each.default_factory is MISSING or each.name in document
-            }
+            held = {each.name: document[each.name] for each in fields(cls)}
             for row in held["rows"]:
                 # What was not finite is null in the document.
                 row["metrics"] = {name: np.nan if value is None else value for name, value in row["metrics"].items()}
@@ -218,12 +210,6 @@ class SweepReport:
         StoreError
             If it cannot be written.
         """
-        path = Path(directory) if overwrite else refuse_occupied(directory)
         # "replace": a path that is not UTF-8 may stand in the page; it is shown there, never read back.
-        contents = {PAGE: self.to_html().encode("utf-8", "replace"), DOCUMENT: self.to_json().encode("ascii")}
-        write_together(path, {name: partial(_write, content) for name, content in contents.items()})
-        return path
-
-
-def _write(content: bytes, file: IO[bytes]) -> None:
-    file.write(content)
+        page = self.to_html().encode("utf-8", "replace")
+        return _SAVED.save(directory, self.describe(), {PAGE: lambda file: file.write(page)}, overwrite=overwrite)

@@ -21,6 +21,7 @@ from reid_dist.errors import (
     StoreNotFoundError,
 )
 from reid_dist.reports import Report, files
+from reid_dist.reports.report import SAVED
 
 FILES = {"report.json", "report.html", "per_query.npz", "per_query.parquet", "topk.npz"}
 
@@ -188,6 +189,10 @@ def test_a_changed_metric_is_found(saved: Path) -> None:
     document = json.loads((saved / "report.json").read_text())
     document["metrics"]["mAP"] = math.nextafter(document["metrics"]["mAP"], 1)
     (saved / "report.json").write_text(json.dumps(document))
+    with pytest.raises(DamagedStoreError, match="document digest"):
+        Report.load(saved)
+    # A digest that was written anew does not make the numbers those of the result.
+    (saved / "report.json").write_text(SAVED.text(document))
     with pytest.raises(DamagedStoreError, match="result digest"):
         Report.load(saved)
 
