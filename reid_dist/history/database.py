@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
 from reid_dist._version import __version__
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.history.keeping import how_to_restore, marker_path, read_marker
 from reid_dist.history.mounts import network_file_system
-from reid_dist.history.schema import APPLICATION_ID, SCHEMA, migrate
+from reid_dist.history.schema import APPLICATION_ID, SCHEMA, make_tables, now
+from reid_dist.history.seals import ChangedRowError, seal_of, what_is_damaged
 
 __all__ = ["Database"]
 
@@ -24,6 +29,7 @@ _PAUSE: Final = 0.02
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _LONGEST: Final = 120
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class Database:
@@ -47,15 +53,17 @@ class Database:
     network
         The kind of file system that the file lies on, if hosts reach it over a network; empty if not, or if the file
         was opened for reading alone.
+    missing_runs
+        In one line which runs were begun and are not in the file; empty for none.
 
     Raises
     ------
     StoreNotFoundError
         If there is no file, or one of no bytes, and `create` is false.
     DamagedStoreError
-        If the file is damaged.
+        If the file is damaged, or lost: missing or empty beside the marker of its first run.
     StoreError
-        If it is no history, of a newer schema, locked for longer than `timeout`, or cannot be read or written.
+        If it is no history, of another schema, locked for longer than `timeout`, or cannot be read or written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool, read_only: bool, timeout: float) -> None:
@@ -64,6 +72,9 @@ class Database:
         self.path = Path(path)
         self.timeout = timeout
         found = self.path.exists()
+        self.missing_runs = ""
+        if not found:
+            self._refuse_lost("its file is missing")
         if not found and (read_only or not create):
             raise StoreNotFoundError(f"there is no history {self.path}; `reid-dist nightly` makes one")
         if self.path.is_dir():
@@ -130,12 +141,11 @@ class Database:
     def _opened(self, *, create: bool, read_only: bool) -> sqlite3.Connection:
         connection = self._connected("ro" if read_only else "rwc" if create else "rw", self.timeout)
         try:
-            schema = self._schema_of(connection, empty_is_new=create and not read_only)
+            schema = self._schema_of(connection, empty_is_new=create and not read_only, large=not read_only)
             connection.execute("PRAGMA foreign_keys = ON")
             # The file may come from somebody else: its schema must not call functions.
             connection.execute("PRAGMA trusted_schema = OFF")
             if read_only:
-                connection = connection if schema == SCHEMA else _modern_copy(connection)
                 connection.execute("PRAGMA query_only = ON")
                 return connection
             if schema == 0:
@@ -144,8 +154,9 @@ class Database:
             _choose_journal(connection, over_network=bool(self.network))
             # A night that was reported is there after the power went, too; of a log, this is as much as FULL.
             connection.execute("PRAGMA synchronous = EXTRA")
-            if schema < SCHEMA:
-                migrate(connection)
+            if schema == 0:
+                _make(connection)
+            self.missing_runs = self._missing_runs(connection)
         except BaseException:
             connection.close()
             raise
@@ -172,31 +183,56 @@ class Database:
             raise
         return connection
 
-    def _schema_of(self, connection: sqlite3.Connection, *, empty_is_new: bool) -> int:
+    def _schema_of(self, connection: sqlite3.Connection, *, empty_is_new: bool, large: bool) -> int:
         """Return the schema of a history, 0 for an empty database; refuse everything else before it is touched."""
-        # Of one moment: another process may be making the file.
+        # Of one moment: another process may be making the file, or writing to it.
         connection.execute("BEGIN")
-        kind, schema, n_tables = (
-            int(connection.execute(query).fetchone()[0])
-            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
-        )
-        connection.execute("COMMIT")
-        if kind == schema == n_tables == 0:
-            if not empty_is_new:
-                raise StoreNotFoundError(f"{self.path} is empty, not a history; `reid-dist nightly` makes one")
-            return 0
-        if kind != APPLICATION_ID:
-            raise StoreError(f"{self.path} is an SQLite file of another program, not a history; name another file")
-        if schema > SCHEMA:
-            row = connection.execute("SELECT version FROM migrations WHERE schema = ?", (schema,)).fetchone()
-            raise StoreError(
-                f"history {self.path} has schema {schema}, reid-dist {__version__} reads up to {SCHEMA}; use reid-dist "
-                f"{row[0] if row else 'of the version that wrote it'} or later; nothing was changed"
+        try:
+            kind, schema, n_tables = (
+                int(connection.execute(query).fetchone()[0])
+                for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
             )
-        problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if problems != "ok":
-            raise self._damaged(str(problems))
+            if kind == schema == n_tables == 0:
+                self._refuse_lost("its file is empty")
+                if not empty_is_new:
+                    raise StoreNotFoundError(f"{self.path} is empty, not a history; `reid-dist nightly` makes one")
+                return 0
+            if kind != APPLICATION_ID:
+                raise StoreError(f"{self.path} is an SQLite file of another program, not a history; name another file")
+            if schema != SCHEMA:
+                raise StoreError(
+                    f"history {self.path} has schema {schema}, reid-dist {__version__} reads and writes {SCHEMA}; use "
+                    "the version that wrote it, or begin another history; nothing was changed"
+                )
+            problem = what_is_damaged(connection, large=large)
+            if problem:
+                raise self._damaged(problem)
+        finally:
+            connection.rollback()
         return schema
+
+    def _refuse_lost(self, found: str) -> None:
+        """Refuse to take a history that had runs for a new one."""
+        place = marker_path(self.path)
+        if not place.exists():
+            return
+        marker = read_marker(self.path)
+        began = "" if marker is None else f" with run {marker.first_run} of suite {marker.suite} at {marker.began}"
+        raise DamagedStoreError(
+            f"the past of history {self.path} is gone: {found}, and {place} tells that it began{began}; "
+            f"{how_to_restore(self.path)}; or, to begin anew on purpose, remove {place}"
+        )
+
+    def _missing_runs(self, connection: sqlite3.Connection) -> str:
+        """Say that the end of a history is not there, as after a copy was put back; empty if it is."""
+        marker = read_marker(self.path)
+        (last,) = connection.execute("SELECT last_run FROM made").fetchone()
+        if marker is None or marker.last_run <= last:
+            return ""
+        return (
+            f"history {self.path} ends with run {last}, and run {marker.last_run} was begun: what came after is lost, "
+            "or an older copy was put back"
+        )
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -204,7 +240,7 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise self._explanation(error) from error
-        except UnicodeError as error:
+        except (UnicodeError, ChangedRowError) as error:
             raise self._damaged(str(error)) from error
         except OSError as error:
             if isinstance(error, StoreError):
@@ -214,6 +250,11 @@ class Database:
     def _explanation(self, error: sqlite3.Error) -> StoreError:
         code = _code(error)
         path = self.path
+        if code in _BUSY and (why := _why_no_locks(path.parent)):
+            return StoreError(
+                f"cannot lock history {path}: its file system gives no locks ({why}); keep the file on a local disk, "
+                "or see that the lock service of the file system runs"
+            )
         if code in _BUSY:
             return StoreError(
                 f"history {path} is locked: another process has been writing to it for more than {self.timeout:g} s; "
@@ -234,7 +275,7 @@ class Database:
     def _damaged(self, found: str) -> DamagedStoreError:
         # SQLite may quote whole statements of the schema.
         return DamagedStoreError(
-            f"history {self.path} is damaged ({_in_short(found)}); nothing was changed: put back a copy of it, "
+            f"history {self.path} is damaged ({_in_short(found)}); nothing was changed: {how_to_restore(self.path)}; "
             "or save what can be read with `sqlite3 FILE .recover`"
         )
 
@@ -256,13 +297,30 @@ def _choose_journal(connection: sqlite3.Connection, *, over_network: bool) -> No
             raise
 
 
-def _modern_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """Return an older history as one of today, in memory; the file stays as it is."""
-    with closing(connection):
-        copy = sqlite3.connect(":memory:", isolation_level=None)
-        connection.backup(copy)
-        migrate(copy)
-    return copy
+def _make(connection: sqlite3.Connection) -> None:
+    """Make the tables of an empty database, in one transaction; of two processes, the second finds them made."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        at = now()
+        make_tables(connection, seal_of("made", (1, __version__, at, 0)), at)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _why_no_locks(folder: Path) -> str:
+    """Say why files in a directory cannot be locked; empty if they can.
+
+    SQLite tells a lock that it was not given from one that does not exist (ENOLCK) by nothing.  Not the history itself
+    is tried: to close any handle on it would give up the locks that this process has.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return (error.strerror or str(error)) if error.errno in _NO_LOCKS else ""
+    return ""
 
 
 def _code(error: sqlite3.Error) -> int | None:

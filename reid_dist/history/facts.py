@@ -8,6 +8,8 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
+from reid_dist.history.seals import insert_rows
+
 __all__ = ["as_json", "digest_of", "insert_facts", "read_fact", "stored_text"]
 
 
@@ -23,9 +25,7 @@ def digest_of(text: str) -> str:
 
 def insert_facts(connection: sqlite3.Connection, contents: Iterable[str]) -> None:
     """Write descriptions that are not there yet."""
-    connection.executemany(
-        "INSERT INTO facts VALUES (?, ?) ON CONFLICT DO NOTHING", [(digest_of(each), each) for each in contents]
-    )
+    insert_rows(connection, "facts", [(digest_of(each), each) for each in contents], more="ON CONFLICT DO NOTHING")
 
 
 def read_fact(digest: str, content: str) -> Any:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,6 +15,7 @@ from reid_dist._version import __version__
 from reid_dist.errors import InputError
 from reid_dist.history.database import Database
 from reid_dist.history.facts import stored_text
+from reid_dist.history.keeping import Marker, copy_before, read_marker, write_marker
 from reid_dist.history.liveness import run_state, this_host
 from reid_dist.history.lookups import entry_row, require_entry_row, require_run
 from reid_dist.history.pruning import Pruned, prune
@@ -21,6 +23,7 @@ from reid_dist.history.report_rows import insert_report, read_report
 from reid_dist.history.rows import insert_entry, insert_findings, read_entries
 from reid_dist.history.run_rows import insert_run, read_runs
 from reid_dist.history.schema import now
+from reid_dist.history.seals import insert_rows, update_row
 from reid_dist.history.sign_of_life import BEAT, SignOfLife
 from reid_dist.history.values import DONE, Entry, Finding, Past, Run
 from reid_dist.reports import Report
@@ -56,7 +59,7 @@ class History:
         read_only: bool = False,
         timeout: float = 30.0,
     ) -> History:
-        """Open a history; an older one is brought to today's schema.
+        """Open a history, and compare everything in it with what was written.
 
         Parameters
         ----------
@@ -65,7 +68,7 @@ class History:
         create
             Make the file where there is none.
         read_only
-            Leave the file as it is; an older one is then brought up to date in memory.
+            Leave the file as it is.
         timeout
             Seconds to wait for another process that writes.
 
@@ -74,9 +77,9 @@ class History:
         StoreNotFoundError
             If there is none, and none is to be made.
         DamagedStoreError
-            If it is damaged.
+            If it is damaged, or lost: the file is missing or empty and had runs.
         StoreError
-            If the file is something else, of a newer schema, locked for longer than `timeout`, or cannot be used.
+            If the file is something else, of another schema, locked for longer than `timeout`, or cannot be used.
         """
         return cls(Database(path, create=create, read_only=read_only, timeout=timeout))
 
@@ -95,13 +98,14 @@ class History:
 
     @property
     def caution(self) -> str:
-        """What who writes should know of the place of the file, in one line; empty if nothing."""
-        if not self._database.network:
-            return ""
-        return (
-            f"history {self.path} is on a network file system ({self._database.network}), where locks may not hold: "
-            "let one host at a time use it, or keep the file on a local disk and copy it afterwards"
-        )
+        """What who writes should know of the file and its place, in one line; empty if nothing."""
+        found = [self._database.missing_runs]
+        if self._database.network:
+            found.append(
+                f"history {self.path} is on a network file system ({self._database.network}), where locks may not "
+                "hold: let one host at a time use it, or keep the file on a local disk and copy it afterwards"
+            )
+        return "; ".join(filter(None, found))
 
     def close(self) -> None:
         """Close the file."""
@@ -147,7 +151,27 @@ class History:
             planned=None if planned is None else tuple(planned),
         )
         with self._database.writing() as connection:
-            return insert_run(connection, run, above=above)
+            marker = read_marker(self._database.path)
+            # Numbers of runs that were lost are not given again either.
+            number = insert_run(connection, run, above=max(above, 0 if marker is None else marker.last_run))
+            if marker is None:
+                began = connection.execute("SELECT number, suite, started FROM runs ORDER BY number LIMIT 1").fetchone()
+                marker = Marker(int(began[0]), began[1], began[2], number)
+            # Before the end of the transaction: a run that is in the file is known beside it.
+            write_marker(self._database.path, replace(marker, last_run=number))
+        return number
+
+    def back_up(self) -> Path | None:
+        """Copy the file before a night, and keep the copies of the last seven; None where there is no run yet.
+
+        Raises
+        ------
+        StoreError
+            If the copy cannot be written.
+        """
+        with self._database.apart() as connection:
+            (last,) = connection.execute("SELECT last_run FROM made").fetchone()
+            return copy_before(connection, self._database.path, int(last) + 1) if last else None
 
     def alive(self, run_number: int, *, every: float = BEAT, clock: Callable[[], str] = now) -> SignOfLife:
         """Return a block in which it is written down, every so many seconds, that a run is there."""
@@ -184,7 +208,7 @@ class History:
                 raise InputError(f"run {run_number} has an entry {entry.name} already; names are unique in a run")
             row = insert_entry(connection, run_number, entry)
             insert_findings(connection, row, entry.findings)
-            connection.execute("UPDATE runs SET seen = ? WHERE number = ?", (now(), run_number))
+            update_row(connection, "runs", run_number, seen=now())
             if entry.accepted:
                 _accept(connection, row, entry.accepted)
             if packed is not None:
@@ -212,9 +236,7 @@ class History:
         """
         with self._database.writing() as connection:
             require_run(connection, run_number, file=self.path)
-            connection.execute(
-                "UPDATE runs SET finished = ?, exit_code = ? WHERE number = ?", (now(), exit_code, run_number)
-            )
+            update_row(connection, "runs", run_number, finished=now(), exit_code=int(exit_code))
 
     def accept(self, run_number: int, name: str | None, why: str) -> int:
         """Accept what the gates found: the entry becomes the baseline of later nights.
@@ -413,4 +435,5 @@ class History:
 
 
 def _accept(connection: sqlite3.Connection, row: int, why: str) -> None:
-    connection.execute("INSERT OR REPLACE INTO accepted VALUES (?, ?, ?)", (row, stored_text(why), now()))
+    connection.execute("DELETE FROM accepted WHERE entry = ?", (row,))
+    insert_rows(connection, "accepted", [(row, stored_text(why), now())])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
+from reid_dist.history.seals import blob_digest, insert_rows
 from reid_dist.history.values import DONE, FAILED
 from reid_dist.reports import Report
 from reid_dist.reports.packing import PackedReport, unpack
@@ -14,8 +15,10 @@ __all__ = ["insert_report", "read_report"]
 
 def insert_report(connection: sqlite3.Connection, entry: int, packed: PackedReport, result_digest: str) -> None:
     """Write the report of an entry, which is given by its row."""
-    connection.execute("INSERT INTO arrays VALUES (?, ?) ON CONFLICT DO NOTHING", (result_digest, packed.per_query))
-    connection.execute("INSERT INTO reports VALUES (?, ?, ?)", (entry, packed.document, result_digest))
+    arrays, document = packed.per_query, packed.document
+    row = (result_digest, blob_digest(arrays))
+    insert_rows(connection, "arrays", [row], more="ON CONFLICT DO NOTHING", blobs=[("per_query", arrays)])
+    insert_rows(connection, "reports", [(entry, result_digest, blob_digest(document))], blobs=[("document", document)])
 
 
 def read_report(connection: sqlite3.Connection, entry: int, where: str) -> Report:
@@ -40,13 +43,18 @@ def read_report(connection: sqlite3.Connection, entry: int, where: str) -> Repor
     state, result_digest = connection.execute(
         "SELECT state, result_digest FROM entries WHERE id = ?", (entry,)
     ).fetchone()
-    packed = connection.execute(
-        "SELECT document, per_query FROM reports JOIN arrays USING (result_digest) WHERE entry = ?", (entry,)
+    found = connection.execute(
+        "SELECT document, per_query, reports.digest, arrays.digest FROM reports JOIN arrays USING (result_digest) "
+        "WHERE entry = ?",
+        (entry,),
     ).fetchone()
-    if packed is None:
+    if found is None:
         why = "it was pruned" if state == DONE else f"the job {'failed' if state == FAILED else 'was skipped'}"
         raise StoreNotFoundError(f"there is no {where}: {why}; choose another run")
-    report = unpack(PackedReport(*packed), where)
+    packed = PackedReport(*found[:2])
+    if (blob_digest(packed.document), blob_digest(packed.per_query)) != found[2:]:
+        raise DamagedStoreError(f"{where} is not what was written: its bytes have another digest; put back a copy")
+    report = unpack(packed, where)
     if report.result_digest != result_digest:
         raise DamagedStoreError(f"{where} has result digest {report.result_digest}, recorded is {result_digest}")
     return report

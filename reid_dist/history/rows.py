@@ -1,7 +1,7 @@
 """Entries and findings as rows, and back.
 
-Every row of an entry and of a finding carries a checksum over its values: SQLite finds a page that is not as it
-should be, not a number in it that is another one.
+Every row of an entry carries a checksum over its values, its metrics and its facts: with a row of them missing, it is
+not the entry that was written.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.history.facts import as_json, digest_of, insert_facts, read_fact, stored_text
+from reid_dist.history.seals import insert_rows, seal_of
 from reid_dist.history.values import (
     BETTER,
     DONE,
@@ -42,12 +43,6 @@ _SELECT: Final = """
         name, model, dataset, job, state, reason, entries.started, seconds, timing, peak_bytes, reused,
         input_digest, job_digest, result_digest, entries.folder
     FROM entries JOIN runs ON runs.number = entries.run
-"""
-_INSERT: Final = """
-    INSERT INTO entries (
-        name, model, dataset, job, state, reason, started, seconds, timing, peak_bytes, reused,
-        input_digest, job_digest, result_digest, folder, run, checksum
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
 """
 _FACTS: Final = ("labels", "machine", "counts", "conventions", "inputs", "environment")
 _STATES: Final = (DONE, FAILED, SKIPPED)
@@ -81,16 +76,12 @@ def insert_entry(connection: sqlite3.Connection, run: int, entry: Entry) -> int:
     ]
     facts = {name: as_json(plain(getattr(entry, name))) for name in _FACTS}
     digests = {name: digest_of(content) for name, content in facts.items()}
-    found = connection.execute(_INSERT, (*row, run, _checksum(row, metrics, digests))).fetchone()
-    number = int(found[0])
-    connection.executemany(
-        "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)",
-        [(number, position, *metric) for position, metric in enumerate(metrics)],
-    )
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM entries").fetchone()
+    number = int(last) + 1
+    insert_rows(connection, "entries", [(number, run, *row, _checksum(row, metrics, digests))])
+    insert_rows(connection, "metrics", [(number, position, *metric) for position, metric in enumerate(metrics)])
     insert_facts(connection, facts.values())
-    connection.executemany(
-        "INSERT INTO entry_facts VALUES (?, ?, ?)", [(number, name, digest) for name, digest in digests.items()]
-    )
+    insert_rows(connection, "entry_facts", [(number, name, digest) for name, digest in digests.items()])
     return number
 
 
@@ -101,10 +92,10 @@ def insert_findings(connection: sqlite3.Connection, entry: int, findings: Sequen
         if finding.verdict not in _VERDICTS:
             raise InputError(f"a verdict is one of {', '.join(_VERDICTS)}, found {finding.verdict!r}")
         texts = [stored_text(text) for text in (finding.gate, finding.verdict, finding.reason, finding.alarm)]
-        row = [*texts, finding.baseline, as_json([plain(asdict(change)) for change in finding.changes])]
-        rows.append((entry, position, *row, _checksum(row)))
+        baseline = None if finding.baseline is None else int(finding.baseline)
+        rows.append((entry, position, *texts, baseline, as_json([plain(asdict(change)) for change in finding.changes])))
     connection.execute("DELETE FROM findings WHERE entry = ?", (entry,))
-    connection.executemany("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    insert_rows(connection, "findings", rows)
 
 
 def read_entries(
@@ -154,7 +145,9 @@ def _entry(connection: sqlite3.Connection, number: int, checksum: str, row: list
             (content,) = connection.execute("SELECT content FROM facts WHERE digest = ?", (digest,)).fetchone()
             known[digest] = read_fact(digest, content)
     values = dict(zip(_COLUMNS, row, strict=True))
-    accepted = connection.execute("SELECT why FROM accepted WHERE entry = ?", (number,)).fetchone()
+    accepted = connection.execute("SELECT entry, why, at, seal FROM accepted WHERE entry = ?", (number,)).fetchone()
+    if accepted is not None and seal_of("accepted", accepted[:-1]) != accepted[-1]:
+        raise ValueError("the seal of its acceptance is another")
     return Entry(
         **{name: values[name] for name in _COLUMNS if name not in ("name", "timing", "reused")},
         timing=json.loads(values["timing"]),
@@ -162,19 +155,19 @@ def _entry(connection: sqlite3.Connection, number: int, checksum: str, row: list
         metrics={name: Estimate(value, low, high) for name, value, low, high in metrics},
         **{name: known[digests[name]] for name in _FACTS},
         findings=tuple(_findings(connection, number)),
-        accepted=accepted[0] if accepted else "",
+        accepted=accepted[1] if accepted else "",
     )
 
 
 def _findings(connection: sqlite3.Connection, entry: int) -> Iterator[Finding]:
-    for checksum, *row in connection.execute(
-        "SELECT checksum, gate, verdict, reason, alarm, baseline, changes FROM findings WHERE entry = ? "
+    for *row, seal in connection.execute(
+        "SELECT entry, position, gate, verdict, reason, alarm, baseline, changes, seal FROM findings WHERE entry = ? "
         "ORDER BY position",
         (entry,),
     ):
-        if _checksum(row) != checksum:
-            raise ValueError("the checksum of a finding is another")
-        gate, verdict, reason, alarm, baseline, changes = row
+        if seal_of("findings", row) != seal:
+            raise ValueError("the seal of a finding is another")
+        _, _, gate, verdict, reason, alarm, baseline, changes = row
         yield Finding(
             gate=gate,
             verdict=verdict,

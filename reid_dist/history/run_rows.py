@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError
 from reid_dist.history.facts import as_json, digest_of, insert_facts, read_fact, stored_text
-from reid_dist.history.schema import now
+from reid_dist.history.schema import SEALED, now
+from reid_dist.history.seals import insert_rows, seal_of, update_row
 from reid_dist.history.values import Run
 
 __all__ = ["insert_run", "read_runs"]
 
-_COLUMNS: Final = (
-    *("number", "suite", "suite_digest", "started", "finished", "exit_code", "host", "pid", "version", "folder"),
-    "seen",
-)
+_COLUMNS: Final = SEALED["runs"]
 _SELECT: Final = """
-    SELECT number, suite, suite_digest, started, finished, exit_code, host, pid, version, folder, seen, planned, content
+    SELECT number, suite, suite_digest, started, finished, exit_code, host, pid, version, folder, seen, planned,
+        runs.seal, content
     FROM runs LEFT JOIN facts ON facts.digest = runs.planned
 """
-# AUTOINCREMENT takes the number that it is given, and goes on from there.
-_INSERT: Final = """
-    INSERT INTO runs (number, suite, suite_digest, started, pid, host, version, folder, seen, planned)
-    SELECT 1 + max(?, coalesce(max(seq), 0)), ?, ?, ?, ?, ?, ?, ?, ?, ? FROM sqlite_sequence WHERE name = 'runs'
-    RETURNING number
-"""
+_TEXTS: Final = ("suite", "suite_digest", "started", "host", "version", "folder")
 
 
 def insert_run(connection: sqlite3.Connection, run: Run, *, above: int) -> int:
@@ -46,12 +40,18 @@ def insert_run(connection: sqlite3.Connection, run: Run, *, above: int) -> int:
         content = as_json([stored_text(name) for name in run.planned])
         insert_facts(connection, [content])
         planned = digest_of(content)
-    texts = [stored_text(text) for text in (run.host, run.version, run.folder)]
-    row = connection.execute(
-        _INSERT,
-        (above, stored_text(run.suite), run.suite_digest, run.started, run.pid, *texts, now(), planned),
-    ).fetchone()
-    return int(row[0])
+    (last,) = connection.execute("SELECT last_run FROM made").fetchone()
+    number = 1 + max(above, int(last))
+    values: dict[str, Any] = {
+        "number": number,
+        **{name: stored_text(getattr(run, name)) for name in _TEXTS},
+        "pid": int(run.pid),
+        "seen": now(),
+        "planned": planned,
+    }
+    insert_rows(connection, "runs", [[values.get(name) for name in _COLUMNS]])
+    update_row(connection, "made", 1, last_run=number)
+    return number
 
 
 def read_runs(connection: sqlite3.Connection, where: str, parameters: Sequence[object], *, file: object) -> list[Run]:
@@ -74,9 +74,12 @@ def read_runs(connection: sqlite3.Connection, where: str, parameters: Sequence[o
         If a run is not as it was written.
     """
     runs = []
-    for *row, planned, content in connection.execute(f"{_SELECT} {where}", parameters):
+    for *row, seal, content in connection.execute(f"{_SELECT} {where}", parameters):
         values = dict(zip(_COLUMNS, row, strict=True))
+        planned = values.pop("planned")
         try:
+            if seal_of("runs", row) != seal:
+                raise ValueError("its seal is another")
             names = None if planned is None else tuple(read_fact(planned, content))
         except (ValueError, TypeError, AttributeError) as error:
             raise DamagedStoreError(

@@ -1,11 +1,10 @@
-"""The tables of a history and how an older file becomes one of today.
-
-A new file is made by the same steps that bring an old one up to date, so every step runs whenever a history is made.
-All steps that are missing run in one transaction: a process that is killed half-way leaves the file as it was, and
-of two processes the second finds the work done.
+"""The tables of a history.
 
 What is stored once and referred to: ``facts`` (long descriptions that are the same night after night, by the SHA-256
 of their text) and ``arrays`` (values per query, by the ``result_digest`` of the answer).
+
+Every row carries a seal over its values, see :mod:`reid_dist.history.seals`, and ``totals`` holds the number of rows
+and the sum of the seals of each table, which triggers keep: a changed row, and one that is gone, are both found.
 """
 
 from __future__ import annotations
@@ -16,24 +15,31 @@ from typing import Final
 
 from reid_dist._version import __version__
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA", "migrate", "now"]
+__all__ = ["APPLICATION_ID", "LARGE", "SCHEMA", "SEALED", "SEAL_MASK", "make_tables", "now", "schema_texts"]
 
 APPLICATION_ID: Final = 0x52454944
 """``REID``; stands in the header of the file and tells a history from other SQLite files."""
 
-_FIRST = (
-    # Who brought the file to which schema: a version that is too old then says which one reads it.
+SCHEMA: Final = 4
+"""The schema that this version writes and reads."""
+
+SEAL_MASK: Final = (1 << 62) - 1
+"""Seals and their sums are kept modulo 2**62: the sum of two of them is an integer of SQLite still."""
+
+_TABLES: Final = (
+    # One row: who made the file, and the number of the newest run, which is never given again.
     """
-    CREATE TABLE migrations (
-        schema INTEGER PRIMARY KEY,
+    CREATE TABLE made (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
         version TEXT NOT NULL,
-        at TEXT NOT NULL
+        at TEXT NOT NULL,
+        last_run INTEGER NOT NULL,
+        seal INTEGER NOT NULL
     ) STRICT
     """,
-    # AUTOINCREMENT: the number of a run is never used again, even when the run was removed.
     """
     CREATE TABLE runs (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        number INTEGER PRIMARY KEY,
         suite TEXT NOT NULL,
         suite_digest TEXT NOT NULL,
         started TEXT NOT NULL,
@@ -42,10 +48,15 @@ _FIRST = (
         host TEXT NOT NULL,
         pid INTEGER NOT NULL,
         version TEXT NOT NULL,
-        folder TEXT NOT NULL
+        folder TEXT NOT NULL,
+        seen TEXT,
+        -- The names of all jobs of the suite that night, as a list in JSON.
+        planned TEXT REFERENCES facts (digest),
+        seal INTEGER NOT NULL
     ) STRICT
     """,
     "CREATE INDEX runs_of_suite ON runs (suite, number)",
+    "CREATE INDEX runs_of_planned ON runs (planned)",
     """
     CREATE TABLE entries (
         id INTEGER PRIMARY KEY,
@@ -65,7 +76,9 @@ _FIRST = (
         job_digest TEXT NOT NULL,
         result_digest TEXT NOT NULL,
         folder TEXT NOT NULL,
+        -- Over the entry with its metrics and facts.
         checksum TEXT NOT NULL,
+        seal INTEGER NOT NULL,
         UNIQUE (run, name)
     ) STRICT
     """,
@@ -78,13 +91,15 @@ _FIRST = (
         value REAL,
         low REAL,
         high REAL,
+        seal INTEGER NOT NULL,
         PRIMARY KEY (entry, position)
     ) STRICT, WITHOUT ROWID
     """,
     """
     CREATE TABLE facts (
         digest TEXT PRIMARY KEY,
-        content TEXT NOT NULL
+        content TEXT NOT NULL,
+        seal INTEGER NOT NULL
     ) STRICT
     """,
     """
@@ -92,6 +107,7 @@ _FIRST = (
         entry INTEGER NOT NULL REFERENCES entries (id) ON DELETE CASCADE,
         field TEXT NOT NULL,
         digest TEXT NOT NULL REFERENCES facts (digest),
+        seal INTEGER NOT NULL,
         PRIMARY KEY (entry, field)
     ) STRICT, WITHOUT ROWID
     """,
@@ -106,73 +122,117 @@ _FIRST = (
         alarm TEXT NOT NULL,
         baseline INTEGER,
         changes TEXT NOT NULL,
-        checksum TEXT NOT NULL,
+        seal INTEGER NOT NULL,
         PRIMARY KEY (entry, position)
     ) STRICT, WITHOUT ROWID
     """,
     """
+    CREATE TABLE accepted (
+        entry INTEGER PRIMARY KEY REFERENCES entries (id) ON DELETE CASCADE,
+        why TEXT NOT NULL,
+        at TEXT NOT NULL,
+        seal INTEGER NOT NULL
+    ) STRICT
+    """,
+    # Of large values the seal is over their digest, which is compared when they are read.
+    """
     CREATE TABLE arrays (
         result_digest TEXT PRIMARY KEY,
+        digest TEXT NOT NULL,
+        seal INTEGER NOT NULL,
         per_query BLOB NOT NULL
     ) STRICT
     """,
     """
     CREATE TABLE reports (
         entry INTEGER PRIMARY KEY REFERENCES entries (id) ON DELETE CASCADE,
-        document BLOB NOT NULL,
-        result_digest TEXT NOT NULL REFERENCES arrays (result_digest)
+        result_digest TEXT NOT NULL REFERENCES arrays (result_digest),
+        digest TEXT NOT NULL,
+        seal INTEGER NOT NULL,
+        document BLOB NOT NULL
     ) STRICT
     """,
     "CREATE INDEX reports_of_digest ON reports (result_digest)",
-    f"PRAGMA application_id = {APPLICATION_ID}",
-)
-
-_ACCEPTED = (
     """
-    CREATE TABLE accepted (
-        entry INTEGER PRIMARY KEY REFERENCES entries (id) ON DELETE CASCADE,
-        why TEXT NOT NULL,
-        at TEXT NOT NULL
-    ) STRICT
+    CREATE TABLE totals (
+        name TEXT PRIMARY KEY,
+        n_rows INTEGER NOT NULL,
+        seals INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID
     """,
 )
 
-_ALIVE_AND_PLANNED = (
-    # Both are NULL for runs that were begun before: of those, nothing is known.
-    "ALTER TABLE runs ADD COLUMN seen TEXT",
-    # The names of all jobs of the suite that night, as a list in JSON.
-    "ALTER TABLE runs ADD COLUMN planned TEXT REFERENCES facts (digest)",
-    "CREATE INDEX runs_of_planned ON runs (planned)",
-)
+SEALED: Final = {
+    "made": ("id", "version", "at", "last_run"),
+    "runs": (
+        *("number", "suite", "suite_digest", "started", "finished", "exit_code", "host", "pid", "version", "folder"),
+        *("seen", "planned"),
+    ),
+    "entries": (
+        *("id", "run", "name", "model", "dataset", "job", "state", "reason", "started", "seconds", "timing"),
+        *("peak_bytes", "reused", "input_digest", "job_digest", "result_digest", "folder", "checksum"),
+    ),
+    "metrics": ("entry", "position", "name", "value", "low", "high"),
+    "facts": ("digest", "content"),
+    "entry_facts": ("entry", "field", "digest"),
+    "findings": ("entry", "position", "gate", "verdict", "reason", "alarm", "baseline", "changes"),
+    "accepted": ("entry", "why", "at"),
+    "arrays": ("result_digest", "digest"),
+    "reports": ("entry", "result_digest", "digest"),
+}
+"""Tables by name, and the columns that the seal of a row is over."""
 
-MIGRATIONS: Final = (_FIRST, _ACCEPTED, _ALIVE_AND_PLANNED)
-"""Statements by step; the first ``n`` steps make schema ``n``.  A step that was released is never changed."""
+LARGE: Final = {"arrays": "per_query", "reports": "document"}
+"""Tables whose rows have a large value, and its column; ``digest`` stands for it in the seal."""
 
-SCHEMA: Final = len(MIGRATIONS)
-"""The schema that this version writes."""
+_TRIGGERS: Final = """
+    CREATE TRIGGER {table}_added AFTER INSERT ON {table} BEGIN
+        UPDATE totals SET n_rows = n_rows + 1, seals = (seals + NEW.seal) & {mask} WHERE name = '{table}';
+    END;
+    CREATE TRIGGER {table}_changed AFTER UPDATE ON {table} BEGIN
+        UPDATE totals SET seals = (seals - OLD.seal + NEW.seal) & {mask} WHERE name = '{table}';
+    END;
+    CREATE TRIGGER {table}_removed AFTER DELETE ON {table} BEGIN
+        UPDATE totals SET n_rows = n_rows - 1, seals = (seals - OLD.seal) & {mask} WHERE name = '{table}';
+    END;
+"""
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a database to today's schema, in one transaction.
+def make_tables(connection: sqlite3.Connection, first_seal: int, at: str) -> None:
+    """Make the tables of an empty database; those that another process made meanwhile stay.
 
     Parameters
     ----------
     connection
-        Without a transaction, and in autocommit mode; the database is empty or an older history.
+        In a transaction.
+    first_seal
+        The seal of the row of ``made``.
+    at
+        Its time.
     """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        # Read again now that nobody else can write: another process may have done it.
-        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        for schema in range(found + 1, SCHEMA + 1):
-            for statement in MIGRATIONS[schema - 1]:
-                connection.execute(statement)
-            connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (schema, __version__, now()))
-            connection.execute(f"PRAGMA user_version = {schema}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.rollback()
-        raise
+    if int(connection.execute("PRAGMA user_version").fetchone()[0]) == SCHEMA:
+        return
+    for statement in _statements():
+        connection.execute(statement)
+    connection.executemany("INSERT INTO totals VALUES (?, 0, 0)", [(table,) for table in SEALED])
+    connection.execute("INSERT INTO made VALUES (1, ?, ?, 0, ?)", (__version__, at, first_seal))
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def _statements() -> list[str]:
+    triggers = [
+        f"{text}END"
+        for table in SEALED
+        for text in _TRIGGERS.format(table=table, mask=SEAL_MASK).split("END;")
+        if text.strip()
+    ]
+    return [*_TABLES, *triggers]
+
+
+def schema_texts(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """Return the kinds, names and statements of everything in a database."""
+    return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name").fetchall()
 
 
 def now() -> str:

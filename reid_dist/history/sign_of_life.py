@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from reid_dist.history.schema import now
+from reid_dist.history.seals import update_row
 
 __all__ = ["BEAT", "SignOfLife"]
 
@@ -68,11 +69,17 @@ class SignOfLife:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            self._connection.execute(
-                "UPDATE runs SET seen = ? WHERE number = ? AND finished IS NULL", (self._clock(), self._run_number)
-            )
-        except (sqlite3.Error, OSError):
-            # Locked, or the disk is full or away.  A new connection does not remember what was wrong with the old one.
+            # The transaction that an error leaves open ends with the connection.
+            self._connection.execute("BEGIN IMMEDIATE")
+            unfinished = self._connection.execute(
+                "SELECT 1 FROM runs WHERE number = ? AND finished IS NULL", (self._run_number,)
+            ).fetchone()
+            if unfinished is not None:
+                update_row(self._connection, "runs", self._run_number, seen=self._clock())
+            self._connection.execute("COMMIT")
+        except (sqlite3.Error, OSError, ValueError):
+            # Locked, damaged, or the disk is full or away.  A new connection does not remember what was wrong with the
+            # old one.
             self.close()
 
     def close(self) -> None:

@@ -134,6 +134,7 @@ def run_suite(
     deadline = None if suite.hours is None else time.monotonic() + suite.hours * 3600
     shared = Workspace.at(workspace if workspace is not None else folder / "workspace")
     _remove_left_over(shared, history)
+    history.back_up()
     # A history that was begun anew must not meet the reports of the one before.
     number = history.begin(
         suite.suite,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import time
@@ -15,13 +14,11 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import pytest
 from history_entries import BAD, NAME, entry_of, small_report
 
 from reid_dist.history import History
 from reid_dist.history.schema import SCHEMA
 
-VERSION_1 = Path(__file__).with_name("version_1.sql")
 OTHER = "vit/market1501/plain"
 
 
@@ -91,7 +88,7 @@ class Mortal(sqlite3.Connection):
 
 
 def write_until_killed(path: Path, n_statements: int) -> None:
-    """Open, which may have to make or to migrate the file; append a run; prune."""
+    """Open, which makes the file; append a run; prune."""
     sqlite3.connect = partial(sqlite3.connect, factory=Mortal)
     Mortal.left = n_statements
     with History.open(path) as history:
@@ -109,12 +106,6 @@ def is_intact(path: Path) -> bool:
     problems += connection.execute("PRAGMA foreign_key_check").fetchall()
     connection.close()
     return problems == [("ok",)]
-
-
-def older(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_1.read_text())
-    connection.close()
 
 
 def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
@@ -154,18 +145,16 @@ def test_pruning_beside_processes_that_append_takes_no_run_from_them(path: Path)
                 assert history.report(run.number, entry.name).result_digest == entry.result_digest
 
 
-@pytest.mark.parametrize("make", [older, lambda path: None], ids=["version 1", "nothing"])
-def test_processes_that_open_at_once_migrate_once(path: Path, make: Callable[[Path], None]) -> None:
+def test_processes_that_open_at_once_make_the_file_once(path: Path) -> None:
     for _ in range(5):
-        make(path)
         started = [start(append_runs, path, seed, 0) for seed in range(4)]
         for process in started:
             process.join(60)
         assert [process.exitcode for process in started] == [0] * 4
         connection = sqlite3.connect(path)
-        steps = connection.execute("SELECT schema FROM migrations ORDER BY schema").fetchall()
+        assert connection.execute("SELECT count(*) FROM made").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
         connection.close()
-        assert steps == [(number,) for number in range(1, SCHEMA + 1)]
         path.unlink()
 
 
@@ -200,23 +189,15 @@ def test_kills_at_random_moments(path: Path, tmp_path: Path) -> None:
     assert total > 40
 
 
-@pytest.mark.parametrize("make", [older, lambda path: None], ids=["version 1", "nothing"])
-def test_kills_before_every_statement(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """Of making or migrating a file, of appending and of pruning: afterwards each step was done, or not at all."""
-    template = tmp_path / "template.db"
-    make(template)
+def test_kills_before_every_statement(tmp_path: Path) -> None:
+    """Of making a file, of appending and of pruning: afterwards each step was done, or not at all."""
     seen = set()
     for n_statements in range(200):
         path = tmp_path / f"{n_statements}.db"
-        if template.exists():
-            shutil.copy(template, path)
         process = start(write_until_killed, path, n_statements)
         process.join(60)
         with History.open(path) as history:
-            old = [run for run in history.runs() if run.folder != "the run"]
-            new = [run for run in history.runs() if run.folder == "the run"]
-            # Pruning removes them all at once, and only when the new run is there.
-            assert [run.number for run in old] in ([1, 2], [1] if new else [1, 2]) if template.exists() else old == []
+            new = history.runs()
             seen.add(
                 tuple(
                     (len(run.entries), sum(len(entry.findings) for entry in run.entries), run.exit_code) for run in new

@@ -216,7 +216,7 @@ def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -
     kept = history.report(number, NAME)
     assert kept.topk is None
     assert kept.result_digest == report.result_digest
-    assert kept.to_dict() == report.to_dict() | {"topk": None}
+    assert kept.to_dict() == replace(report, topk=None).to_dict()
     assert all(np.array_equal(kept.per_query[name], report.per_query[name], equal_nan=name in ("AP", "first_rank"))
                for name in report.per_query)  # fmt: skip
 

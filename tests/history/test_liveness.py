@@ -14,6 +14,7 @@ from history_entries import NAME, entry_of, failed_entry
 
 from reid_dist.history import History
 from reid_dist.history.liveness import FINISHED, KILLED, RUNNING, UNSEEN, run_state, this_host
+from reid_dist.history.seals import update_row
 from reid_dist.history.values import Run
 
 SEEN = datetime(2026, 5, 9, 2, 30, tzinfo=UTC)
@@ -28,7 +29,7 @@ def last_seen(path: Path, number: int, at: datetime | None) -> None:
     """Let a run have been seen last at that time; None for a run of an older history."""
     stamp = None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE runs SET seen = ? WHERE number = ?", (stamp, number))
+    update_row(connection, "runs", number, seen=stamp)
     connection.close()
 
 

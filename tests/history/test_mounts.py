@@ -122,7 +122,7 @@ def test_a_history_on_a_network_works_without_a_shared_log_and_says_so(shared: P
         assert "local disk" in caution
         assert "\n" not in caution
     assert journal_of(path) == "delete"
-    assert {each.name for each in path.parent.iterdir()} == {"nightly.db"}
+    assert {each.name for each in path.parent.iterdir()} == {"nightly.db", "nightly.db.marker.json"}
     with History.open(path, create=False, read_only=True) as history:
         assert history.caution == "", "who only reads has nothing to look after"
         assert [history.report(number, NAME).counts["n_query"] for number in (1, 2)] == [40, 40]

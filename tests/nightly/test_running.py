@@ -17,8 +17,9 @@ from small_nights import damage, save_model, write_suite
 
 import reid_dist.nightly.running as running
 from reid_dist import FeatureSet, evaluate
-from reid_dist.errors import ClusterError, RunFailedError, StoreError
+from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, StoreError
 from reid_dist.history import History
+from reid_dist.history.seals import update_row
 from reid_dist.history.sign_of_life import SignOfLife
 from reid_dist.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
 from reid_dist.nightly.running import Surroundings, run_suite
@@ -203,7 +204,7 @@ def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path) -> None:
         alive = history.begin("small", "0")
         gone, elsewhere = (history.begin("small", "0", host="another") for _ in range(2))
     with contextlib.closing(sqlite3.connect(tmp_path / "nights.db", isolation_level=None)) as connection:
-        connection.execute("UPDATE runs SET seen = '2020-01-01T00:00:00Z' WHERE number = ?", (gone,))
+        update_row(connection, "runs", gone, seen="2020-01-01T00:00:00Z")
     left = [workspace / name.replace("00001", f"{number:05}") for number in (killed, alive, gone, elsewhere)]
     # A night of another history with the same workspace may have the number of one that is killed here.
     left += [workspace / f"run-{killed:05}-0123456789ab", workspace / "mine"]
@@ -295,7 +296,11 @@ def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypa
 def test_a_history_that_was_begun_anew_leaves_old_reports_alone(tmp_path: Path) -> None:
     suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
     assert [night(suite, tmp_path).number for _ in range(2)] == [1, 2]
+    assert [path.name for path in (tmp_path / "nights.db.copies").iterdir()] == ["before-run-00002.db"]
     (tmp_path / "nights.db").unlink()
+    with pytest.raises(DamagedStoreError, match=r"is gone: its file is missing.* to begin anew on purpose, remove "):
+        night(suite, tmp_path)
+    (tmp_path / "nights.db.marker.json").unlink()
     again = night(suite, tmp_path)
     assert (again.number, again.exit_code) == (3, 0)
     assert again.entries[0].folder == "runs/00003/a/set/plain"
