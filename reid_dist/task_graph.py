@@ -209,10 +209,11 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any
         del futures
         try:
             for future in as_completed(list(stage_of), raise_errors=False, loop=client.loop):
-                stage = stage_of.pop(future)
                 if future.status != "finished":
-                    # Failed, or cancelled because the scheduler is gone: it says which.
+                    # Failed, or cancelled because the scheduler is gone: it says which.  What failed is released below
+                    # as well, for another attempt has tasks of the same keys.
                     future.result()
+                stage = stage_of.pop(future)
                 if future not in kept:
                     # Released at once: the merge that needs it holds it, and nobody else should.
                     future.release()

@@ -89,7 +89,7 @@ def test_a_run_goes_on_where_another_was_cut_short(
     assert not finished(tmp_path)
 
 
-def test_a_damaged_part_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_part_is_named_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = sets()
     real, done = graph.sweep_task, []
 
@@ -107,8 +107,10 @@ def test_a_damaged_part_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 1
     part.write_bytes(content)
-    with pytest.raises(DamagedStoreError, match=part.stem):
-        evaluate(*pair, workspace=tmp_path, **EVERYTHING)
+    with pytest.warns(UserWarning, match=rf"{part.stem}\.npz is damaged .*: made again"):
+        found = evaluate(*pair, workspace=tmp_path, **EVERYTHING)
+    assert found.result_digest == evaluate(*pair, **EVERYTHING).result_digest
+    assert not finished(tmp_path)
 
 
 _RUN = [sys.executable, "-m", "reid_dist.cli", "evaluate", "query.zarr", "gallery.zarr", "--json", "--output", "out"]

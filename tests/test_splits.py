@@ -13,7 +13,7 @@ from strategies import whole_numbers
 
 from reid_dist import FeatureSet, evaluate, graph
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError, UnknownNameError
-from reid_dist.splits import Draw, SplitReport, draw_rows, evaluate_splits, row_numbers
+from reid_dist.splits import Draw, SplitReport, draw_rows, evaluate_splits, repeated, row_numbers
 
 WORD = 2**64
 
@@ -335,6 +335,35 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> 
     # What a thread had begun besides may be done twice.
     assert n_tasks - n_done <= len(done) <= n_tasks - n_done + 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatch) -> None:
+    """Finished splits that changed places, and one with a flipped bit."""
+    query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
+    asked = {"repeats": 4, "per_identity": 4, **OPTIONS}
+    expected = evaluate_splits(query, gallery, **asked)
+    real, done = repeated.evaluate, []
+
+    def stopping(*arguments, **options):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(1)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(repeated, "evaluate", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_splits(query, gallery, workspace=tmp_path, **asked)
+    monkeypatch.undo()
+    first, second, third = sorted(tmp_path.glob("sweep-*/splits-*/split-*.npz"))
+    swapped = first.read_bytes(), second.read_bytes()
+    first.write_bytes(swapped[1])
+    second.write_bytes(swapped[0])
+    third.write_bytes(bytes([*third.read_bytes()[:200], 0, *third.read_bytes()[201:]]))
+    with pytest.warns(UserWarning, match="made again") as caught:
+        found = evaluate_splits(query, gallery, workspace=tmp_path, **asked)
+    assert len(caught) == 3
+    assert found.result_digest == expected.result_digest
+    assert found.digests == expected.digests
 
 
 QUERY, GALLERY = (FeatureSet.from_arrays(*side) for side in sets(n_query=5, n_gallery=30))

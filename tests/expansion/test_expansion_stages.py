@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -144,15 +145,21 @@ def manifest(features):
     return entry
 
 
+def without_identity(features):
+    return {name: value for name, value in manifest(features)["source"].items() if name != "identity"}
+
+
 def test_a_derived_store_tells_what_it_is(tmp_path):
     query, gallery = map(labelled, sets())
     near, far = expanded(query, gallery, "dba(k=4)+alpha_qe(k=3,alpha=1.5)", tmp_path)
-    assert manifest(far)["source"] == {
+    identities = [manifest(each)["source"].pop("identity") for each in (near, far)]
+    assert len({each.uri.removesuffix(".zarr")[-20:] for each in (near, far)} & {each[:20] for each in identities}) == 2
+    assert without_identity(far) == {
         "recipe": "dba(k=4,alpha=0)",
         "of": gallery.content_digest,
         "inputs": [gallery.content_digest],
     }
-    assert manifest(near)["source"] == {
+    assert without_identity(near) == {
         "recipe": "alpha_qe(k=3,alpha=1.5,include_self=false)",
         "of": query.content_digest,
         "inputs": [query.content_digest, far.content_digest],
@@ -186,3 +193,38 @@ def test_a_store_that_was_not_finished_is_made_again(tmp_path, monkeypatch):
     again, _ = expanded(query, gallery, "aqe(k=3)", tmp_path / "halted", progress=count)
     assert again.content_digest == expected.content_digest
     assert count.passes == []
+
+
+@pytest.mark.parametrize("harm", ["swapped", "another model's", "damaged", "cut manifest"])
+def test_a_derived_store_that_is_another_or_damaged_is_made_again(tmp_path, harm):
+    """Whole stores in each other's place, one of another model, and one with a flipped bit: none of them is used."""
+    query, gallery = map(labelled, sets())
+    spec, options = "dba(k=4)+aqe(k=2)", {"confidence": None, "workspace": tmp_path / "mine"}
+    expected = evaluate(query, gallery, expand=spec, **options)
+    stores = sorted((tmp_path / "mine").glob("expanded-*.zarr"))
+    assert len(stores) == 2
+    if harm == "swapped":
+        stores[0].rename(tmp_path / "first")
+        stores[1].rename(stores[0])
+        (tmp_path / "first").rename(stores[1])
+    elif harm == "another model's":
+        other = FeatureSet.from_labels(gallery.read(0, gallery.n_rows)[::-1].copy(), gallery.labels)
+        evaluate(query, other, expand=spec, confidence=None, workspace=tmp_path / "theirs")
+        for store, theirs in zip(stores, sorted((tmp_path / "theirs").glob("expanded-*.zarr")), strict=True):
+            shutil.rmtree(store)
+            shutil.copytree(theirs, store)
+    elif harm == "damaged":
+        for store in stores:
+            chunk = next(path for path in sorted((store / "features" / "c").rglob("*")) if path.is_file())
+            content = bytearray(chunk.read_bytes())
+            content[len(content) // 3] ^= 4
+            chunk.write_bytes(content)
+    else:
+        for store in stores:
+            (store / "zarr.json").write_text((store / "zarr.json").read_text().replace("aqe(k=", "aqe(k=1"))
+    with pytest.warns(UserWarning, match="made again") as caught:
+        again = evaluate(query, gallery, expand=spec, **options)
+    assert again.result_digest == expected.result_digest
+    lines = [str(each.message) for each in caught]
+    assert all("\n" not in line and "expanded-" in line for line in lines)
+    assert evaluate(query, gallery, expand=spec, **options).result_digest == expected.result_digest

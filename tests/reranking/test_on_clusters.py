@@ -14,7 +14,6 @@ from reranking_runs import bare, labelled
 from strategies import crowded_sets
 
 from reid_dist import evaluate, nearest, reranked_distances
-from reid_dist.errors import DamagedStoreError
 from reid_dist.reranking import build
 
 OPTIONS = {"topk": 9, "ties": True, "breakdowns": ["camera_pair", "gallery_size"], "confidence": None}
@@ -83,14 +82,17 @@ def test_stages_made_here_are_found_there(client, sets, tmp_path, small_blocks):
     assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("*/*.npz")} == before
 
 
-def test_damage_is_told_as_it_is_here(client, sets, tmp_path):
+@pytest.mark.parametrize("source", ["means-*/rows-00000.npz", "weights-*/rows-00001.npz"])
+def test_a_part_in_the_place_of_another_is_found_by_workers(client, sets, tmp_path, small_blocks, source):
     rerank = "k_reciprocal(k1=6,k2=3)"
-    evaluate(*sets, rerank=rerank, workspace=tmp_path, **OPTIONS)
-    (part,) = tmp_path.glob("means-*/rows-00000.npz")
-    part.write_bytes(part.read_bytes()[:400])
-    for each in (None, client):
-        with pytest.raises(DamagedStoreError, match=r"part rows-00000 of workspace stage .* is damaged"):
-            evaluate(*sets, rerank=rerank, workspace=tmp_path, client=each, **OPTIONS)
+    expected = evaluate(*sets, rerank=rerank, workspace=tmp_path, **OPTIONS)
+    (wrong,), (part,) = tmp_path.glob(source), tmp_path.glob("means-*/rows-00001.npz")
+    whole = part.read_bytes()
+    part.write_bytes(wrong.read_bytes())
+    with pytest.warns(UserWarning, match=r"means-.*/rows-00001\.npz is another part .*: made again"):
+        found = evaluate(*sets, rerank=rerank, workspace=tmp_path, client=client, **OPTIONS)
+    assert_same(found, expected)
+    assert part.read_bytes() == whole
 
 
 def slow_down():

@@ -333,3 +333,25 @@ def test_the_document_says_everything(tmp_path):
     assert document["result_digest"] == report.result_digest
     with pytest.raises(StoreExistsError):
         report.save(tmp_path / "out")
+
+
+def test_a_point_in_the_place_of_another_is_evaluated_again(tmp_path):
+    """Finished points that changed places while the sweep was stopped."""
+    query, gallery = sets()
+    asked = {"expand": "aqe", "k": "0:3", "workspace": tmp_path}
+    expected = sweep_parameters(query, gallery, **{**asked, "workspace": None})
+
+    def stopping(done, *_):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep_parameters(query, gallery, **asked, told=stopping)
+    first, second, _ = sorted(tmp_path.glob("points-*/point-*.npz"))
+    swapped = first.read_bytes(), second.read_bytes()
+    first.write_bytes(swapped[1])
+    second.write_bytes(swapped[0])
+    with pytest.warns(UserWarning, match=r"point-.*\.npz is another part .*: made again") as caught:
+        found = sweep_parameters(query, gallery, **asked)
+    assert len(caught) == 2
+    assert found.result_digest == expected.result_digest
