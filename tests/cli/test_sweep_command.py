@@ -169,10 +169,10 @@ def test_report_writes_the_page_of_a_sweep_again(reid_dist, stores, threads, tmp
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda document: document["rows"][1]["metrics"].update(mAP=0.5), "other numbers"),
+        (lambda document: document["rows"][1]["metrics"].update(mAP=0.5), "document digest"),
         (lambda document: document.update(schema=99), "schema 99"),
-        (lambda document: document.pop("rows"), "not as it was written"),
-        (lambda document: document["rows"].clear(), "not as it was written"),
+        (lambda document: document.pop("rows"), "document digest"),
+        (lambda document: document["rows"].clear(), "document digest"),
     ],
     ids=["numbers", "schema", "no rows", "empty"],
 )

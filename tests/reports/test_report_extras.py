@@ -57,16 +57,6 @@ def test_an_infinite_threshold_is_not_lost(full_report: Report, tmp_path: Path) 
     assert checked_verification({"thresholds": {"EER": math.nan}}) == {"thresholds": {"EER": None}}
 
 
-def test_a_report_of_before_is_still_read(make_report: Callable[..., Report], tmp_path: Path) -> None:
-    directory = make_report(**PLAIN).save(tmp_path / "out")
-    document = json.loads((directory / "report.json").read_text())
-    for name in ("confidence", "bounds", "breakdowns", "verification"):
-        del document[name]
-    (directory / "report.json").write_text(json.dumps(document))
-    loaded = Report.load(directory)
-    assert (loaded.confidence, loaded.bounds, loaded.breakdowns, loaded.verification) == (None, {}, {}, None)
-
-
 groups = st.integers(0, 12).flatmap(
     lambda n: st.fixed_dictionaries(
         {
@@ -159,5 +149,5 @@ def test_a_table_that_was_cut_is_found(full_report: Report, tmp_path: Path) -> N
     document = json.loads((directory / "report.json").read_text())
     document["breakdowns"]["camera"]["mAP"].pop()
     (directory / "report.json").write_text(json.dumps(document))
-    with pytest.raises(DamagedStoreError, match="'mAP' has 5 values for 6 entries"):
+    with pytest.raises(DamagedStoreError, match="document digest"):
         Report.load(directory)
