@@ -236,7 +236,7 @@ class TestWorkspace:
         stage = Workspace.at(tmp_path / "scratch").stage("kind", "identity", {"of": "a test"})
         stage.write("part", {"a": np.arange(3)})
         assert workspace.stage("kind", "identity", {}).read("part")["a"].tolist() == [0, 1, 2]
-        assert Path(stage.path).name == f"kind-{fingerprint(1, 'kind', 'identity')[:20]}"
+        assert Path(stage.path).name == f"kind-{fingerprint(2, 'kind', 'identity')[:20]}"
 
 
 def test_a_command_says_so_in_one_line(store: Path, tmp_path: Path) -> None:
