@@ -334,12 +334,7 @@ def _answer(
         verification=verification,
         single_shot=None if shot is None else shot.describe(),
     )
-    timing = {
-        "plan": planned - opened,
-        **watch.stages(),
-        "metrics": time.perf_counter() - ranked_at,
-        "total": time.perf_counter() - started,
-    }
+    timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if question.rerank is None else question.rerank.describe()
     expand = describe_expansion(question.expand) if question.expand else None
     return replace(report, timing=timing, options=options.describe(), rerank=rerank, expand=expand)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
+import signal
 
+import reid_dist.signals as signals
 from reid_dist.kernels.settings import kernel
 
 __all__ = ["MODULES"]
@@ -22,6 +25,13 @@ MODULES = ("distributed", "distributed.nanny", "distributed.worker", "reid_dist.
 def _nothing(value: int) -> int:
     return value
 
+
+# The process was started with them blocked, so that none could end it before this.  Workers ignore them as well, but
+# for the one by which they are ended.
+for _number in signals.NUMBERS:
+    signal.signal(_number, signal.SIG_IGN)
+os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
 
 # Nothing that is made here goes away: no collection need look at it, neither now nor in a fork.
 gc.disable()

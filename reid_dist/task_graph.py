@@ -20,8 +20,10 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from reid_dist.blas import one_blas_thread
+from reid_dist.compilation import Spans, compilation_of, report_to_scheduler
 from reid_dist.errors import ReidDistError, RunFailedError
 from reid_dist.failures import cluster_failures
+from reid_dist.kernels.settings import compiled_spans, listen
 from reid_dist.model import RowRange
 from reid_dist.plan import MERGED_AT_ONCE
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Progress", "Stopwatch", "TaskGraph", "execute"]
+
+# Workers import this module with their tasks.
+listen(report_to_scheduler)
 
 # Seconds that tasks have to end after Ctrl-C.
 _ENDS_WITHIN_S = 2.0
@@ -47,14 +52,21 @@ class Progress:
         """Take note of what the user should know while the run goes on, in one line; here a Python warning."""
         warnings.warn(message, stacklevel=2)
 
+    def compiling(self, words: str) -> None:
+        """Take the line about kernels that are being compiled, from any thread and possibly again and again."""
+
+    def compiled(self, began: float, ended: float) -> None:
+        """Take begin and end of a compilation, in seconds of `time.time`, from any thread; some overlap."""
+
 
 class Stopwatch(Progress):
-    """Passes progress on and notes when the last task of each stage was done."""
+    """Passes progress on and notes when the last task of each stage was done, and when kernels were compiled."""
 
     def __init__(self, inner: Progress | None) -> None:
         self._inner = inner or Progress()
         self._last = time.perf_counter()
         self._done: dict[str, float] = {}
+        self._there = Spans()
 
     def start(self, totals: dict[str, int]) -> None:
         """Start the clock, unless this is a further pass."""
@@ -71,13 +83,44 @@ class Stopwatch(Progress):
         """Pass a warning on."""
         self._inner.warn(message)
 
-    def stages(self) -> dict[str, float]:
-        """Seconds from the end of one stage to the end of the next."""
-        timing = {}
+    def compiling(self, words: str) -> None:
+        """Pass the line on."""
+        self._inner.compiling(words)
+
+    def compiled(self, began: float, ended: float) -> None:
+        """Keep the span of a compilation, and pass it on."""
+        self._there.add(began, ended)
+        self._inner.compiled(began, ended)
+
+    def timing(self, started: float, plan: tuple[float, float], metrics: float) -> dict[str, float]:
+        """Seconds of the phases of an evaluation that ends now, each without the compilation of kernels in it.
+
+        Parameters
+        ----------
+        started, metrics
+            When the evaluation began, and the computation of its metrics; of `time.perf_counter` like all times here.
+        plan
+            Begin and end of planning.
+
+        Returns
+        -------
+        ``plan``; ``compile`` where kernels were compiled; each stage, from the end of the one before; ``metrics``;
+        ``total``, which includes the compilation.
+        """
+        now = time.perf_counter()
+        behind = time.time() - now
+        compiled = Spans((began - behind, ended - behind) for began, ended in [*self._there.all(), *compiled_spans()])
+        spans = {"plan": plan}
         for stage, done in sorted(self._done.items(), key=lambda item: item[1]):
-            timing[stage] = done - self._last
+            spans[stage] = (self._last, done)
             self._last = done
-        return timing
+        spans["metrics"] = (metrics, now)
+        # The clocks of other machines may differ by more than a stage takes.
+        seconds = {
+            name: max(0.0, ended - began - compiled.within(began, ended)) for name, (began, ended) in spans.items()
+        }
+        whole = compiled.within(started, now)
+        return {**({"compile": whole} if whole else {}), **seconds, "total": now - started}
 
 
 @dataclass
@@ -144,7 +187,8 @@ def execute(graph: TaskGraph, client: Client | None, n_threads: int, progress: P
         If the cluster lost the job; the message says how.
     """
     progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
-    return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress)
+    with compilation_of(client, progress.compiling, progress.compiled):
+        return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress)
 
 
 def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]:

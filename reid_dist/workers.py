@@ -9,10 +9,12 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import threading
-from multiprocessing import forkserver
+import tempfile
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import reid_dist.signals as signals
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -21,6 +23,7 @@ __all__ = ["end_local_workers", "prepare_local_workers", "workers_of"]
 
 _PRELOADED = ["reid_dist.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_TEMPORARY = "TMPDIR"
 
 
 def prepare_local_workers() -> None:
@@ -28,24 +31,32 @@ def prepare_local_workers() -> None:
 
     It imports Dask, Zarr and Numba, which takes about a second, while this process does the same on another core; each
     worker then starts in milliseconds and shares those pages.  It has no threads, so forking it is safe, and it ends
-    with this process.  Neither it nor a worker heeds Ctrl-C, which a terminal sends to all of them: this process ends
-    them.  A second call does nothing.
+    with this process.  It ignores SIGINT, SIGTERM and SIGHUP, which terminals and schedulers send to all processes:
+    this one ends it, and its workers.  A second call does nothing.
     """
-    before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    # BLAS reads these when it is loaded; a pool of its own in the server would be a thread.
-    os.environ.update({name: value for name, value in _ONE_THREAD.items() if before[name] is None})
-    # What is ignored when a program is started stays ignored in it, and only the main thread can say so.
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
+    # BLAS reads the number of threads when it is loaded; a pool of its own in the server would be a thread.
+    added = {name: value for name, value in _ONE_THREAD.items() if name not in os.environ}
+    before = os.environ.get(_TEMPORARY)
+    if tempfile.tempdir is not None:
+        # Where this process was told to put temporary files, workers put theirs.
+        added[_TEMPORARY] = tempfile.tempdir
+    os.environ.update(added)
     try:
+        # First, for it unblocks signals of this thread.
+        resource_tracker.ensure_running()
         multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
-        forkserver.ensure_running()
+        # A program inherits which signals are blocked.  To ignore them here for that moment would lose one that comes
+        # in it; blocked in this thread, it goes to another one.
+        kept = signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, kept)
     finally:
-        if heeded is not None:
-            signal.signal(signal.SIGINT, heeded)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
+        for name in added:
+            os.environ.pop(name, None)
+        if before is not None:
+            os.environ[_TEMPORARY] = before
 
 
 def end_local_workers() -> None:

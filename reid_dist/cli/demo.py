@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -44,13 +48,34 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
         err=True,
     )
     stores = []
-    for side, made in zip(("query", "gallery"), make_sets(MARKET1501), strict=True):
-        path = str(target / "data" / f"{side}.zarr")
-        FeatureSet.from_arrays(made.features, made.pids, made.camids).save(path)
-        stores.append(path)
+    data = target / "data"
+    with _unless_interrupted(data, target):
+        for side, made in zip(("query", "gallery"), make_sets(MARKET1501), strict=True):
+            path = str(data / f"{side}.zarr")
+            FeatureSet.from_arrays(made.features, made.pids, made.camids).save(path)
+            stores.append(path)
     job = PipelineJob(query=stores[0], gallery=stores[1], topk=10)
-    report = evaluate_job(job, cluster, output=target, name=name, resume=True)
+    words = ["reid-dist", "evaluate", *stores, "--topk", str(job.topk), "--output", str(target), "--resume"]
+    again = shlex.join([*words, *([] if name is None else ["--name", name])])
+    try:
+        report = evaluate_job(job, cluster, output=target, name=name, resume=True, again=again)
+    except KeyboardInterrupt as error:
+        # Before anything of the evaluation was finished.
+        raise KeyboardInterrupt(str(error) or f"the data are kept in {data}: {again} goes on from there") from error
     deliver(report, as_json=False, output=target)
+
+
+@contextlib.contextmanager
+def _unless_interrupted(*folders: Path) -> Iterator[None]:
+    """Remove the first directory, and the others where they are then empty, if what it is for is cut short."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        shutil.rmtree(folders[0], ignore_errors=True)
+        for folder in folders[1:]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _first_free() -> Path:

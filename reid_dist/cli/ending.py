@@ -9,27 +9,41 @@ import atexit
 import contextlib
 import errno
 import os
-import signal
 import sys
-import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
+import reid_dist.signals as signals
+from reid_dist.cli.events import OPTION, EventLog, current_log
+from reid_dist.credentials import without_credentials
 from reid_dist.errors import ReidDistError, RunFailedError
 
-__all__ = ["ABORTED", "Ending", "ending_of", "leave"]
+__all__ = [
+    "ABORTED",
+    "Ending",
+    "ending_of",
+    "interruption",
+    "leave",
+    "make_temporary_folder",
+    "prepare",
+    "report_interruption",
+]
 
 ABORTED = 130
 _WRONG = 2
 _STANDARD_ERROR = 2
 
+# Bars on a terminal hide it.
+_SHOW_CURSOR = b"\x1b[?25h"
+
 # What writing breaks with where there is no room, or no disk.
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
-# Seconds that an interrupted process has to tidy up.
-_TIDIED_WITHIN_S = 15.0
+# Bytes of the longest path of a socket, less what multiprocessing appends to the temporary directory.
+_LONGEST_TEMPORARY = 107 - len("/pymp-12345678/listener-12345678")
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ def ending_of(error: BaseException) -> Ending | None:
     """What an error that reached the top means; None for a defect of ours, of which the traceback tells more."""
     interrupt = _interrupt_behind(error)
     if interrupt is not None:
-        return Ending(ABORTED, click.ClickException(f"Interrupted; {interrupt}" if interrupt.args else "Interrupted."))
+        return interruption(str(interrupt))
     if isinstance(error, click.Abort):
         return Ending(ABORTED, click.ClickException("Aborted."))
     if isinstance(error, click.ClickException):
@@ -79,6 +93,18 @@ def ending_of(error: BaseException) -> Ending | None:
     return None if failed is None else Ending(failed.exit_code, failed)
 
 
+def interruption(kept: str = "") -> Ending:
+    """Ending by a signal.
+
+    Parameters
+    ----------
+    kept
+        What is kept, and how to go on.
+    """
+    name = signals.name_of(signals.received())
+    return Ending(signals.exit_code(ABORTED), click.ClickException(f"{name}; {kept}" if kept else f"{name}."))
+
+
 def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
     """Ctrl-C, where the error comes of it: what is left in the middle of something may break once more on its way."""
     seen: set[int] = set()
@@ -96,28 +122,122 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Process:
+    """What a process that is one command has to end with."""
+
+    temporary: Path | None = None
+    reported = False
+
+
+def prepare() -> None:
+    """Have this process end as a command does, however it ends; once, before the command runs."""
+    signals.on_forced_end(_end_at_once)
+    # Registered first, hence called last.
+    atexit.register(_end_last)
+
+
+def make_temporary_folder() -> None:
+    """Put all temporary files of this process and of its workers into one directory, which goes when it ends."""
+    if not signals.is_guarded() or _Process.temporary is not None:
+        return
+    import tempfile
+
+    with contextlib.suppress(OSError):
+        for prefix in ("reid-dist-", ""):
+            place = Path(tempfile.mkdtemp(prefix=prefix))
+            _Process.temporary = place
+            if len(os.fsencode(place)) <= _LONGEST_TEMPORARY:
+                tempfile.tempdir = str(place)
+                return
+            place.rmdir()
+            _Process.temporary = None
+
+
+def report_interruption(ending: Ending) -> None:
+    """Write the line about a signal, once."""
+    if _Process.reported or ending.error is None:
+        return
+    _Process.reported = True
+    text, log = without_credentials(str(ending.error)), current_log()
+    if log is None and OPTION in sys.argv[1:]:
+        log = EventLog(_STANDARD_ERROR)
+    if log is not None:
+        log.tell("error", message=text, kind="Interrupted", exit_code=ending.code)
+        return
+    with contextlib.suppress(OSError):
+        os.write(_STANDARD_ERROR, f"{text}\n".encode())
+
+
 def leave(code: int) -> NoReturn:
-    """Leave the process, which is a command's own; nothing disturbs that any more.
+    """Leave the process, which is a command's own.
 
     Once it is interrupted, threads may be in the middle of tasks that take long.  An interpreter that ends by itself
     waits for them, so it is made to end with them as they are.
-    """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if code != ABORTED:
-        sys.exit(code)
-    # Most commands end otherwise, and are quicker without it.
-    from reid_dist.workers import end_local_workers
 
-    watch = threading.Timer(_TIDIED_WITHIN_S, os._exit, (code,))
-    watch.daemon = True
-    watch.start()
+    Parameters
+    ----------
+    code
+        Exit code, unless a signal sets another.
+    """
+    signals.stop_raising()
+    if code != ABORTED and signals.received() is None:
+        sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
-    # All has been said; what libraries say of what they find half done would follow it.
+    if signals.received() is not None:
+        report_interruption(interruption())
     with contextlib.suppress(Exception):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_ERROR)
-        end_local_workers()
+        _discard_standard_error()
+        _end_workers()
         atexit._run_exitfuncs()
-    os._exit(code)
+    _remove_temporary_folder()
+    os._exit(signals.exit_code(code))
+
+
+def _end_last() -> None:
+    """End a process that has done everything; a signal that comes now ends it all the same."""
+    _remove_temporary_folder()
+    if signals.received() is not None:
+        report_interruption(interruption("the command had just ended"))
+        os._exit(signals.exit_code(0))
+    # The interpreter calls no handlers any more while it takes itself apart.
+    signals.release()
+
+
+def _end_at_once(why: str) -> None:
+    """Leave nothing behind; called from another thread while the main thread does whatever it does."""
+    report_interruption(interruption(why))
+    _discard_standard_error()
+    _end_workers()
+    _remove_temporary_folder()
+    # Names of semaphores, and keys in directories that others share, would outlive the process.
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+
+
+def _discard_standard_error() -> None:
+    """All has been said; what libraries say of what they find half done would follow it."""
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None and os.isatty(_STANDARD_ERROR):
+            os.write(_STANDARD_ERROR, _SHOW_CURSOR)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_ERROR)
+
+
+def _end_workers() -> None:
+    if "multiprocessing.forkserver" in sys.modules:
+        from reid_dist.workers import end_local_workers
+
+        end_local_workers()
+
+
+def _remove_temporary_folder() -> None:
+    if _Process.temporary is None:
+        return
+    import shutil
+
+    # Again where a process that is just ending has written meanwhile.
+    for _ in range(3):
+        shutil.rmtree(_Process.temporary, ignore_errors=True)
+        if not _Process.temporary.exists():
+            return

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+import reid_dist.signals as signals
 from reid_dist.cli.drafts import without_old_drafts
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
@@ -55,6 +56,7 @@ def evaluate_job(
     workspace: str | None = None,
     resume: bool = False,
     performance_page: Path | None = None,
+    again: str | None = None,
 ) -> Report:
     """Evaluate a job and save its report.
 
@@ -74,6 +76,8 @@ def evaluate_job(
         Whether `output` may hold an earlier run of the same job.
     performance_page
         New file for Dask's performance report, or None for none.
+    again
+        The command that goes on with a run that was cut short; None for this one with ``--resume``.
 
     Raises
     ------
@@ -99,7 +103,7 @@ def evaluate_job(
         # Lists are read here and now; there is nothing to distribute.
         where = observed_cluster(cluster, performance_page) if job.lists is None else contextlib.nullcontext()
         begun = unfinished(output, folder, {} if output is None else _begun(job, query, gallery))
-        with resumable(folder, output), without_old_drafts(folder, output), begun, where as client:
+        with resumable(folder, output, again), without_old_drafts(folder, output), begun, where as client:
             with stages() as progress:
                 report = evaluate_sides(job, query, gallery, client, folder, progress)
             report = replace(report, run=this_run(name, output, report.heading.title, description=job.description))
@@ -148,7 +152,7 @@ def deliver(report: Report, *, as_json: bool, output: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def resumable(folder: Path | str | None, output: Path | None) -> Iterator[None]:
+def resumable(folder: Path | str | None, output: Path | None, again: str | None = None) -> Iterator[None]:
     """Say of a run that failed, or was interrupted, what is left of it, and how to go on.
 
     Parameters
@@ -157,15 +161,18 @@ def resumable(folder: Path | str | None, output: Path | None) -> Iterator[None]:
         Its workspace; None for a temporary one.
     output
         Where its report goes, if anywhere.
+    again
+        The command that goes on; None for this one, with ``--resume`` where there is an `output`.
     """
     try:
         yield
     except (RunFailedError, KeyboardInterrupt) as error:
         if folder is None or not Workspace.at(folder).holds_parts():
             raise
-        how = "the same command" if output is None else "the same command with --resume"
+        how = again or ("the same command" if output is None else "the same command with --resume")
         left = f"what is finished is kept in {folder}: {how} goes on from there"
-        if isinstance(error, KeyboardInterrupt):
+        # Workers that a signal ended as well may have been missed first.
+        if isinstance(error, KeyboardInterrupt) or signals.received() is not None:
             raise KeyboardInterrupt(left) from error
         raise RunFailedError(f"{error}; {left}") from error
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
-import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +89,7 @@ def run_night(
         begun=_say_begun,
         ended=_say_ended,
     )
-    with opened_for_writing(history_file, create=True) as history, _ended_as_by_hand():
+    with opened_for_writing(history_file, create=True) as history:
         run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
         runs = recent_runs(run, history, folder)
     # Before the page, which a full disk may prevent.
@@ -105,16 +103,6 @@ def run_night(
         # Last: a server that is away must not hide what the night found.
         export_run(run, tracking_uri=mlflow_uri, experiment=suite.suite)
     return run.exit_code or 0
-
-
-@contextlib.contextmanager
-def _ended_as_by_hand() -> Iterator[None]:
-    """Take the signal by which schedulers end a job for Ctrl-C, so that the night closes its books."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _chosen(suite: Suite, only: Sequence[str]) -> list[PlannedJob]:

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from reid_dist.cli.events import EventLog, current_log
+from reid_dist.compilation import Spans
 from reid_dist.reports.words import metric_value
 from reid_dist.task_graph import Progress
 
@@ -32,6 +33,7 @@ _EVENT_EVERY = 1.0
 _QUICK = 10.0
 
 _TITLES = {
+    "compile": "small jobs of every kind",
     "expansion": "averages with neighbours",
     "neighbours": "neighbours of all items",
     "weights": "reciprocal neighbours",
@@ -40,6 +42,8 @@ _TITLES = {
     "sweep": "sweep over the gallery",
     "verification": "exact thresholds",
 }
+
+_UNEVEN = {"compile"}
 
 
 @dataclass
@@ -58,14 +62,22 @@ class _Advance:
         How long it had taken when `done` was last counted.
     told
         When it was last written about.
+    uneven
+        Whether tasks differ so much that no rate can be told from them.
     """
 
     title: str
     total: int
+    uneven: bool = False
     done: int = 0
     began: float | None = None
     seconds: float = 0.0
     told: float = 0.0
+
+    def leave_out(self, seconds: float) -> None:
+        """Count as if it had begun later."""
+        if self.began is not None:
+            self.began += seconds
 
     def count(self, done: int, began: float) -> None:
         """Take note of what is done by now, of something that began then unless it is known better."""
@@ -94,7 +106,7 @@ class _Advance:
     @property
     def pace(self) -> str:
         """Rate and time left, in words."""
-        if self.rate is None or self.left is None:
+        if self.rate is None or self.left is None or self.uneven:
             return ""
         rate = f"{self.rate:,.0f}/s" if self.rate >= _QUICK else f"{self.rate:.2g}/s"
         return rate if self.done >= self.total else f"{rate}, {_span(self.left)} left"
@@ -131,9 +143,13 @@ class _Stages(Progress, ABC):
     def __init__(self) -> None:
         self._stages: dict[str, _Advance] = {}
         self._latest = time.monotonic()
+        self._compiled = Spans()
+        self._told = False
 
     def start(self, totals: dict[str, int]) -> None:
-        self._stages = {stage: _Advance(_TITLES.get(stage, stage), total) for stage, total in totals.items()}
+        self._stages = {
+            stage: _Advance(_TITLES.get(stage, stage), total, stage in _UNEVEN) for stage, total in totals.items()
+        }
         self._latest = time.monotonic()
         self.begun()
 
@@ -147,8 +163,23 @@ class _Stages(Progress, ABC):
     def warn(self, message: str) -> None:
         say("warning", f"Warning: {message}", message=message)
 
+    def compiling(self, words: str) -> None:
+        if not self._told:
+            self._told = True
+            self.told_of_compilation(words)
+
+    def compiled(self, began: float, ended: float) -> None:
+        seconds = self._compiled.add(began, ended)
+        self._latest += seconds
+        for advance in self._stages.values():
+            advance.leave_out(seconds)
+
     def begun(self) -> None:
         """Show that a pass has begun."""
+
+    @abstractmethod
+    def told_of_compilation(self, words: str) -> None:
+        """Show that kernels are compiled, once."""
 
     @abstractmethod
     def moved(self, stage: str, advance: _Advance) -> None:
@@ -171,6 +202,9 @@ class _Bars(_Stages):
             stage: self._shown.add_task(each.title, total=each.total, pace="") for stage, each in self._stages.items()
         }
 
+    def told_of_compilation(self, words: str) -> None:
+        self._shown.console.print(words, highlight=False, soft_wrap=True)
+
     def moved(self, stage: str, advance: _Advance) -> None:
         self._shown.update(self._tasks[stage], completed=advance.done, pace=advance.pace)
 
@@ -186,6 +220,9 @@ class _Lines(_Stages):
         super().__init__()
         self._ends = ends
 
+    def told_of_compilation(self, words: str) -> None:
+        _print(words)
+
     def moved(self, stage: str, advance: _Advance) -> None:
         if advance.is_due(_LINE_EVERY) and (self._ends or advance.done < advance.total):
             _print(advance.line("tasks"))
@@ -197,6 +234,9 @@ class _Events(_Stages):
     def __init__(self, log: EventLog) -> None:
         super().__init__()
         self._log = log
+
+    def told_of_compilation(self, words: str) -> None:
+        self._log.tell("compiling", message=words)
 
     def begun(self) -> None:
         for stage, each in self._stages.items():

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import reid_dist.signals as signals
 from reid_dist.clusters.batch import import_jobqueue, private_directory
 from reid_dist.clusters.existing import address_in, await_workers, reach
 from reid_dist.clusters.fields import memory_bytes
@@ -76,7 +77,8 @@ def take_part(config: Cluster) -> None:
         return
     # Before anything may send them.  SIGTERM is also what srun sends to the others once a task has failed, and what
     # went wrong is that task's to say; with SIGINT the runner ends what has served, which must not look like Ctrl-C.
-    for each in (signal.SIGINT, signal.SIGTERM):
+    signals.release()
+    for each in signals.NUMBERS:
         signal.signal(each, _leave)
     # Dask's news of every connection would stand around the command's own lines.
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
@@ -94,14 +96,18 @@ def take_part(config: Cluster) -> None:
         # What breaks once the command has ended is no failure: a worker may just have been about to begin.
         if not _ends_soon(folder):
             raise
-    _vanish()
+    _vanish(folder if task == _SCHEDULER else None)
 
 
-def _vanish() -> NoReturn:
-    """Tidy up and end the process, with all threads of Dask as they are.
+def _vanish(made: Path | None) -> NoReturn:
+    """Tidy up and end the process, with all threads of Dask as they are; `made` holds certificates that it has made.
 
     What they do while an interpreter takes itself apart can abort the process, and by its exit code the whole job.
     """
+    if made is not None:
+        # The client removes them as well, unless it was killed.
+        with contextlib.suppress(OSError):
+            (made / _CERTIFICATES).unlink(missing_ok=True)
     with contextlib.suppress(Exception):
         # Before, for a worker that is just being forked would complain of what is tidied up before its eyes; and after,
         # for a nanny may have started it again.
@@ -252,7 +258,7 @@ def _mark(folder: Path, name: str) -> None:
 
 def _leave(*_: object) -> None:
     """Leave the process on a signal; a second one must not disturb what is tidied up then."""
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in signals.NUMBERS:
         signal.signal(each, signal.SIG_IGN)
     sys.exit(0)
 

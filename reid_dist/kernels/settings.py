@@ -11,19 +11,29 @@ it calls from other files.  Here every kernel is as old as the newest of all ker
 Numba also numbers its data files, and writes the index before them.  So two processes that compile at once can give
 one name to two kernels, and one that starts meanwhile can find the code of older sources under a new index.  Here no
 name is given twice: an index names a file with the right code, or one that is not there yet.
+
+Numba refuses to define a cached kernel where it may write neither beside the sources nor in the home directory, as in a
+container that is read-only.  Here such kernels go to a directory of this user alone, or are compiled by every process.
+
+Compilation takes most of a first run.  Its times are recorded, so that no stage is charged with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
-from numba import njit
+from numba import config, njit
+from numba.core import event
 
-__all__ = ["kernel"]
+__all__ = ["Listener", "cache_folder", "cache_words", "compiled_spans", "kernel", "listen", "listening"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,11 +47,143 @@ def sources_stamp() -> tuple[tuple[str, int, int], ...]:
 
 def kernel(function: F) -> F:
     """Compile a function of arrays and numbers at its first call; the declared types are kept for readers and mypy."""
-    compiled = njit(nogil=True, cache=True, fastmath=False, error_model="numpy")(function)
+    compiled = _cached(function)
     # Numba has no public way to set either; tests notice if these go.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if cache_file is not None:
+        _Cache.path = Path(cache_file._cache_path)
         cache_file._source_stamp = (cache_file._source_stamp, sources_stamp())
         base = cache_file._index_name.removesuffix(".nbi")
         cache_file._data_name = lambda number: f"{base}.{uuid4().hex}.nbc"
     return cast("F", compiled)
+
+
+# ---- where machine code is kept --------------------------------------------------------------------------------------
+
+_ONCE: Final = "compiling kernels, once per machine"
+
+
+class _Cache:
+    """Where machine code is kept.
+
+    Attributes
+    ----------
+    is_usual
+        Whether Numba itself chooses the place.
+    folder
+        What it was given otherwise; None for nothing.
+    path
+        Where the files of the kernels are; None for nowhere.
+    """
+
+    is_usual = True
+    folder: Path | None = None
+    path: Path | None = None
+
+
+def cache_words() -> str:
+    """Line that is shown while kernels are compiled: how often that happens, and why if more than once."""
+    if _Cache.is_usual:
+        return _ONCE
+    unwritable = "neither the installation nor the home directory can be written; NUMBA_CACHE_DIR names a place"
+    if _Cache.folder is not None:
+        return f"{_ONCE}, into {_Cache.folder} ({unwritable} that lasts)"
+    return f"compiling kernels in every process ({unwritable} to keep them)"
+
+
+def cache_folder() -> Path | None:
+    """Directory of the machine code, once a kernel is defined; None where it is not kept."""
+    return _Cache.path
+
+
+def _cached(function: Callable[..., Any]) -> Any:
+    """Compile to a cache on disk if there is a place for one."""
+    if _Cache.is_usual or _Cache.folder is not None:
+        try:
+            return _compiled(function, cached=True)
+        except RuntimeError:
+            # Its only error here: no place that can be written.
+            if _Cache.is_usual:
+                _Cache.is_usual, _Cache.folder = False, _private_folder()
+                vars(config)["CACHE_DIR"] = str(_Cache.folder or "")
+                return _cached(function)
+            _Cache.folder = None
+    return _compiled(function, cached=False)
+
+
+def _compiled(function: Callable[..., Any], *, cached: bool) -> Any:
+    return njit(nogil=True, cache=cached, fastmath=False, error_model="numpy")(function)
+
+
+def _private_folder() -> Path | None:
+    """A directory that outlasts the process and that no other user can write: what is in it is executed."""
+    folder = Path(os.sep, "var", "tmp", f"reid-dist-kernels-{os.getuid()}")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return folder if private and os.access(folder, os.W_OK) else None
+
+
+# ---- when kernels are compiled ---------------------------------------------------------------------------------------
+
+Listener = Callable[[float, float | None], None]
+
+
+class _Compilations(event.Listener):
+    """Records when this process compiles kernels: one at a time, each with the kernels that it calls."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[float, float]] = []
+        self.listeners: list[Listener] = []
+        self._depth, self._began = 0, 0.0
+
+    def on_start(self, _: Any) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._began = time.time()
+            self._tell(self._began, None)
+
+    def on_end(self, _: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.spans.append((self._began, time.time()))
+            self._tell(*self.spans[-1])
+
+    def _tell(self, began: float, ended: float | None) -> None:
+        for listener in [*self.listeners]:
+            listener(began, ended)
+
+
+_COMPILATIONS: Final = _Compilations()
+_REGISTER: Any = event.register
+_REGISTER("numba:compile", _COMPILATIONS)
+
+
+def compiled_spans() -> list[tuple[float, float]]:
+    """Begin and end of every compilation of this process so far, in seconds of `time.time`."""
+    return [*_COMPILATIONS.spans]
+
+
+def listen(listener: Listener) -> None:
+    """Call a function at the begin of every compilation of this process, with its time and None, and at its end.
+
+    Parameters
+    ----------
+    listener
+        Called in the thread that compiles, with begin and end in seconds of `time.time`.
+    """
+    if listener not in _COMPILATIONS.listeners:
+        _COMPILATIONS.listeners.append(listener)
+
+
+@contextlib.contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Do as `listen` does for a while."""
+    listen(listener)
+    try:
+        yield
+    finally:
+        _COMPILATIONS.listeners.remove(listener)

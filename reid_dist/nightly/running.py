@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import reid_dist.signals as signals
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
 from reid_dist.fingerprint import fingerprint
 from reid_dist.history import History
@@ -187,6 +188,7 @@ def _run_jobs(
             except KeyboardInterrupt:
                 # The books are closed all the same: what is done stays, and the page says how far the night came.
                 left_out = INTERRUPTED
+                signals.acknowledge("jobs that had ended are in the history and on its page")
             if left_out:
                 # Also what was evaluated and not judged any more: nobody shall be compared with it.
                 entry, report, findings = undone_entry(planned, SKIPPED, left_out, started=now()), None, ()

@@ -26,7 +26,7 @@ from reid_dist.stores.importers import FORMATS
 
 COMMANDS = (
     *("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "sweep", "report", "list"),
-    "schema",
+    *("compile", "schema"),
 )
 
 
@@ -58,7 +58,7 @@ def test_help_is_quick_and_lists_every_command(reid_dist) -> None:
 def test_help_tells_exit_codes_and_all_that_can_be_listed(reid_dist) -> None:
     text = " ".join(reid_dist("--help").out.split())
     codes = text.partition("Exit codes: ")[2].partition(". ")[0]
-    assert [part.split()[0] for part in codes.split(", ")] == ["0", "2", "3", "4", "130"]
+    assert [part.split()[0] for part in codes.split(", ")] == ["0", "2", "3", "4", "130", "143"]
     # The line of usage may be broken anywhere.
     words = "".join(reid_dist("list", "--help").out.split())
     for kind in words.partition("{")[2].partition("}")[0].split("|"):

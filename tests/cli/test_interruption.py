@@ -1,15 +1,17 @@
-"""Ctrl-C in the middle of a command: exit code 130, one message, no traceback of any process, and none left."""
+"""Signals in the middle of a command: code 128 + number, one message, no traceback of any process, and none left."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -109,13 +111,13 @@ def group(number: int) -> list[psutil.Process]:
     return found
 
 
-def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60) -> str:
+def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60, number: int = signal.SIGINT) -> str:
     """Exit code, one message, nobody left; return the message."""
     out, err = process.communicate(timeout=seconds)
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + number, err
     assert out == ""
     assert "Traceback" not in err
-    (message,) = (line for line in err.splitlines() if line and "tasks" not in line)
+    (message,) = (line for line in err.splitlines() if line and "tasks" not in line and "compiling" not in line)
     deadline = time.monotonic() + 10
     while left := group(process.pid):
         assert time.monotonic() < deadline, left
@@ -138,15 +140,22 @@ def test_a_local_cluster_that_is_interrupted_while_it_starts(large, tmp_path: Pa
         assert assert_interrupted(process).startswith("Interrupted")
 
 
-def test_a_local_cluster_that_is_interrupted_at_work(large, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_local_cluster_that_is_interrupted_at_work(
+    large, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     slow = tmp_path / "slow.py"
     slow.write_text(_SLOW.format(seconds=60))
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", str(slow))
     words = ("evaluate", *large, "--workers", 2, "--output", "out")
     with started(tmp_path, _PLAIN, *words) as process:
         wait_for(tmp_path / "begun", process)
-        os.killpg(process.pid, signal.SIGINT)
-        assert assert_interrupted(process).startswith("Interrupted")
+        os.killpg(process.pid, number)
+        message = assert_interrupted(process, number=number)
+    assert message.startswith("Interrupted" if number == signal.SIGINT else "Ended by SIGTERM")
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_threads_in_the_middle_of_a_long_task_are_not_waited_for(large, threads: Path, tmp_path: Path) -> None:
@@ -173,6 +182,27 @@ def test_what_is_finished_is_kept_and_taken_up(large, threads: Path, tmp_path: P
     sides = [tmp_path / side for side in large]
     done = reid_dist("evaluate", *sides, "--cluster", threads, "--output", tmp_path / "out", "--resume", "--json")
     assert json.loads(done.out)["result_digest"] == evaluate(*map(FeatureSet.open, sides)).result_digest
+
+
+def test_the_demo_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: Path, reid_dist) -> None:
+    from reid_dist import evaluation, synthetic
+
+    small = replace(synthetic.MARKET1501, n_query=20, n_gallery=90, n_identity=10, n_distractor=20, n_junk=10, dim=4)
+    monkeypatch.setattr(synthetic, "MARKET1501", small)
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluation, "run", interrupting)
+        stopped = reid_dist("demo", "--cluster", threads)
+    assert stopped.code == 130
+    (line,) = (line for line in stopped.err.splitlines() if line.startswith("Interrupted"))
+    kept, _, command = line.removesuffix(" goes on from there").rpartition(": ")
+    assert kept == "Interrupted; the data are kept in reid-dist-demo/data"
+    _, *words = shlex.split(command)
+    assert "written to reid-dist-demo" in reid_dist(*words, "--cluster", threads).out
+
+
+def interrupting(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_interrupted_again_and_again(large, threads: Path, tmp_path: Path) -> None:

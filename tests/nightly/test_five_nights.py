@@ -190,7 +190,8 @@ def test_a_night_that_is_stopped_closes_its_books(tmp_path: Path, number: signal
     jobs = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}, "more": {}}
     nights = Nights(tmp_path, {"ours": 1.0}, jobs)
     told = nights.disturbed(lambda process: process.send_signal(number), "ours/set/reranked")
-    assert told.code == 130
+    assert told.code == 128 + number
+    assert "jobs that had ended are in the history" in told.err
     assert "the night was interrupted" in told.out
     with History.open(nights.history, create=False) as history:
         (run,) = history.runs()

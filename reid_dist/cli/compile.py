@@ -1,0 +1,41 @@
+"""``reid-dist compile``."""
+
+from __future__ import annotations
+
+import click
+
+from reid_dist.cli.options import events_option
+
+__all__ = ["command"]
+
+
+@click.command("compile")
+@events_option
+def command() -> None:
+    """Compile all kernels ahead of the first run, as for the image of a container.
+
+    Machine code is kept beside the installation; where that is read-only, in the home directory; NUMBA_CACHE_DIR names
+    another place.
+
+    \b
+    Example:
+      reid-dist compile
+    """
+    import time
+
+    from reid_dist.ahead import compile_all
+    from reid_dist.cli.progress import say, stages
+    from reid_dist.errors import InputError
+    from reid_dist.kernels.settings import cache_folder, cache_words
+
+    folder = cache_folder()
+    if folder is None:
+        raise InputError(f"nothing can be compiled ahead: {cache_words()}")
+    began = time.monotonic()
+    say("compiling", cache_words(), message=cache_words())
+    with stages() as progress:
+        n_compiled = compile_all(progress)
+    if n_compiled:
+        click.echo(f"{n_compiled} kernels compiled in {time.monotonic() - began:.0f} s, kept in {folder}")
+    else:
+        click.echo(f"all kernels were compiled before, kept in {folder}")

@@ -1,0 +1,181 @@
+"""The commands of ``reid-dist`` and how one of them is run.
+
+Only `click` is imported until a command runs: ``--help`` must answer at once, and Dask, Zarr and Numba take a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import io
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+import reid_dist.signals as signals
+from reid_dist._version import __version__
+from reid_dist.cli.ending import ABORTED, Ending, ending_of, interruption, make_temporary_folder, report_interruption
+from reid_dist.cli.events import OPTION, EventLog, logged
+from reid_dist.credentials import without_credentials
+
+__all__ = ["run_command"]
+
+_COMMANDS = {
+    "demo": "Make a small data set, evaluate it and write the reports.",
+    "ingest": "Read a feature file and write feature stores.",
+    "check": "Read every chunk of stores and report what is wrong.",
+    "evaluate": "Evaluate a query store against a gallery store.",
+    "run": "Run a job from a pipeline file.",
+    "plan": "Show what a job is made of and whether it fits.",
+    "compare": "Compare two runs on the same queries.",
+    "pool": "Make one row of every tracklet, or of every identity and camera.",
+    "splits": "Evaluate on galleries drawn at random; print mean and spread.",
+    "sweep": "Evaluate an expansion or a re-ranking over its parameters.",
+    "report": "Write the page of finished runs again.",
+    "history": "Show, export or prune what past nights measured; accept a change.",
+    "nightly": "Run a suite, compare it with earlier nights, write the page.",
+    "compile": "Compile all kernels ahead of the first run.",
+    "list": "List metrics, protocols, distances, re-rankers, expansions, poolings or formats.",
+    "schema": "Print the JSON Schema of pipeline, suite or cluster files.",
+}
+
+_DEFECT = 1
+
+
+class _Stopped(click.ClickException):
+    """A signal, or Ctrl-C, on its way through click."""
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when the command is asked for; the list of commands needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        # By brackets, for `list` is a module of this package once that command has run.
+        return [*_COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        make_temporary_folder()
+        command: click.Command = importlib.import_module(f"reid_dist.cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            # Click would write an empty line for it.
+            raise _Stopped("") from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in _COMMANDS:
+            near = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*_COMMANDS.items()])
+
+
+@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="reid-dist")
+def _group() -> None:
+    """Exact, streaming, distributed evaluation of person and vehicle re-identification.
+
+    \b
+    Start here:
+      reid-dist demo
+      reid-dist ingest pytorch_result.mat --output data/market
+      reid-dist evaluate data/market/query.zarr data/market/gallery.zarr --output results/market
+
+    Exit codes: 0 done, 2 wrong usage or bad input, 3 the run failed, 4 compare or nightly found something worse,
+    130 interrupted, 143 ended by SIGTERM.
+    """
+
+
+def run_command(words: list[str]) -> int:
+    """Run a command and return its exit code.
+
+    Parameters
+    ----------
+    words
+        What follows ``reid-dist``.
+    """
+    # Looked for here, for an option that cannot be read must be an event, too.
+    if OPTION in words:
+        with logged() as log:
+            return _run_with_events(words, log)
+    return _run(words, _say_error)
+
+
+def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
+    """Run the command and return its exit code; what is wrong with usage, input or run is said."""
+    try:
+        # The words go to the commands as well: a report holds the command that it comes from.
+        outcome: Any = _group.main(args=words, prog_name="reid-dist", standalone_mode=False, obj=tuple(words))
+        # A disk that is full, or a reader that is gone, may only be heard of here.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        ending = Ending(outcome if isinstance(outcome, int) else 0)
+        # From here on a signal changes the line and the code, and nothing else.
+        signals.stop_raising()
+    except (Exception, KeyboardInterrupt) as error:
+        signals.stop_raising()
+        found = ending_of(error)
+        if found is None:
+            if signals.received() is None:
+                raise
+            # What breaks while a signal ends the command is its consequence.
+            found = interruption()
+        ending = found
+    if signals.received() is not None:
+        if ending.error is None or ending.code != signals.exit_code(0):
+            ending = interruption(signals.kept())
+        report_interruption(ending)
+    elif ending.error is not None:
+        say_error(ending.error, ending.code)
+    return ending.code
+
+
+def _say_error(error: Exception, code: int) -> None:
+    """Say on standard error what is wrong."""
+    if code == ABORTED:
+        text = str(error)
+    elif isinstance(error, click.ClickException):
+        said = io.StringIO()
+        error.show(said)
+        text = said.getvalue().removesuffix("\n")
+    else:
+        text = f"Error: {error}"
+    # Where it cannot be written there is no other place to say so.
+    with contextlib.suppress(OSError):
+        click.echo(without_credentials(text), err=True)
+
+
+def _run_with_events(words: list[str], log: EventLog) -> int:
+    """Run the command between two events, and tell what is wrong as another."""
+    began = time.monotonic()
+
+    def tell(error: Exception, code: int) -> None:
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        log.tell("error", message=without_credentials(message), kind=type(error).__name__, exit_code=code)
+
+    log.tell("started", command=words[0], version=__version__)
+    try:
+        code = _run(words, tell)
+    except Exception as error:
+        # A defect of ours.  Standard error has events alone, so the traceback is one of them.
+        code = _DEFECT
+        log.tell("error", message=repr(error), kind="defect", exit_code=code, traceback=traceback.format_exc())
+    log.tell("ended", exit_code=code, seconds=round(time.monotonic() - began, 3))
+    return code

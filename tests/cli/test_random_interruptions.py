@@ -1,0 +1,227 @@
+"""SIGINT and SIGTERM at random moments of every command: code, one line, and nothing left, whatever it was doing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from reid_dist import FeatureSet, evaluate
+
+_SIDES = ("query.zarr", "gallery.zarr")
+_HERE = ("--cluster", "threads.yaml")
+_OUT = ("--output", "out")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "ingest": ("ingest", "both.npz", *_OUT),
+    "check": ("check", *_SIDES),
+    "threads": ("evaluate", *_SIDES, *_HERE, *_OUT),
+    "plain": ("evaluate", *_SIDES),
+    "cluster": ("evaluate", *_SIDES, "--workers", "2", *_OUT),
+    "reranked": ("evaluate", *_SIDES, "--rerank", "k_reciprocal(k1=4,k2=2)", *_HERE, *_OUT),
+    "reranked-cluster": ("evaluate", *_SIDES, "--rerank", "k_reciprocal(k1=4,k2=2)", *_OUT),
+    "sweep": ("sweep", *_SIDES, "--expand", "aqe", "--k", "0:3", *_HERE, *_OUT),
+    "splits": ("splits", *_SIDES, "--repeats", "3", *_HERE, *_OUT),
+    "events": ("evaluate", *_SIDES, *_HERE, "--log-json"),
+    "demo": ("demo", *_OUT),
+}
+# 121 in all.
+_TIMES = 11
+# Of a run that nothing disturbs, kernels compiled meanwhile.
+_LONGEST_S = 300
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+# Of the process alone, as kill sends it, or of its group, as terminals and schedulers do.
+_SENDERS = (os.kill, os.killpg)
+_PROGRESS = ("tasks,", "rows,", "point ", "making ", "compiling kernels")
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command that ended.
+
+    Attributes
+    ----------
+    code
+        Its exit code, negative where a signal killed it.
+    seconds
+        From its start, or from the signal.
+    out, lines
+        What it wrote, lines of progress aside.
+    interrupted
+        Whether it still ran when the signal was sent.
+    """
+
+    code: int
+    seconds: float
+    out: str
+    lines: list[str]
+    interrupted: bool = False
+
+
+class Runs:
+    """Runs of one command in directories of their own."""
+
+    def __init__(self, stores: tuple[Path, Path], folder: Path, temporary: Path, words: tuple[str, ...]) -> None:
+        self._stores, self._folder, self._words = stores, folder, words
+        self.temporary = temporary
+        self._number = 0
+        self.place = folder
+
+    def run(self, after: float | None, number: int, send=os.kill) -> Run:
+        self._number += 1
+        self.place = self._folder / str(self._number)
+        self.place.mkdir(parents=True)
+        for source in (*self._stores, *self._stores[0].parent.glob("*.npz"), *self._stores[0].parent.glob("*.yaml")):
+            (self.place / source.name).symlink_to(source)
+        began = time.monotonic()
+        # What this process ignores, as one in the background may, the command would ignore.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with (self.place / "out.txt").open("wb") as out, (self.place / "err.txt").open("wb") as err:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "reid_dist.cli", *self._words],
+                cwd=self.place,
+                env=os.environ | {"TMPDIR": str(self.temporary)},
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+            alive = False
+            try:
+                if after is not None:
+                    await_guard(process.pid)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(after)
+                    began = time.monotonic()
+                    if process.poll() is None:
+                        send(process.pid, number)
+                        alive = state_of(process.pid) not in ("Z", "X", "")
+                process.wait(_LONGEST_S)
+                seconds = time.monotonic() - began
+                await_end_of_session(process.pid)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        err_lines = (self.place / "err.txt").read_text().splitlines()
+        lines = [line for line in err_lines if not any(word in line for word in _PROGRESS)]
+        return Run(process.returncode, seconds, (self.place / "out.txt").read_text(), lines, alive)
+
+
+def await_guard(pid: int) -> None:
+    """Until it handles SIGTERM; before that the interpreter is being started."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+            if caught >> (signal.SIGTERM - 1) & 1 or state_of(pid) in ("Z", "X", ""):
+                return
+        time.sleep(0.001)
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def of_session(session: int) -> list[psutil.Process]:
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(each.pid) == session and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+    return found
+
+
+def await_end_of_session(session: int) -> None:
+    deadline = time.monotonic() + 10
+    while left := of_session(session):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
+def assert_ended_by(run: Run, number: int, runs: Runs, *, events: bool) -> None:
+    """All that must hold of an interrupted command."""
+    assert run.seconds < 15
+    if run.code == -number:
+        # The interpreter was taking itself apart; all had been done.
+        assert run.out
+        assert all(json.loads(line).get("exit_code", 0) == 0 for line in run.lines)
+    elif events:
+        told = [json.loads(line) for line in run.lines]
+        assert [each["exit_code"] for each in told if each["event"] == "error"] == [128 + number]
+    else:
+        assert run.code == 128 + number, run
+        assert len(run.lines) == 1, run
+        assert run.lines[0].startswith("Interrupted" if number == signal.SIGINT else "Ended by SIGTERM"), run
+    assert list(runs.temporary.iterdir()) == []
+    assert [path for path in runs.place.rglob(".*") if path.is_dir()] == []
+
+
+@pytest.fixture
+def sources(stores: tuple[Path, Path], threads: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The stores, and the same in one file."""
+    import numpy as np
+
+    arrays = {}
+    for side, path in zip(("query", "gallery"), stores, strict=True):
+        each = FeatureSet.open(str(path))
+        arrays |= {f"{side}_f": each.read(0, each.n_rows), f"{side}_label": each.pids, f"{side}_cam": each.camids}
+    np.savez(tmp_path / "both.npz", **arrays)
+    return stores
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A temporary directory whose path leaves room for names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="r-") as name:
+        yield Path(name)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_interrupted_at_random(sources, tmp_path: Path, short: Path, name: str, reid_dist) -> None:
+    runs = Runs(sources, tmp_path / "runs", short, COMMANDS[name])
+    whole = runs.run(None, 0)
+    assert whole.code == 0, whole
+    moments = random.Random(f"moments of {name}")
+    interrupted = resumed = 0
+    while interrupted < _TIMES:
+        number, send = moments.choice(_NUMBERS), moments.choice(_SENDERS)
+        run = runs.run(moments.random() * whole.seconds, number, send)
+        if run.code == 0 and (not run.interrupted or run.seconds < 0.05):
+            # It had ended before.
+            continue
+        interrupted += 1
+        assert_ended_by(run, number, runs, events=name == "events")
+        if "--resume goes on" in "".join(run.lines) and resumed < 2:
+            resumed += 1
+            assert_taken_up(runs, name, reid_dist)
+        shutil.rmtree(runs.place)
+
+
+def assert_taken_up(runs: Runs, name: str, reid_dist) -> None:
+    """The same command with --resume has the result of a run that nothing disturbed."""
+    words = [runs.place / word if word in {*_SIDES, "threads.yaml", "out"} else word for word in COMMANDS[name]]
+    done = reid_dist(*words, "--resume")
+    assert done.code == 0, done.err
+    if name in ("threads", "cluster"):
+        sides = [FeatureSet.open(str(runs.place / side)) for side in _SIDES]
+        found = json.loads((runs.place / "out" / "report.json").read_text())["result_digest"]
+        assert found == evaluate(*sides).result_digest
