@@ -38,6 +38,7 @@ FLOORS = {
     "protocols": 2,
     "synthetic": 2,
     "validation": 2,
+    "verdicts": 3,
     "workers": 2,
     "yaml_text": 2,
     "clusters": 3,

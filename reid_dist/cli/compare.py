@@ -33,10 +33,9 @@ _WORSE = 4
 @click.option(
     "--minimum-effect",
     type=float,
-    default=0.0,
-    show_default=True,
+    default=None,
     metavar="SHARE",
-    help="Smallest change that counts as better or worse; 0.005 is half a point.",
+    help="Smallest change of interest. [default: 0.005, half a point]",
 )
 @click.option("--allow-different", is_flag=True, help="Compare although protocol or gallery differ.")
 @click.option(
@@ -51,7 +50,7 @@ def command(
     unit: str,
     resamples: int,
     seed: int,
-    minimum_effect: float,
+    minimum_effect: float | None,
     allow_different: bool,
     output: Path | None,
     as_json: bool,
@@ -61,8 +60,9 @@ def command(
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good.
 
-    A metric is worse when the interval of the difference (candidate - baseline, paired, by identity) lies below 0 and
-    the drop is at least --minimum-effect. Exit code 4 when a metric is worse.
+    A metric is worse (better) when the interval of the difference (candidate - baseline, paired, by identity) lies
+    below (above) 0, a sign-flip test agrees, and the difference is at least --minimum-effect. It is the same when the
+    interval lies within plus or minus --minimum-effect, and undecided otherwise. Exit code 4 when a metric is worse.
 
     \b
     Examples:
@@ -74,6 +74,7 @@ def command(
     from reid_dist.errors import StoreError, StoreExistsError
     from reid_dist.history.address import load_report
     from reid_dist.reports.files import write_together
+    from reid_dist.verdicts import SMALLEST_EFFECT
 
     if output is not None and output.exists():
         raise StoreExistsError(f"{output} is there already; choose another --output")
@@ -85,7 +86,7 @@ def command(
         n_resamples=resamples,
         seed=seed,
         unit=unit,
-        minimum_effect=minimum_effect,
+        minimum_effect=SMALLEST_EFFECT if minimum_effect is None else minimum_effect,
         allow_different=allow_different,
     )
     if output is not None:

@@ -17,6 +17,7 @@ from rich.text import Text
 from reid_dist.comparison import Comparison, MetricComparison
 from reid_dist.plurals import counted
 from reid_dist.reports.words import integer, metric_value
+from reid_dist.verdicts import BETTER, SAME, UNDECIDED, WORSE
 
 __all__ = ["print_comparison"]
 
@@ -93,8 +94,7 @@ def _lines(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[
         f"{integer(comparison.n_resamples)} of {counted(comparison.n_units, comparison.unit)}, seed {comparison.seed}",
     )
     yield "change", "candidate - baseline, in points"
-    if comparison.minimum_effect:
-        yield "smallest", f"a change below {100 * comparison.minimum_effect:g} points is called the same"
+    yield from _verdict_words(comparison)
     for option in comparison.options:
         yield from _difference("compared", option.what, option.baseline, option.candidate)
     for condition in comparison.conditions:
@@ -104,6 +104,18 @@ def _lines(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[
             yield "no test", f"{metric.name}: {metric.untested}"
     for note in comparison.notes:
         yield "note", note
+
+
+def _verdict_words(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """What the verdicts in the table mean, as far as they occur."""
+    found = {metric.verdict for metric in comparison.metrics}
+    effect = f"{100 * comparison.minimum_effect:g} points"
+    if SAME in found:
+        yield "same", f"the interval lies within ±{effect}"
+    if UNDECIDED in found:
+        yield "undecided", f"the queries exclude neither no change nor one of {effect} or more"
+    if found & {BETTER, WORSE}:
+        yield "changed", f"beyond chance, and at least {effect}"
 
 
 def _difference(title: str, what: str, baseline: str, candidate: str) -> Iterator[tuple[str, str]]:

@@ -3,17 +3,10 @@
 A difference of two means says little without the spread of the differences behind it, and the spread of the means
 themselves is beside the point: what is hard for one model is hard for the other.  So the runs are paired.  Each metric
 that is a mean over queries gets the difference candidate - baseline, its bootstrap interval and a permutation p-value,
-both by identity (see :mod:`reid_dist.confidence`), and a verdict:
+both by identity (see :mod:`reid_dist.confidence`), and a verdict: ``better``, ``worse``, ``same`` or ``undecided``.
+:mod:`reid_dist.verdicts` defines them; `minimum_effect` is the smallest effect of interest.
 
-``worse``
-    the whole interval lies below 0 and the drop is at least `minimum_effect`;
-``better``
-    the same the other way round;
-``same``
-    neither: no difference was *found*, which does not prove that there is none.
-
-The verdict follows from the interval, not from the p-value, which stands beside it; near the border the two may
-disagree.  Every metric is judged by itself, so the more metrics are compared, the likelier is a false alarm in one of
+Every metric is judged by itself, so the more metrics are compared, the likelier is a false alarm in one of
 them.  Every metric that is tested grows as retrieval gets better.  Metrics that are no means over queries (verification
 rates at a threshold of all pairs) are listed with both values and no verdict.
 

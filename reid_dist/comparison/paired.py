@@ -12,19 +12,18 @@ from numpy.typing import NDArray
 
 from reid_dist.comparison.conditions import differing_conditions, differing_options, refuse_unlike
 from reid_dist.comparison.values import ChangedQuery, Comparison, MetricComparison
-from reid_dist.confidence import Confidence, Interval, bootstrap_intervals, few_units, sign_flip_p_values
+from reid_dist.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics import exact_mean, parse_metric
 from reid_dist.protocols import ZERO
 from reid_dist.registry import did_you_mean
 from reid_dist.reports import Report
+from reid_dist.verdicts import ROUNDING, SMALLEST_EFFECT, decidable, verdict_of
 
 __all__ = ["compare"]
 
 Float64 = NDArray[np.float64]
 
-# Room for the rounding of a mean and of a difference of means.
-_ROUNDING: Final = 1e-9
 
 
 def compare(
@@ -36,7 +35,7 @@ def compare(
     n_resamples: int = 10_000,
     seed: int = 0,
     unit: str = "identity",
-    minimum_effect: float = 0.0,
+    minimum_effect: float = SMALLEST_EFFECT,
     allow_different: bool = False,
     n_changed: int = 5,
 ) -> Comparison:
@@ -56,7 +55,8 @@ def compare(
     unit
         ``identity`` or ``query``: what is taken to be independent.
     minimum_effect
-        Smallest change of a metric, as a share (0.005 is half a point), that is called better or worse.
+        Smallest change of interest of a metric, as a share (0.005 is half a point).  Smaller ones are never called
+        better or worse; an interval wholly inside ± this share is called same.
     allow_different
         Compare although protocol or gallery differ, or labels of the queries beyond pid and camid; the differences
         stand in `conditions`.  Where the runs disagree which queries are valid, those valid in both are paired.
@@ -88,7 +88,7 @@ def compare(
             compared.append(replace(plain, difference=plain.candidate - plain.baseline))
             continue
         changed = _changes(plain, pair.baseline, pair.candidate, baseline.per_query, n_changed)
-        compared.append(_judge(changed, confidence.intervals[name], p_values[name], minimum_effect))
+        compared.append(_judge(changed, confidence, p_values[name], minimum_effect))
     n_paired = max((int(np.count_nonzero(~np.isnan(values))) for values in differences.values()), default=0)
     return Comparison(
         identical=baseline.result_digest == candidate.result_digest,
@@ -193,7 +193,7 @@ def _pair(name: str, baseline: Report, candidate: Report) -> _Pair:
     if not all(_is_whole(report, column) for report in runs):
         return _Pair(nothing, nothing, "no mean of values per query")
     # A guard against a column of the right name and another meaning: the pairs must be what the metric is made of.
-    if not all(abs(_mean(report, column) - _value(report, name)) <= _ROUNDING for report in runs):
+    if not all(abs(_mean(report, column) - _value(report, name)) <= ROUNDING for report in runs):
         return _Pair(nothing, nothing, "not the mean of its values per query")
     near, far = (report.per_query[column] for report in runs)
     if all(map(_zero_for_invalid, runs)):
@@ -240,14 +240,18 @@ def _changes(
     )
 
 
-def _judge(metric: MetricComparison, interval: Interval, p_value: float, minimum_effect: float) -> MetricComparison:
+def _judge(metric: MetricComparison, confidence: Confidence, p_value: float, minimum_effect: float) -> MetricComparison:
+    interval = confidence.intervals[metric.name]
     if not interval.is_known:
         return replace(metric, untested="fewer than two identities or queries to draw from")
-    verdict = "same"
-    if interval.high < 0 and -metric.difference >= minimum_effect - _ROUNDING:
-        verdict = "worse"
-    elif interval.low > 0 and metric.difference >= minimum_effect - _ROUNDING:
-        verdict = "better"
+    verdict = verdict_of(
+        metric.difference,
+        interval,
+        p_value,
+        level=confidence.level,
+        n_units=confidence.n_units,
+        smallest_effect=minimum_effect,
+    )
     return replace(metric, interval=interval, p_value=p_value, verdict=verdict)
 
 
@@ -257,6 +261,12 @@ def _warnings(baseline: Report, candidate: Report, confidence: Confidence) -> It
         yield "by query: queries of one identity are taken for independent, so intervals are too narrow"
     elif few := few_units(n_units):
         yield few
+    if n_units > 1 and not decidable(n_units, confidence.level):
+        units = {"identity": "identities", "query": "queries"}[confidence.unit]
+        yield (
+            f"{n_units} {units} cannot give a verdict at a level of {100 * confidence.level:g} %, whatever they show; "
+            "evaluate more, or lower the level"
+        )
     n_valid = [int(report.counts["n_valid"]) for report in (baseline, candidate)]
     if n_valid[0] != n_valid[1]:
         yield f"{n_valid[0]} queries are valid in the baseline, {n_valid[1]} in the candidate"

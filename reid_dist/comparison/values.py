@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 from reid_dist.confidence import Interval
+from reid_dist.verdicts import UNDECIDED, WORSE
 
 __all__ = ["SCHEMA", "ChangedQuery", "Comparison", "Difference", "MetricComparison"]
 
@@ -63,7 +64,7 @@ class MetricComparison:
     p_value
         Two-sided, of the hypothesis that nothing changed; None without a test.
     verdict
-        ``better``, ``same`` or ``worse``, as the module says; None without a test.
+        ``better``, ``worse``, ``same`` or ``undecided``, see :mod:`reid_dist.verdicts`; None without a test.
     untested
         Why there is no test; empty where there is one.
     n_gained, n_lost
@@ -129,14 +130,19 @@ class Comparison:
     @property
     def worse(self) -> tuple[str, ...]:
         """Names of the metrics that are worse."""
-        return tuple(metric.name for metric in self.metrics if metric.verdict == "worse")
+        return tuple(metric.name for metric in self.metrics if metric.verdict == WORSE)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Names of the metrics of which the data say neither that they changed nor that they did not."""
+        return tuple(metric.name for metric in self.metrics if metric.verdict == UNDECIDED)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain Python values; what is not a finite number is None."""
         # Field by field: `metrics` becomes a mapping by name, as in a report.
         plain = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         named = {metric.pop("name"): metric for metric in plain["metrics"]}
-        return {"schema": SCHEMA} | plain | {"metrics": named, "worse": list(self.worse)}
+        return {"schema": SCHEMA} | plain | {"metrics": named, "worse": list(self.worse), "undecided": list(self.undecided)}
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented ASCII JSON."""

@@ -21,8 +21,8 @@ COLUMNS: Final = {
     "run": int, "suite": str, "suite_digest": str, "started": str, "finished": str, "run_state": str, "exit_code": int,
     "host": str, "version": str, "model": str, "dataset": str, "job": str, "entry_started": str, "state": str,
     "reason": str, "metric": str, "value": float, "low": float, "high": float, "input_digest": str, "job_digest": str,
-    "result_digest": str, "seconds": float, "peak_bytes": int, "accuracy": str, "speed": str, "memory": str,
-    "alarm": str, "accepted": str, "folder": str,
+    "result_digest": str, "seconds": float, "peak_bytes": int, "accuracy": str, "trend": str, "speed": str,
+    "memory": str, "alarm": str, "accepted": str, "folder": str,
 }  # fmt: skip
 """Columns of a long table and what they hold; None where there is nothing."""
 

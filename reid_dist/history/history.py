@@ -19,6 +19,7 @@ from reid_dist.history.keeping import Marker, copy_before, read_marker, write_ma
 from reid_dist.history.liveness import run_state, this_host
 from reid_dist.history.lookups import entry_row, require_entry_row, require_run
 from reid_dist.history.pruning import Pruned, prune
+from reid_dist.history.references import reference_entry
 from reid_dist.history.report_rows import insert_report, read_report
 from reid_dist.history.rows import insert_entry, insert_findings, read_entries
 from reid_dist.history.run_rows import insert_run, read_runs
@@ -361,6 +362,15 @@ class History:
             "AND entries.input_digest = ? AND entries.job_digest = ?", (suite, name, before, input_digest, job_digest)
         )
 
+    def reference(self, suite: str, entry: Entry, *, before: int) -> Past | None:
+        """Return the run that an entry is held against whatever happened since; None if there is none.
+
+        The newest accepted entry of that name and the same question (:attr:`Entry.question`) in an earlier run of the
+        suite; where none was accepted, the first good one.
+        """
+        with self._database.reading() as connection:
+            return reference_entry(connection, suite, entry, before=before, file=self.path)
+
     def measured(self, suite: str, name: str, *, before: int, last: int) -> list[Past]:
         """Return the newest `last` entries of that name that are done, of earlier runs of the suite; newest last."""
         with self._database.reading() as connection:
@@ -398,7 +408,8 @@ class History:
     ) -> Pruned:
         """Remove old runs, or only the reports behind them, and give the space back.
 
-        A run stays as long as it holds the last good entry of a name of its suite, or is running.
+        A run stays as long as it holds the last good entry of a name of its suite or the one that it is held against
+        until another is accepted (:meth:`reference`), or is running.
 
         Parameters
         ----------

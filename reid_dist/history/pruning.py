@@ -13,6 +13,7 @@ from typing import Any
 from reid_dist.errors import InputError
 from reid_dist.history.database import Database
 from reid_dist.history.liveness import RUNNING, run_state, this_host
+from reid_dist.history.references import reference_entry
 from reid_dist.history.rows import read_entries
 from reid_dist.history.run_rows import read_runs
 from reid_dist.history.values import reports_folder
@@ -182,7 +183,7 @@ def _older(connection: sqlite3.Connection, suite: str, keep: int) -> list[int]:
 
 
 def _baselines(connection: sqlite3.Connection, database: Database) -> set[int]:
-    """Return the runs that hold the last good entry of a name of their suite."""
+    """Return the runs that hold the last good entry of a name of their suite, and what it is held against."""
     names = connection.execute(
         "SELECT DISTINCT suite, name FROM entries JOIN runs ON runs.number = entries.run"
     ).fetchall()
@@ -194,7 +195,9 @@ def _baselines(connection: sqlite3.Connection, database: Database) -> set[int]:
             (suite, name),
             file=database.path,
         )
-        found |= {number for number, entry in _first(pair for pair in entries if pair[1].is_good)}
+        for number, entry in _first(pair for pair in entries if pair[1].is_good):
+            reference = reference_entry(connection, suite, entry, before=number, file=database.path)
+            found |= {number} if reference is None else {number, reference.run}
     return found
 
 

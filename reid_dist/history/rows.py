@@ -17,13 +17,10 @@ from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.history.facts import as_json, digest_of, insert_facts, read_fact, stored_text
 from reid_dist.history.seals import insert_rows, seal_of
 from reid_dist.history.values import (
-    BETTER,
     DONE,
     FAILED,
-    INCOMPARABLE,
-    SAME,
     SKIPPED,
-    WORSE,
+    VERDICTS,
     Change,
     Entry,
     Estimate,
@@ -46,7 +43,6 @@ _SELECT: Final = """
 """
 _FACTS: Final = ("labels", "machine", "counts", "conventions", "inputs", "environment")
 _STATES: Final = (DONE, FAILED, SKIPPED)
-_VERDICTS: Final = (BETTER, SAME, WORSE, INCOMPARABLE)
 
 
 def insert_entry(connection: sqlite3.Connection, run: int, entry: Entry) -> int:
@@ -89,8 +85,8 @@ def insert_findings(connection: sqlite3.Connection, entry: int, findings: Sequen
     """Write what the gates found of an entry, in place of what they found before."""
     rows = []
     for position, finding in enumerate(findings):
-        if finding.verdict not in _VERDICTS:
-            raise InputError(f"a verdict is one of {', '.join(_VERDICTS)}, found {finding.verdict!r}")
+        if finding.verdict not in VERDICTS:
+            raise InputError(f"a verdict is one of {', '.join(VERDICTS)}, found {finding.verdict!r}")
         texts = [stored_text(text) for text in (finding.gate, finding.verdict, finding.reason, finding.alarm)]
         baseline = None if finding.baseline is None else int(finding.baseline)
         rows.append((entry, position, *texts, baseline, as_json([plain(asdict(change)) for change in finding.changes])))

@@ -117,7 +117,7 @@ _TABLES: Final = (
         entry INTEGER NOT NULL REFERENCES entries (id) ON DELETE CASCADE,
         position INTEGER NOT NULL,
         gate TEXT NOT NULL,
-        verdict TEXT NOT NULL CHECK (verdict IN ('better', 'same', 'worse', 'incomparable')),
+        verdict TEXT NOT NULL CHECK (verdict IN ('better', 'same', 'worse', 'undecided', 'incomparable')),
         reason TEXT NOT NULL,
         alarm TEXT NOT NULL,
         baseline INTEGER,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from reid_dist.verdicts import BETTER, SAME, UNDECIDED, WORSE
+
 __all__ = [
     "ALARM",
     "BETTER",
@@ -15,6 +17,8 @@ __all__ = [
     "INCOMPARABLE",
     "SAME",
     "SKIPPED",
+    "UNDECIDED",
+    "VERDICTS",
     "WORSE",
     "Change",
     "Entry",
@@ -31,13 +35,13 @@ FAILED: Final = "failed"
 SKIPPED: Final = "skipped"
 """States of an entry; skipped is what a time budget left out."""
 
-BETTER: Final = "better"
-SAME: Final = "same"
-WORSE: Final = "worse"
 INCOMPARABLE: Final = "incomparable"
+"""Verdict of a gate that has nothing to compare with; the others are those of :mod:`reid_dist.verdicts`."""
+
+VERDICTS: Final = (BETTER, SAME, WORSE, UNDECIDED, INCOMPARABLE)
 """Verdicts of a gate."""
 
-GATES: Final = ("accuracy", "speed", "memory")
+GATES: Final = ("accuracy", "trend", "speed", "memory")
 """Names of the gates, in the order in which they are shown."""
 
 ALARM: Final = "numbers moved without a cause"
@@ -110,9 +114,9 @@ class Finding:
     Attributes
     ----------
     gate
-        ``accuracy``, ``speed`` or ``memory``.
+        One of `GATES`.
     verdict
-        ``better``, ``same``, ``worse`` or ``incomparable``.
+        One of `VERDICTS`.
     reason
         Why, in one sentence with the figures.
     alarm
@@ -212,9 +216,17 @@ class Entry:
 
     @property
     def is_good(self) -> bool:
-        """Whether later nights are compared with it: done, and no worse in accuracy, or accepted all the same."""
-        accuracy = [finding for finding in self.findings if finding.gate == "accuracy"]
+        """Whether later nights are compared with it: done, and no loss of accuracy at once or by a trend, or accepted."""
+        accuracy = [finding for finding in self.findings if finding.gate in ("accuracy", "trend")]
         return self.state == DONE and (bool(self.accepted) or not any(finding.is_regression for finding in accuracy))
+
+    @property
+    def question(self) -> tuple[object, ...]:
+        """What must be equal in two entries for their accuracy to compare: job, numbers of rows, labels."""
+        sizes = [self.counts.get(name) for name in ("n_query", "n_gallery")]
+        sides = [self.inputs.get(side) for side in ("query", "gallery")]
+        labels = [side.get("labels_digest") if isinstance(side, Mapping) else None for side in sides]
+        return (self.job_digest, *sizes, *labels)
 
     @property
     def is_regression(self) -> bool:
