@@ -31,6 +31,7 @@ __all__ = [
     "UNDECIDED",
     "WORSE",
     "decidable",
+    "p_value_text",
     "verdict_of",
 ]
 
@@ -47,6 +48,14 @@ Two trainings of one model differ by about as much, and papers of this field pri
 
 ROUNDING: Final = 1e-9
 """Room for the rounding of a mean and of a difference of means."""
+
+
+_SMALLEST_SHOWN: Final = 0.0001
+
+
+def p_value_text(p_value: float) -> str:
+    """Return a p-value in four decimals, or ``< 0.0001``; none from a finite number of permutations is zero."""
+    return f"= {p_value:.4f}" if p_value >= _SMALLEST_SHOWN else f"< {_SMALLEST_SHOWN:.4f}"
 
 
 def decidable(n_units: int, level: float) -> bool:

@@ -96,10 +96,60 @@ def test_a_clear_loss_is_worse_and_its_mirror_better(seed: int) -> None:
     assert not down.identical
 
 
-def test_noise_is_the_same() -> None:
-    verdicts = [of(compare(*pair(seed), n_resamples=200), "mAP").verdict for seed in range(40)]
+def test_noise_is_the_same_or_undecided() -> None:
+    pairs = [pair(seed) for seed in range(40)]
+    narrow, wide = (
+        [of(compare(*each, n_resamples=200, minimum_effect=effect), "mAP").verdict for each in pairs]
+        for effect in (0.005, 0.05)
+    )
     # Nominal: 5 % of them are called better or worse.
-    assert verdicts.count("same") >= 34
+    assert narrow.count("undecided") >= 34
+    assert wide.count("same") >= 34
+
+
+def test_a_verdict_is_what_the_interval_says() -> None:
+    for seed, gain in itertools.product(range(4), (-0.0625, -0.02, 0.0, 0.02, 0.0625)):
+        for effect in (0.0, 0.005, 0.02, 0.04):
+            metric = of(compare(*pair(seed, gain=gain), n_resamples=400, minimum_effect=effect), "mAP")
+            assert metric.interval is not None
+            assert metric.p_value is not None
+            low, high, change = metric.interval.low, metric.interval.high, metric.difference
+            if high < 0 and change <= -effect and metric.p_value <= 0.05:
+                expected = "worse"
+            elif low > 0 and change >= effect and metric.p_value <= 0.05:
+                expected = "better"
+            else:
+                expected = "same" if max(-low, high) <= effect else "undecided"
+            assert metric.verdict == expected
+
+
+def test_a_large_drop_of_seven_queries_is_undecided() -> None:
+    baseline = run([0.75, 0.5, 1.0, 0.25, 0.5, 1.0, 0.75], np.arange(7))
+    candidate = run([0.9, 0.0, 1.0, 0.6, 0.1, 0.06, 1.0], np.arange(7))
+    comparison = compare(baseline, candidate)
+    metric = of(comparison, "mAP")
+    assert metric.difference < -0.1
+    assert metric.p_value is not None
+    assert metric.p_value > 0.3
+    assert (metric.verdict, comparison.worse) == ("undecided", ())
+    assert "mAP" in comparison.undecided
+    assert comparison.to_dict()["undecided"] == ["mAP"]
+
+
+def test_five_identities_give_no_verdict_at_this_level_however_much_they_lost() -> None:
+    baseline, candidate = run(np.full(5, 0.9), np.arange(5)), run(np.full(5, 0.1), np.arange(5))
+    found = compare(baseline, candidate)
+    assert of(found, "mAP").verdict == "undecided"
+    assert any("5 identities cannot give a verdict at a level of 95 %" in note for note in found.notes)
+    # The same answer of so few is no evidence of equality either.
+    assert of(compare(baseline, run(np.full(5, 0.9), np.arange(5))), "mAP").verdict == "undecided"
+    assert of(compare(baseline, candidate, level=0.9), "mAP").verdict == "worse"
+
+
+def test_no_p_value_is_zero_and_the_least_is_one_in_the_draws_and_one() -> None:
+    baseline, candidate = run(np.full(50, 0.9), np.arange(50)), run(np.full(50, 0.1), np.arange(50))
+    for n_resamples in (100, 999, 10_000):
+        assert of(compare(baseline, candidate, n_resamples=n_resamples), "mAP").p_value == 1 / (n_resamples + 1)
 
 
 def test_a_small_loss_is_worse_only_from_the_minimum_effect_on() -> None:

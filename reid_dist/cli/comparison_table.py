@@ -17,13 +17,12 @@ from rich.text import Text
 from reid_dist.comparison import Comparison, MetricComparison
 from reid_dist.plurals import counted
 from reid_dist.reports.words import integer, metric_value
-from reid_dist.verdicts import BETTER, SAME, UNDECIDED, WORSE
+from reid_dist.verdicts import BETTER, SAME, UNDECIDED, WORSE, p_value_text
 
 __all__ = ["print_comparison"]
 
 _LOG_COLUMNS = 80
 _DIGEST_DIGITS = 16
-_SMALLEST_SHOWN = 0.0001
 
 
 def print_comparison(comparison: Comparison, baseline: Path, candidate: Path) -> None:
@@ -70,7 +69,7 @@ def _points(difference: float) -> str:
 def _test(metric: MetricComparison) -> tuple[str, str]:
     if metric.interval is None or metric.p_value is None:
         return "-", "-"
-    p_value = f"{metric.p_value:.4f}" if metric.p_value >= _SMALLEST_SHOWN else f"<{_SMALLEST_SHOWN:.4f}"
+    p_value = p_value_text(metric.p_value).removeprefix("= ").replace("< ", "<")
     return escape(f"[{_points(metric.interval.low)}, {_points(metric.interval.high)}]"), p_value
 
 

@@ -20,10 +20,15 @@ from reid_dist.registry import did_you_mean
 from reid_dist.reports import Report
 from reid_dist.verdicts import ROUNDING, SMALLEST_EFFECT, decidable, verdict_of
 
-__all__ = ["compare"]
+__all__ = ["compare", "query_values", "untestable"]
 
 Float64 = NDArray[np.float64]
 
+_REASONS: Final = (
+    "known only between bounds",
+    "no mean of values per query",
+    "not the mean of its values per query",
+)
 
 
 def compare(
@@ -185,19 +190,33 @@ def _value(report: Report, name: str) -> float:
     return _mean(report, _column(name))
 
 
+def untestable(report: Report, name: str) -> str:
+    """Return why a metric of a report has no values per query that it is the mean of; empty if it has them."""
+    if name in report.bounds:
+        return _REASONS[0]
+    if not _is_whole(report, _column(name)):
+        return _REASONS[1]
+    # A guard against a column of the right name and another meaning.
+    if not abs(_mean(report, _column(name)) - _value(report, name)) <= ROUNDING:
+        return _REASONS[2]
+    return ""
+
+
+def query_values(report: Report, name: str) -> Float64:
+    """Return what a metric is the mean of, shape (n_query,), float64; NaN where a query does not count."""
+    values = report.per_query[_column(name)]
+    return np.nan_to_num(values, nan=0.0) if _zero_for_invalid(report) else values
+
+
 def _pair(name: str, baseline: Report, candidate: Report) -> _Pair:
-    column, runs = _column(name), (baseline, candidate)
+    runs = (baseline, candidate)
     nothing = np.empty(0)
-    if any(name in report.bounds for report in runs):
-        return _Pair(nothing, nothing, "known only between bounds")
-    if not all(_is_whole(report, column) for report in runs):
-        return _Pair(nothing, nothing, "no mean of values per query")
-    # A guard against a column of the right name and another meaning: the pairs must be what the metric is made of.
-    if not all(abs(_mean(report, column) - _value(report, name)) <= ROUNDING for report in runs):
-        return _Pair(nothing, nothing, "not the mean of its values per query")
-    near, far = (report.per_query[column] for report in runs)
+    reasons = [reason for report in runs if (reason := untestable(report, name))]
+    if reasons:
+        return _Pair(nothing, nothing, min(reasons, key=_REASONS.index))
     if all(map(_zero_for_invalid, runs)):
-        return _Pair(np.nan_to_num(near, nan=0.0), np.nan_to_num(far, nan=0.0))
+        return _Pair(query_values(baseline, name), query_values(candidate, name))
+    near, far = (report.per_query[_column(name)] for report in runs)
     unpaired = np.isnan(near) | np.isnan(far)
     return _Pair(np.where(unpaired, np.nan, near), np.where(unpaired, np.nan, far))
 

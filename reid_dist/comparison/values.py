@@ -142,7 +142,11 @@ class Comparison:
         # Field by field: `metrics` becomes a mapping by name, as in a report.
         plain = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         named = {metric.pop("name"): metric for metric in plain["metrics"]}
-        return {"schema": SCHEMA} | plain | {"metrics": named, "worse": list(self.worse), "undecided": list(self.undecided)}
+        return (
+            {"schema": SCHEMA}
+            | plain
+            | {"metrics": named, "worse": list(self.worse), "undecided": list(self.undecided)}
+        )
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented ASCII JSON."""

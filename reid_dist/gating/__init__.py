@@ -26,17 +26,26 @@ models with nothing in common.  A job that takes twice the time is found after 2
 tests.benchmarks gates`` measures all of it.
 """
 
-from reid_dist.gating.accuracy import Earlier, judge_accuracy
+from reid_dist.gating.accuracy import Earlier, dropped, gated_metrics, judge_accuracy
+from reid_dist.gating.nights import Night, night_of, tested_metrics
 from reid_dist.gating.ratios import judge_memory, judge_speed
-from reid_dist.gating.settings import AccuracyGate, Gates, RatioGate, SpeedGate
+from reid_dist.gating.settings import AccuracyGate, Gates, RatioGate, SpeedGate, TrendGate
+from reid_dist.gating.trend import judge_trend
 
 __all__ = [
     "AccuracyGate",
     "Earlier",
     "Gates",
+    "Night",
     "RatioGate",
     "SpeedGate",
+    "TrendGate",
+    "dropped",
+    "gated_metrics",
     "judge_accuracy",
     "judge_memory",
     "judge_speed",
+    "judge_trend",
+    "night_of",
+    "tested_metrics",
 ]

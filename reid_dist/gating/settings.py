@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from reid_dist.metrics import parse_metric
+from reid_dist.verdicts import SMALLEST_EFFECT
 
-__all__ = ["AccuracyGate", "Gates", "RatioGate", "SpeedGate"]
+__all__ = ["AccuracyGate", "Gates", "RatioGate", "SpeedGate", "TrendGate"]
 
 # How many resamples must lie beyond an end of an interval for that end to be known.
-_LEAST_BEYOND = 10
+_LEAST_BEYOND = 5
 
 
-class AccuracyGate(BaseModel):
-    """When the accuracy of an entry is worse than that of the last good run.
+class _MetricGate(BaseModel):
+    """What the gates of metrics share.
 
     The smallest change that matters is half a point: two trainings of one model differ by about as much, and papers
     of this field print gains of that size.  With 3,368 queries of 750 identities noise asks for more anyway, unless the
-    two models err on the same queries.  The rates of the three gates add up to less than the one night in a hundred
-    that a job may have; the rest is room for what a bootstrap and a spread of few runs miss.
+    two models err on the same queries.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    smallest_share: ClassVar[float] = 1.0
+    """Part of `false_alarm` that the test with the smallest rate has."""
 
     metrics: tuple[str, ...] | None = Field(
         default=None,
@@ -32,15 +35,13 @@ class AccuracyGate(BaseModel):
         description="Gated metrics; without it the protocol's own average precision and its CMC at rank 1.",
     )
     minimum_effect: float = Field(
-        default=0.005, ge=0, lt=1, description="Smallest change that matters, as a share; 0.005 is half a point."
+        default=SMALLEST_EFFECT,
+        ge=0,
+        lt=1,
+        description="Smallest change that matters, as a share; 0.005 is half a point.",
     )
-    false_alarm: float = Field(
-        default=0.004,
-        gt=0,
-        lt=0.5,
-        description="How often a job that did not change may be called worse, over all its gated metrics.",
-    )
-    n_resamples: int = Field(default=10_000, ge=1, description="Of the bootstrap and of the sign flips.")
+    false_alarm: float = Field(gt=0, lt=0.5)
+    n_resamples: int = Field(default=10_000, ge=1, description="Of the bootstrap and of the permutations.")
     seed: int = Field(default=0, ge=0, description="Of the resamples.")
 
     @field_validator("metrics")
@@ -58,12 +59,57 @@ class AccuracyGate(BaseModel):
     def _draws_enough(self) -> Self:
         n_metrics = 2 if self.metrics is None else len(self.metrics)
         # Rounded before it is rounded up: 20 / 0.005 need not be 4000 to the last bit.
-        needed = math.ceil(round(_LEAST_BEYOND * n_metrics / self.false_alarm, 6))
+        needed = math.ceil(round(_LEAST_BEYOND * n_metrics / (self.smallest_share * self.false_alarm), 6))
         if self.n_resamples < needed:
             raise ValueError(
                 f"n_resamples must be at least {needed} for {n_metrics} metrics at a rate of {self.false_alarm:g}, so "
                 f"that {_LEAST_BEYOND} lie beyond the end of an interval; it is {self.n_resamples}"
             )
+        return self
+
+
+class AccuracyGate(_MetricGate):
+    """When the accuracy of an entry is worse than that of the runs that it is held against.
+
+    The rates of all gates add up to less than the one night in a hundred that a job may have; the rest is room for what
+    a bootstrap and a spread of few runs miss.
+    """
+
+    last_good_share: ClassVar[float] = 0.6
+    reference_share: ClassVar[float] = 0.2
+    best_share: ClassVar[float] = 0.2
+    """Parts of `false_alarm` by what an entry is held against: they add up to 1, so their tests do to the rate."""
+
+    smallest_share: ClassVar[float] = 0.2
+
+    false_alarm: float = Field(
+        default=0.005,
+        gt=0,
+        lt=0.5,
+        description="How often a job that did not change may be called worse, over all its gated metrics and all runs "
+        "that it is held against.",
+    )
+    nights: int = Field(default=30, ge=1, description="How many of the last nights the best one is chosen from.")
+
+
+class TrendGate(_MetricGate):
+    """When the accuracy of a job falls over many nights, each step of which may be too small to see."""
+
+    false_alarm: float = Field(
+        default=0.001,
+        gt=0,
+        lt=0.5,
+        description="How often a job that did not change may be said to fall, over all its gated metrics.",
+    )
+    nights: int = Field(default=14, ge=3, description="How many of the last nights to look at, tonight's included.")
+    minimum_results: int = Field(
+        default=8, ge=3, description="With fewer different results among these nights there is no verdict."
+    )
+
+    @model_validator(mode="after")
+    def _nights_hold_enough(self) -> Self:
+        if self.nights < self.minimum_results:
+            raise ValueError(f"minimum_results is {self.minimum_results}, more than {self.nights} nights can have")
         return self
 
 
@@ -106,5 +152,6 @@ class Gates(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     accuracy: AccuracyGate | None = AccuracyGate()
+    trend: TrendGate | None = TrendGate()
     speed: SpeedGate | None = SpeedGate()
     memory: RatioGate | None = RatioGate()

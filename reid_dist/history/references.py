@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Final
 
 from reid_dist.history.rows import read_entries
 from reid_dist.history.values import DONE, Entry, Past
 
 __all__ = ["reference_entry"]
 
-_SAME_JOB = "WHERE runs.suite = ? AND entries.name = ? AND entries.job_digest = ? AND entries.state = ? AND number < ?"
+_ACCEPTED: Final = """
+    WHERE runs.suite = ? AND entries.name = ? AND entries.job_digest = ? AND entries.state = ? AND number < ?
+    AND entries.id IN (SELECT entry FROM accepted) ORDER BY number DESC
+"""
+_OLDEST: Final = """
+    WHERE runs.suite = ? AND entries.name = ? AND entries.job_digest = ? AND entries.state = ? AND number < ?
+    ORDER BY number
+"""
 
 
 def reference_entry(
@@ -31,8 +39,7 @@ def reference_entry(
         What an error calls the history.
     """
     parameters = (suite, entry.name, entry.job_digest, DONE, before)
-    accepted = f"{_SAME_JOB} AND entries.id IN (SELECT entry FROM accepted) ORDER BY number DESC"
-    for where in (accepted, f"{_SAME_JOB} ORDER BY number"):
+    for where in (_ACCEPTED, _OLDEST):
         for number, found in read_entries(connection, where, parameters, file=file):
             if found.is_good and found.question == entry.question:
                 return Past(number, found)

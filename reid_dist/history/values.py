@@ -216,7 +216,7 @@ class Entry:
 
     @property
     def is_good(self) -> bool:
-        """Whether later nights are compared with it: done, and no loss of accuracy at once or by a trend, or accepted."""
+        """Whether later nights are compared with it: done, and neither accuracy nor its trend is worse, or accepted."""
         accuracy = [finding for finding in self.findings if finding.gate in ("accuracy", "trend")]
         return self.state == DONE and (bool(self.accepted) or not any(finding.is_regression for finding in accuracy))
 

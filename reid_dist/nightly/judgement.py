@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
-from reid_dist.gating import Earlier, Gates, judge_accuracy, judge_memory, judge_speed
+from reid_dist.gating import (
+    AccuracyGate,
+    Earlier,
+    Gates,
+    Night,
+    TrendGate,
+    dropped,
+    gated_metrics,
+    judge_accuracy,
+    judge_memory,
+    judge_speed,
+    judge_trend,
+    night_of,
+    tested_metrics,
+)
 from reid_dist.history import History, Past
 from reid_dist.history.values import DONE, INCOMPARABLE, Entry, Finding
 from reid_dist.reports import Report
@@ -37,8 +52,11 @@ def judged(
     if entry.state != DONE or report is None:
         return ()
     findings = []
+    earlier = _EarlierNights(entry, report, history, suite, number)
     if gates.accuracy is not None:
-        findings.append(_accuracy(entry, report, history, suite=suite, number=number, gates=gates))
+        findings.append(_accuracy(earlier, gates.accuracy))
+    if gates.trend is not None:
+        findings.append(_trend(earlier, gates.trend))
     for gate, judge in ((gates.speed, judge_speed), (gates.memory, judge_memory)):
         if gate is not None:
             past = history.measured(suite, entry.name, before=number, last=_WINDOWS * gate.window)
@@ -46,13 +64,59 @@ def judged(
     return tuple(findings)
 
 
-def _accuracy(entry: Entry, report: Report, history: History, *, suite: str, number: int, gates: Gates) -> Finding:
-    if gates.accuracy is None:
-        raise AssertionError("a gate that is switched off judges nothing")
-    good = history.last_good(suite, entry.name, before=number)
-    same = history.same_question(suite, entry.name, entry.input_digest, entry.job_digest, before=number)
+class _EarlierNights:
+    """What the history has for the gates of metrics; each report is read once."""
+
+    def __init__(self, entry: Entry, report: Report, history: History, suite: str, number: int) -> None:
+        self.entry, self.report, self.history, self.suite, self.number = entry, report, history, suite, number
+        self.reference = history.reference(suite, entry, before=number)
+        self._nights: dict[tuple[str, tuple[str, ...]], Night | None] = {}
+
+    def past(self, last: int) -> list[Past]:
+        """Return the last nights that ask the same question, oldest first; none before the one that was accepted."""
+        since = self.reference.run if self.reference is not None and self.reference.entry.accepted else 0
+        past = self.history.measured(self.suite, self.entry.name, before=self.number, last=last)
+        return [each for each in past if each.run >= since and each.entry.question == self.entry.question]
+
+    def tested(self, gate: AccuracyGate | TrendGate) -> tuple[str, ...]:
+        """Return the gated metrics of which tonight has values per query."""
+        return tested_metrics(self.report, gated_metrics(gate.metrics, self.report))
+
+    def nights(self, past: Sequence[Past], metrics: tuple[str, ...]) -> list[Night]:
+        """Return the values of nights, oldest first, each result once; reports that were pruned are left out."""
+        newest = {each.entry.result_digest: each for each in past}
+        found = (self._night(each, metrics) for each in sorted(newest.values(), key=lambda each: each.run))
+        return [night for night in found if night is not None]
+
+    def with_report(self, past: Past) -> Earlier:
+        """Return an entry with its report, if it is there still."""
+        try:
+            return Earlier(past.run, past.entry, self.history.report(past.run, past.entry.name))
+        except StoreNotFoundError:
+            return Earlier(past.run, past.entry)
+
+    def _night(self, past: Past, metrics: tuple[str, ...]) -> Night | None:
+        key = past.entry.result_digest, metrics
+        if key not in self._nights:
+            is_tonights = past.entry.result_digest == self.entry.result_digest
+            report = self.report if is_tonights else self.with_report(past).report
+            night = None if report is None else night_of(past.run, report, self.report, metrics)
+            self._nights[key] = night
+        return self._nights[key]
+
+
+def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
+    entry, report, history = earlier.entry, earlier.report, earlier.history
+    good = history.last_good(earlier.suite, entry.name, before=earlier.number)
+    same = history.same_question(earlier.suite, entry.name, entry.input_digest, entry.job_digest, before=earlier.number)
+    metrics = earlier.tested(gate)
+    past = [each for each in earlier.past(gate.nights) if each.entry.is_good]
+    may_be_worse = any(dropped(entry, each.entry, metrics, gate.minimum_effect) for each in past)
     try:
-        baseline = None if good is None else _with_report(good, history)
+        baseline, reference = (
+            None if each is None else earlier.with_report(each) for each in (good, earlier.reference)
+        )
+        recent = earlier.nights(past, metrics) if may_be_worse else []
     except DamagedStoreError as error:
         # What is wrong with the baseline is no fault of this night, and must be told.
         return Finding(gate="accuracy", verdict=INCOMPARABLE, reason=str(error), baseline=None)
@@ -61,12 +125,19 @@ def _accuracy(entry: Entry, report: Report, history: History, *, suite: str, num
         entry,
         last_good=baseline,
         same_question=None if same is None else Earlier(same.run, same.entry),
-        gate=gates.accuracy,
+        gate=gate,
+        reference=reference,
+        recent=recent,
     )
 
 
-def _with_report(past: Past, history: History) -> Earlier:
+def _trend(earlier: _EarlierNights, gate: TrendGate) -> Finding:
+    metrics, past = earlier.tested(gate), earlier.past(gate.nights - 1)
+    tonight = night_of(earlier.number, earlier.report, earlier.report, metrics)
+    if tonight is None:
+        return Finding(gate="trend", verdict=INCOMPARABLE, reason="the labels of tonight are not recorded")
     try:
-        return Earlier(past.run, past.entry, history.report(past.run, past.entry.name))
-    except StoreNotFoundError:
-        return Earlier(past.run, past.entry)
+        nights = earlier.nights(past, metrics)
+    except DamagedStoreError as error:
+        return Finding(gate="trend", verdict=INCOMPARABLE, reason=str(error))
+    return judge_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=len(past), gate=gate)

@@ -104,7 +104,37 @@ def test_a_comparison_that_cannot_be_written_leaves_nothing(reid_dist, runs, tmp
 def test_a_loss_below_the_minimum_effect_is_no_regression(reid_dist, runs) -> None:
     done = reid_dist("compare", runs["good"], runs["bad"], "--minimum-effect", 0.99, "--resamples", 200)
     assert done.code == 0
-    assert "a change below 99 points is called the same" in done.out
+    assert "same       the interval lies within ±99 points" in done.out
+
+
+def test_a_large_drop_of_seven_queries_is_undecided_and_no_regression(reid_dist, tmp_path: Path) -> None:
+    centres = np.random.default_rng(0).standard_normal((60, 8))
+    pids = np.arange(60)
+
+    def report(noise: float, seed: int) -> Report:
+        drawn = np.random.default_rng(seed).standard_normal((2, 60, 8))
+        sides = [
+            FeatureSet.from_arrays((centres + noise * each).astype(np.float32), labels, np.full(60, camera))
+            for camera, (each, labels) in enumerate(zip(drawn, (pids, np.where(pids < 7, pids, 100)), strict=True))
+        ]
+        return evaluate(*sides)
+
+    report(0.55, 4).save(tmp_path / "before")
+    report(0.75, 10).save(tmp_path / "after")
+    done = reid_dist("compare", tmp_path / "before", tmp_path / "after", "--metric", "mAP")
+    assert done.code == 0
+    row = next(line for line in done.out.splitlines() if line.split()[:1] == ["mAP"])
+    assert float(row.split()[5]) < -10
+    assert row.split()[-1] == "undecided"
+    assert "7 paired of 60" in done.out
+    assert "undecided  the queries exclude neither no change nor one of 0.5 points or more" in done.out
+
+
+def test_a_p_value_below_what_is_shown_is_no_zero(reid_dist, runs) -> None:
+    done = reid_dist("compare", runs["good"], runs["bad"], "--metric", "mAP")
+    assert "<0.0001" in next(line for line in done.out.splitlines() if line.split()[:1] == ["mAP"])
+    shown = reid_dist("compare", runs["good"], runs["bad"], "--metric", "mAP", "--json").out
+    assert json.loads(shown)["metrics"]["mAP"]["p_value"] == 1 / 10_001
 
 
 def test_equal_runs_are_called_identical(reid_dist, runs) -> None:

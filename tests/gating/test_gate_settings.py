@@ -20,7 +20,9 @@ from reid_dist.gating import AccuracyGate, Gates, RatioGate, SpeedGate
         ({"accuracy": {"false_alarm": 0}}, "greater than 0"),
         ({"accuracy": {"false_alarm": 0.6}}, "less than 0.5"),
         ({"accuracy": {"minimum_effect": 5}}, "less than 1"),
-        ({"accuracy": {"n_resamples": 4999}}, "n_resamples must be at least 5000 for 2 metrics at a rate of 0.004"),
+        ({"accuracy": {"n_resamples": 9999}}, "n_resamples must be at least 10000 for 2 metrics at a rate of 0.005"),
+        ({"trend": {"minimum_results": 15}}, "minimum_results is 15, more than 14 nights can have"),
+        ({"trend": {"metrics": ["EER"]}}, "EER is no mean of values per query"),
         ({"accuracy": {"smallest_ratio": 2}}, "Extra inputs"),
         ({"speed": {"false_alarm": 0.6}}, "less than or equal to 0.5"),
         ({"speed": {"window": 6}}, "minimum_runs is 7, more than the window of 6"),
@@ -53,14 +55,14 @@ def test_a_setting_leaves_the_others_as_they_are() -> None:
 
 def test_the_rates_of_all_gates_add_up_to_less_than_a_night_in_a_hundred() -> None:
     rates = [gate["false_alarm"] for gate in Gates().model_dump().values()]
-    assert len(rates) == 3
+    assert len(rates) == 4
     assert sum(rates) < 0.01
 
 
 def test_resamples_need_only_reach_the_rate_of_the_gated_metrics() -> None:
-    assert AccuracyGate(metrics=("mAP",), n_resamples=2500).n_resamples == 2500
-    assert AccuracyGate(metrics=("mAP", "mAP"), n_resamples=2500).metrics == ("mAP",)
-    assert AccuracyGate(false_alarm=0.05, n_resamples=400).n_resamples == 400
+    assert AccuracyGate(metrics=("mAP",), n_resamples=5000).n_resamples == 5000
+    assert AccuracyGate(metrics=("mAP", "mAP"), n_resamples=5000).metrics == ("mAP",)
+    assert AccuracyGate(false_alarm=0.05, n_resamples=1000).n_resamples == 1000
 
 
 def test_settings_do_not_change() -> None:
