@@ -101,7 +101,8 @@ def _entry(entry: Entry, chosen: Sequence[str] | None, lasting: Streak | None) -
         table.add_column("value", justify="right", no_wrap=True, style="cyan")
         table.add_column("interval", justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
-        verdicts = {change.name: change.verdict for finding in entry.findings for change in finding.changes}
+        # What is said against the last good run stands before what is said of the trend.
+        verdicts = {change.name: change.verdict for each in reversed(entry.findings) for change in each.changes}
         for name, estimate in shown.items():
             ends = interval(name, (estimate.low, estimate.high))
             table.add_row(*map(Text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))

@@ -34,7 +34,7 @@ _CONSISTENT: Final = 2.21914
 _OF_FEW: Final = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8: 0.669, 9: 0.872}
 
 
-def noise_floor(logs: Float64, false_alarm: float) -> float:
+def noise_floor(logs: Float64, false_alarm: float, *, n_runs: int | None = None) -> float:
     """How far from the median the logarithm of a new run lies with probability `false_alarm` on either side.
 
     Parameters
@@ -43,8 +43,10 @@ def noise_floor(logs: Float64, false_alarm: float) -> float:
         Logarithms of earlier runs, shape (n,), n at least 2.
     false_alarm
         At most 0.5.
+    n_runs
+        As if the spread had been found in so many runs; None for those there are.
     """
-    n = len(logs)
+    n = len(logs) if n_runs is None else n_runs
     wider = math.sqrt(1 + math.pi / (2 * n))
     return t_quantile(1 - false_alarm, degrees_of_freedom(n)) * spread(logs) * wider
 

@@ -8,16 +8,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.gating.differences import differing, job_differences, listed
 from reid_dist.gating.noise import noise_floor
 from reid_dist.gating.settings import RatioGate
-from reid_dist.history.values import BETTER, DONE, INCOMPARABLE, SAME, WORSE, Change, Entry, Finding
+from reid_dist.history.values import BETTER, DONE, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Entry, Finding
 from reid_dist.history.wording import size
 from reid_dist.reports.plain import plain
 from reid_dist.reports.words import duration
 
 __all__ = ["judge_memory", "judge_speed"]
+
+Float64 = NDArray[np.float64]
+
+# Where noise alone reaches beyond this ratio, its bounds are of no use to anybody.
+_WIDEST: Final = 4.0
+# Of no ratio that a float holds.
+_LARGEST_LOG: Final = 700.0
 
 
 def judge_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
@@ -85,9 +93,13 @@ def _judge(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: Ratio
     logs = np.log(np.array(comparable))
     noise = noise_floor(logs, gate.false_alarm)
     median = math.exp(float(np.median(logs)))
-    floor = math.exp(noise)
+    floor = math.exp(min(noise, _LARGEST_LOG))
     limit = max(gate.smallest_ratio, floor)
     ratio = value / median
+    if len(logs) < gate.window and floor > max(_WIDEST, gate.smallest_ratio) and 1 / limit <= ratio <= limit:
+        reason = _too_wide(quantity, value, ratio, logs, gate)
+        told = Change(name=quantity.name, baseline=median, candidate=value, difference=ratio, verdict=UNDECIDED)
+        return Finding(gate=quantity.gate, verdict=UNDECIDED, reason=reason, changes=(told,))
     verdict = WORSE if ratio > limit else BETTER if ratio < 1 / limit else SAME
     beyond = "the smallest that matters" if limit == gate.smallest_ratio else "the noise of these runs"
     outside = "outside" if verdict in (WORSE, BETTER) else "within"
@@ -151,9 +163,24 @@ def _shapes(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _too_wide(quantity: _Quantity, value: float, ratio: float, logs: Float64, gate: RatioGate) -> str:
+    """What to say where the noise of few runs that differ much would allow any value that occurs."""
+    more = range(max(len(logs) + 1, gate.minimum_runs), gate.window)
+    enough = next((n for n in more if _reach(logs, n, gate) <= _WIDEST), gate.window)
+    return (
+        f"cannot tell yet ({len(logs)} of {enough} runs): {quantity.words(value)} is {ratio:.2f} times their median, "
+        f"and they differ so much that noise alone may reach more than {_WIDEST:g} times it"
+    )
+
+
+def _reach(logs: Float64, n: int, gate: RatioGate) -> float:
+    """Ratio that noise reaches by itself after n runs that differ as much as these."""
+    return math.exp(min(noise_floor(logs, gate.false_alarm, n_runs=n), _LARGEST_LOG))
+
+
 def _too_few(n_comparable: int, unlike: list[list[str]], gate: RatioGate) -> str:
     # The first words stand alone where there is no room for more: see `brief_verdict`.
-    runs = f"{n_comparable} of {gate.minimum_runs} runs to compare with"
+    runs = f"cannot tell yet ({n_comparable} of {gate.minimum_runs} runs)"
     if not unlike:
         return runs
     # The newest tells best what changed last.

@@ -76,7 +76,7 @@ def judge_trend(
         reason = f"the same answer in all {n_earlier + 1} nights, to the last bit"
         return Finding(gate=_GATE, verdict=SAME, reason=reason, baseline=nights[0].number, changes=changes)
     if len(series) < gate.minimum_results:
-        reason = f"cannot tell yet ({len(series)} of {gate.minimum_results} different results)"
+        reason = f"cannot tell yet ({len(series)} of {gate.minimum_results} results that differ)"
         return Finding(gate=_GATE, verdict=INCOMPARABLE, reason=reason)
     fitted = _fitted(series, pids, gate)
     verdicts = [each.change.verdict for each in fitted]

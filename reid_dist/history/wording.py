@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from reid_dist.history.values import INCOMPARABLE, Finding
+from reid_dist.history.values import INCOMPARABLE, UNDECIDED, Finding
 
 __all__ = ["brief_verdict", "size"]
 
-_TOO_FEW: Final = re.compile(r"\d+ of \d+ runs")
+_TOO_FEW: Final = re.compile(r"cannot tell yet \((\d+ of \d+ [a-z]+)")
 
 
 def brief_verdict(finding: Finding) -> str:
     """Return a verdict in a few words: of a gate that waits for more nights, how many it has, as ``2 of 7 runs``."""
-    found = _TOO_FEW.match(finding.reason) if finding.verdict == INCOMPARABLE else None
-    return finding.verdict if found is None else found[0]
+    found = _TOO_FEW.match(finding.reason) if finding.verdict in (INCOMPARABLE, UNDECIDED) else None
+    return finding.verdict if found is None else found[1]
 
 
 def size(n_bytes: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
     past = nights(20)
     slow = took(100)
     past.append(replace(slow, findings=(judge_speed(slow, past, GATE),), accepted="another scheduler"))
-    assert judge_speed(took(100), past, GATE).reason.startswith("1 of 7 runs to compare with")
+    assert judge_speed(took(100), past, GATE).reason.startswith("cannot tell yet (1 of 7 runs)")
     past += [took(100 + at) for at in range(6)]
     assert judge_speed(took(100), past, GATE).verdict == "same"
     assert judge_speed(took(180), past, GATE).verdict == "worse"
@@ -105,7 +106,7 @@ def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> 
     past = nights(12)
     found = judge_speed(took(600, **changes), past, GATE)
     assert (found.verdict, found.is_regression) == ("incomparable", False)
-    assert found.reason.startswith("0 of 7 runs to compare with; 12 others do not compare, the newest for ")
+    assert found.reason.startswith("cannot tell yet (0 of 7 runs); 12 others do not compare, the newest for ")
     assert reason in found.reason
     # Those that do compare are found among those that do not.
     mixed = [
@@ -115,11 +116,25 @@ def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> 
 
 
 def test_too_few_runs() -> None:
-    assert judge_speed(took(60), [], GATE).reason == "0 of 7 runs to compare with"
+    assert judge_speed(took(60), [], GATE).reason == "cannot tell yet (0 of 7 runs)"
     past = nights(7)
-    assert judge_speed(took(600), past[1:], GATE).reason == "6 of 7 runs to compare with"
+    assert judge_speed(took(600), past[1:], GATE).reason == "cannot tell yet (6 of 7 runs)"
     assert judge_speed(took(600), past, GATE).verdict == "worse"
     assert judge_speed(took(600), past[:2], RatioGate(minimum_runs=2, false_alarm=0.5)).verdict == "worse"
+
+
+@pytest.mark.parametrize("times", [(0.091, 0.305, 0.12), (0.2, 0.091, 0.305, 0.15, 0.26, 0.11, 0.3)])
+def test_bounds_that_say_nothing_are_not_given(times: tuple[float, ...]) -> None:
+    gate = SpeedGate(minimum_runs=3)
+    found = judge_speed(took(0.25), [took(each) for each in times], gate)
+    assert (found.verdict, found.is_regression) == ("undecided", False)
+    assert re.match(rf"cannot tell yet \({len(times)} of \d+ runs\): 250 ms is ", found.reason)
+    assert (found.changes[0].low, found.changes[0].high) == (None, None)
+    # After a window of runs there is a verdict, however much they differ.
+    more = [took(times[at % len(times)]) for at in range(gate.window)]
+    assert "comparable runs; " in judge_speed(took(0.25), more, gate).reason
+    # A time beyond even those bounds is slow all the same.
+    assert judge_speed(took(1e200), [took(each) for each in times], gate).verdict == "worse"
 
 
 def test_runs_without_a_value_are_passed_over() -> None:

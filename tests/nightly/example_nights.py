@@ -14,9 +14,11 @@ from reid_dist.history.values import (
     ALARM,
     BETTER,
     FAILED,
+    GATES,
     INCOMPARABLE,
     SAME,
     SKIPPED,
+    UNDECIDED,
     WORSE,
     Change,
     Entry,
@@ -41,6 +43,7 @@ def stamp(night: int, seconds: float = 0.0) -> str:
 def finding(gate: str, verdict: str = SAME, reason: str = "", **more: Any) -> Finding:
     reasons = {
         "accuracy": "mAP +0.00 points, within [-0.50, +0.50] that do not matter",
+        "trend": "14 results that differ since run 3: mAP falls by 0.05 points from first to last",
         "speed": "123 s, 1.01 of the median of 10 nights; the noise allows up to 1.15",
         "memory": "1.9 GiB, 1.00 of the median of 10 nights; the noise allows up to 1.05",
     }
@@ -81,6 +84,7 @@ def entry(
     }
     findings = (
         finding("accuracy", baseline=night, changes=tuple(same_change(each, metrics) for each in metrics)),
+        finding("trend"),
         finding("speed", changes=(cost("seconds", 123.0, seconds, 0.87, 1.15),)),
         finding("memory", changes=(cost("peak_bytes", 2.05e9, peak_bytes, 0.95, 1.05),)),
     )
@@ -170,7 +174,31 @@ def slow_entry(night: int, **more: Any) -> Entry:
     assert found.seconds is not None
     reason = f"{found.seconds:.0f} s, {found.seconds / 123:.2f} of the median of 10 nights; the noise allows up to 1.15"
     speed = finding("speed", WORSE, reason, changes=(cost("seconds", 123.0, found.seconds, 0.87, 1.15, WORSE),))
-    return dataclasses.replace(found, findings=(found.findings[0], speed, found.findings[2]))
+    return dataclasses.replace(found, findings=(*found.findings[:2], speed, found.findings[3]))
+
+
+def undecided_entry(night: int, *, baseline: int, **more: Any) -> Entry:
+    """A model of which too few queries are valid to say anything."""
+    found = entry(night=night, **more)
+    moved = dataclasses.replace(
+        found.findings[0].changes[0], difference=-0.1485, low=-0.55, high=0.3, verdict=UNDECIDED
+    )
+    reason = (
+        f"against run {baseline}: mAP fell by 14.85 points, chance and the 0.50 points that matter are both possible"
+    )
+    accuracy = finding("accuracy", UNDECIDED, reason, baseline=baseline, changes=(moved,))
+    return dataclasses.replace(found, findings=(accuracy, *found.findings[1:]))
+
+
+def falling_entry(night: int, *, since: int, **more: Any) -> Entry:
+    """A model that lost a little every night, none of which its gate of accuracy could tell from chance."""
+    found = undecided_entry(night, baseline=night, **more)
+    change = Change(
+        name="mAP", baseline=0.852, candidate=0.811, difference=-0.041, low=-0.055, high=-0.028, verdict=WORSE
+    )
+    reason = f"14 results that differ since run {since}: mAP falls by 4.10 points from first to last"
+    trend = finding("trend", WORSE, reason, baseline=since, changes=(change,))
+    return dataclasses.replace(found, findings=(found.findings[0], trend, *found.findings[2:]))
 
 
 def alarm_entry(night: int, *, baseline: int, **more: Any) -> Entry:
@@ -216,7 +244,7 @@ def undone_entry(state: str, reason: str, *, night: int, **more: Any) -> Entry:
 def new_entry(night: int, **more: Any) -> Entry:
     """A job that has no earlier night."""
     reason = "no earlier night of this job"
-    found = tuple(finding(gate, INCOMPARABLE, reason) for gate in ("accuracy", "speed", "memory"))
+    found = tuple(finding(gate, INCOMPARABLE, reason) for gate in GATES)
     return dataclasses.replace(entry(night=night, **more), findings=found)
 
 

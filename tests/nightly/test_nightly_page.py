@@ -11,7 +11,19 @@ import example_nights as nights
 import pytest
 
 from reid_dist.errors import InputError
-from reid_dist.history.values import ALARM, FAILED, INCOMPARABLE, SKIPPED, WORSE, Entry, Estimate, Run
+from reid_dist.history.values import (
+    ALARM,
+    BETTER,
+    FAILED,
+    INCOMPARABLE,
+    SAME,
+    SKIPPED,
+    UNDECIDED,
+    WORSE,
+    Entry,
+    Estimate,
+    Run,
+)
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.standing import counted, standing
@@ -172,7 +184,8 @@ def test_an_entry_comes_to_one_word(entry: Entry, expected: str) -> None:
 def test_every_entry_is_counted_once(runs: list[Run], page: Outline) -> None:
     counts = counted(runs[-1])
     assert counts == {
-        "failed": 1, "alarm": 1, "worse": 2, "skipped": 1, "incomparable": 1, "accepted": 0, "better": 1, "same": 1
+        "failed": 1, "alarm": 1, "worse": 2, "skipped": 1, "incomparable": 1, "undecided": 0, "accepted": 0,
+        "better": 1, "same": 1,
     }  # fmt: skip
     tally = {text.split()[1]: int(text.split()[2]) for text in (item[1] for item in page.all("li")) if _is_tally(text)}
     assert tally == {name: count for name, count in counts.items() if count}
@@ -183,7 +196,7 @@ def _is_tally(text: str) -> bool:
 
 
 def test_no_colour_is_alone(page: Outline) -> None:
-    words = {"failed", "alarm", "worse", "skipped", "incomparable", "accepted", "better", "same"}
+    words = {"failed", "alarm", "worse", "skipped", "incomparable", "undecided", "accepted", "better", "same"}
     badges = page.all("span", "badge")
     assert len(badges) > 40
     for attributes, text in badges:
@@ -200,7 +213,7 @@ def test_no_colour_is_alone(page: Outline) -> None:
 
 def test_the_table_of_today_begins_with_what_needs_a_look(runs: list[Run], page: Outline) -> None:
     head, *rows = table_rows(page, "today")
-    assert head == "Job Accuracy Speed Memory Values and changes Reason"
+    assert head == "Job Accuracy Trend Speed Memory Values and changes Reason"
     assert len(rows) == len(runs[-1].entries)
     assert [row.split()[0] for row in rows[:5]] == [
         "vit_b/msmt17/plain",
@@ -212,7 +225,7 @@ def test_the_table_of_today_begins_with_what_needs_a_look(runs: list[Run], page:
     assert "failed store /features/vit_b/gallery.zarr: array features, chunk 17: checksum differs" in rows[0]
     assert ALARM in rows[1]
     assert re.search(r"CMC@1 92\.27 % .1\.83 points", rows[2])
-    assert re.search(r"same . worse = same", rows[3])
+    assert re.search(r"same = same . worse = same", rows[3])
     assert "the time budget of 2 h was spent" in rows[4]
 
 
@@ -230,6 +243,35 @@ def test_the_alarm_is_said_once() -> None:
     entry = dataclasses.replace(entry, findings=(told, *entry.findings[1:]))
     page = Outline(render_nights([nights.run(1, [entry])], suite="nightly"))
     assert page.all("article")[0][1].count(ALARM) == 1
+
+
+def test_a_job_that_is_undecided_is_neither_the_same_nor_a_regression() -> None:
+    runs = [nights.run(0, [nights.entry()]), nights.run(1, [nights.undecided_entry(1, baseline=1)])]
+    page = Outline(render_nights(runs, suite="nightly"))
+    assert page.all("h1")[0][1] == "\N{PLUS-MINUS SIGN} The one job is undecided"
+    assert "in 1 job the noise of the queries may hide one that matters" in page.text()
+    assert page.all("article") == []
+    (row,) = table_rows(page, "today")[1:]
+    assert re.search(r"\N{PLUS-MINUS SIGN} undecided = same = same = same", row)
+    assert "mAP fell by 14.85 points" in row
+    assert not any("open" in attributes for attributes, _ in page.all("details", "job"))
+
+
+@pytest.mark.parametrize(("verdict", "is_open"), [(WORSE, True), (BETTER, True), (SAME, False), (UNDECIDED, False)])
+def test_a_trend_that_is_not_flat_is_open(verdict: str, is_open: bool) -> None:
+    quiet = [nights.entry(model=f"model{job}", night=14) for job in range(6)]
+    entry = nights.falling_entry(14, since=1)
+    trend = dataclasses.replace(entry.findings[1], verdict=verdict)
+    entry = dataclasses.replace(entry, findings=(entry.findings[0], trend, *entry.findings[2:]))
+    runs = [nights.run(night, [nights.entry(night=night)]) for night in range(14)]
+    page = Outline(render_nights([*runs, nights.run(14, [*quiet, entry])], suite="nightly"))
+    opened = [text for attributes, text in page.all("details", "job") if "open" in attributes]
+    assert len(opened) == is_open
+    for text in opened:
+        assert "resnet50/market1501/plain" in text
+        assert "mAP falls by 4.10 points from first to last" in text.split(" Trend ", 2)[-1]
+    assert len(page.all("article", "worse")) == (verdict == WORSE)
+    assert ("beyond chance: mAP 85.20 %" in page.text()) == (verdict == WORSE)
 
 
 def test_the_queries_that_lost_most_are_listed(page: Outline) -> None:

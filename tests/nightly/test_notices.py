@@ -19,8 +19,8 @@ from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summar
 
 NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
-STANDINGS = ["failed", "alarm", "worse", "skipped", "incomparable", "accepted", "better", "same"]
-VERDICT = {"enum": ["better", "same", "worse", "incomparable"]}
+STANDINGS = ["failed", "alarm", "worse", "skipped", "incomparable", "undecided", "accepted", "better", "same"]
+VERDICT = {"enum": ["better", "same", "worse", "undecided", "incomparable"]}
 
 
 def exactly(properties: dict[str, object]) -> dict[str, object]:
@@ -51,7 +51,7 @@ CHANGE = exactly(
 )
 FINDING = exactly(
     {
-        "gate": {"enum": ["accuracy", "speed", "memory"]},
+        "gate": {"enum": ["accuracy", "trend", "speed", "memory"]},
         "verdict": VERDICT,
         "alarm": TEXT,
         "reason": TEXT,

@@ -12,6 +12,7 @@ import pytest
 
 from reid_dist.history.values import FAILED
 from reid_dist.nightly.page.charts import Night, trend_chart
+from reid_dist.reports.plots.frame import BOTTOM, HEIGHT, TOP
 
 
 def series(n_nights: int, **at: dict[str, Any]) -> list[Night]:
@@ -89,3 +90,21 @@ def test_news_has_a_shape_and_a_word(kind: str) -> None:
     assert shape.get("d", "").split("m")[1] not in {
         each.get("d", "").split("m")[1] for each in by_class(other, "shape")
     }
+
+
+def test_bounds_that_reach_far_are_cut_and_the_axis_is_that_of_the_values() -> None:
+    times = [0.091, 0.305, 0.12, 0.2, 0.15]
+    nights = [Night(name=f"run {at}", tick=f"{at}", value=each) for at, each in enumerate(times)]
+    wide = [dataclasses.replace(night, low=0.0, high=0.2 * 4360.73) for night in nights]
+    plot = drawn("seconds", "Time", wide, bounds=True)
+    ticks = [float(text.text or "") for text in plot.iter() if re.fullmatch(r"\d+", text.text or "")]
+    assert max(tick for tick in ticks if tick > len(times)) <= 600, "in milliseconds"
+    (band,) = by_class(plot, "bounds")
+    heights = [float(point.split(",")[1]) for point in band.get("points", "").split()]
+    assert min(heights) >= TOP - 0.1
+    assert max(heights) <= HEIGHT - BOTTOM + 0.1
+    # Bounds within reach of the values are drawn where they are.
+    near = [dataclasses.replace(night, low=0.08, high=0.4) for night in nights]
+    (inside,) = by_class(drawn("seconds", "Time", near, bounds=True), "bounds")
+    heights = [float(point.split(",")[1]) for point in inside.get("points", "").split()]
+    assert TOP < min(heights) < max(heights) < HEIGHT - BOTTOM

@@ -84,9 +84,11 @@ def entry_of(run: Run, name: str) -> Entry | None:
 def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | None:
     """Return the run that an entry is set against, with its entry there.
 
-    The one that the accuracy gate took; without it, the last one in which the job was done.
+    The one that a gate of accuracy took, first of all one that found a loss; without it, the last one in which the job
+    was done.
     """
-    finding = finding_of(entry, "accuracy")
+    found_by = [finding for gate in ("accuracy", "trend") if (finding := finding_of(entry, gate)) is not None]
+    finding = next((each for each in found_by if each.is_regression), finding_of(entry, "accuracy"))
     number = None if finding is None else finding.baseline
     found = [(run, old) for run in earlier if (old := entry_of(run, entry.name)) is not None and old.state == DONE]
     return next((pair for pair in found if pair[0].number == number), found[-1] if found else None)

@@ -36,6 +36,8 @@ __all__ = ["Night", "trend_chart"]
 
 _MOST_TICKS = 5
 _LETTER = 9.0
+# Bounds of a time or a size reach that many times beyond the values; what is farther away is cut.
+_MOST_BEYOND = 1.5
 _SIZES = ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B"))
 _TIMES = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
 
@@ -141,14 +143,24 @@ def _x_axis(n_nights: int) -> LinearAxis:
 
 
 def _y_axis(quantity: str, nights: Sequence[Night], scale: float) -> LinearAxis:
-    ends = [value / scale for night in nights for value in (night.value, night.low, night.high) if value is not None]
-    low, high = min(ends), max(ends)
+    low, high = _ends(quantity, [night for night in nights if night.value is not None])
+    low, high = low / scale, high / scale
     # Values that agree to the last digits shown are a level line in the middle.
     margin = max(0.14 * (high - low), 0.004 * max(abs(low), abs(high)), 1e-9)
     low, high = low - margin, high + margin
     if quantity in ("seconds", "peak_bytes"):
         low = max(low, 0.0)
     return LinearAxis(low=low, high=high, **y_ends())
+
+
+def _ends(quantity: str, nights: Sequence[Night]) -> tuple[float, float]:
+    """The range of the values, and as much of their intervals or bounds as leaves the values readable."""
+    values = [night.value for night in nights if night.value is not None]
+    low, high = min(values), max(values)
+    others = [end for night in nights for end in (night.low, night.high) if end is not None]
+    if quantity in ("seconds", "peak_bytes"):
+        others = [min(max(end, low / _MOST_BEYOND), high * _MOST_BEYOND) for end in others]
+    return min([low, *others]), max([high, *others])
 
 
 def _x_ticks(nights: Sequence[Night]) -> list[tuple[float, str]]:
@@ -198,8 +210,11 @@ def _band(nights: Sequence[Night], x: LinearAxis, y: LinearAxis, scale: float) -
         for number in stretch:
             # The axis ends at the first and the last night, and so does the band.
             sides = [max(x(number) - half, LEFT + 2), min(x(number) + half, WIDTH - RIGHT)]
-            upper += [f"{at(side)},{at(y((nights[number].high or 0.0) / scale))}" for side in sides]
-            lower += [f"{at(side)},{at(y((nights[number].low or 0.0) / scale))}" for side in sides]
+            high, low = (
+                y(min(max((end or 0.0) / scale, y.low), y.high)) for end in (nights[number].high, nights[number].low)
+            )
+            upper += [f"{at(side)},{at(high)}" for side in sides]
+            lower += [f"{at(side)},{at(low)}" for side in sides]
         bands.append(Markup('<polygon class="bounds" points="{}"/>').format(" ".join([*upper, *reversed(lower)])))
     return Markup("").join(bands)
 

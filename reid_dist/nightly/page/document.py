@@ -8,7 +8,7 @@ from typing import Any, Final
 from reid_dist.errors import InputError
 from reid_dist.history.removals import removals
 from reid_dist.history.streaks import streak
-from reid_dist.history.values import DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Finding, Run
+from reid_dist.history.values import BETTER, DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Finding, Run
 from reid_dist.history.wording import brief_verdict
 from reid_dist.nightly.page.causes import KINDS, causes, compared_with
 from reid_dist.nightly.page.headline import headline
@@ -168,7 +168,8 @@ def _waiting(finding: Finding) -> str:
 
 def _metrics(entry: Entry) -> list[tuple[str, str, str]]:
     """Name, value and change of the first metrics, and of time and memory; of a job without news, of one metric."""
-    changes = {change.name: change for finding in entry.findings for change in finding.changes}
+    # The change since the last good run stands before that of the trend.
+    changes = {change.name: change for finding in reversed(entry.findings) for change in finding.changes}
     most = 1 if standing(entry) == SAME else _MOST_METRICS
     # What is gated comes first: its change is known.
     ordered = sorted(entry.metrics.items(), key=lambda item: item[0] not in changes)
@@ -200,12 +201,13 @@ def _glance(runs: Sequence[Run], ranked: Sequence[tuple[int, Entry]]) -> dict[st
 
 
 def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -> dict[str, Any]:
-    past = past_entries(entry.name, runs)
+    past, trend = past_entries(entry.name, runs), finding_of(entry, "trend")
     return {
         "id": number,
         "name": entry.name,
         "sign": SIGNS[standing(entry)],
-        "open": is_among_first and standing(entry) in (FAILED, MOVED, WORSE),
+        "open": (is_among_first and standing(entry) in (FAILED, MOVED, WORSE)) or _is_moving(entry),
+        "trend": None if trend is None else (sign_of_finding(trend), trend.reason),
         "gates": [
             (finding.gate, sign_of_finding(finding), finding_text(finding), finding.baseline)
             for finding in entry.findings
@@ -221,6 +223,12 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -
         "facts": _job_facts(entry),
         "link": report_link(entry),
     }
+
+
+def _is_moving(entry: Entry) -> bool:
+    """Whether the trend of a job is not flat."""
+    trend = finding_of(entry, "trend")
+    return trend is not None and trend.verdict in (WORSE, BETTER)
 
 
 def _metric_table(entry: Entry) -> list[tuple[str, str, str, str, str]]:

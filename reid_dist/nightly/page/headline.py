@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reid_dist.history.streaks import streak
-from reid_dist.history.values import BETTER, FAILED, INCOMPARABLE, SAME, SKIPPED, WORSE, Change, Entry, Run
+from reid_dist.history.values import BETTER, FAILED, INCOMPARABLE, SAME, SKIPPED, UNDECIDED, WORSE, Change, Entry, Run
 from reid_dist.nightly.page.causes import causes, compared_with, said_causes
 from reid_dist.nightly.page.standing import ACCEPTED, MOVED, counted, standing
 from reid_dist.nightly.page.wording import changed, jobs, shortened
@@ -25,6 +25,7 @@ _PHRASES = {
     BETTER: ("is better", "are better"),
     ACCEPTED: ("is worse, and was accepted", "are worse, and were accepted"),
     INCOMPARABLE: ("has nothing to compare with", "have nothing to compare with"),
+    UNDECIDED: ("is undecided", "are undecided"),
     SAME: ("is the same as before", "are the same as before"),
 }
 
@@ -41,16 +42,23 @@ class Headline:
         How many jobs did what.
     clauses
         Pairs of a job and what is said of it: what changed, whether it is real, and what it may come from.
+    n_undecided
+        Jobs whose queries exclude neither no change nor one that matters.
     """
 
     kind: str
     title: str
     clauses: tuple[tuple[str, str], ...]
+    n_undecided: int = 0
 
     @property
     def sentence(self) -> str:
         """The clauses as text."""
-        return " ".join(f"{name} {text}" for name, text in self.clauses) or "No gate found a change."
+        said = " ".join(f"{name} {text}" for name, text in self.clauses)
+        if said or not self.n_undecided:
+            return said or "No gate found a change."
+        undecided = jobs(self.n_undecided)
+        return f"No gate found a change, but in {undecided} the noise of the queries may hide one that matters."
 
 
 def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
@@ -66,8 +74,9 @@ def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
     counts = counted(run)
     kind = next((name for name in (FAILED, MOVED, WORSE, SKIPPED, BETTER) if counts[name]), "")
     if not kind:
-        kind = SAME if counts[SAME] or not counts[INCOMPARABLE] else INCOMPARABLE
-    return Headline(kind, upper_first(_title(counts, len(run.entries))), tuple(_clauses(run, earlier)))
+        kind = next((name for name in (SAME, UNDECIDED, INCOMPARABLE) if counts[name]), SAME)
+    title = upper_first(_title(counts, len(run.entries)))
+    return Headline(kind, title, tuple(_clauses(run, earlier)), counts[UNDECIDED])
 
 
 def leading_change(entry: Entry) -> Change | None:
@@ -85,7 +94,7 @@ def _title(counts: dict[str, int], n_jobs: int) -> str:
         return "no job was run"
     # What needs a look, or else what is news; the tally of all standings has the rest.
     told = [name for name in (FAILED, MOVED, WORSE, SKIPPED) if counts[name]]
-    told = told or [name for name in (BETTER, ACCEPTED, INCOMPARABLE) if counts[name]] or [SAME]
+    told = told or [name for name in (BETTER, ACCEPTED, INCOMPARABLE, UNDECIDED) if counts[name]] or [SAME]
     if counts[told[0]] == n_jobs:
         one, many = _PHRASES[told[0]]
         everyone = {1: "the one job", 2: "both jobs"}.get(n_jobs, f"all {jobs(n_jobs)}")

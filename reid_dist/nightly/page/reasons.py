@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reid_dist.history.values import DONE, INCOMPARABLE, SAME, Entry
+from reid_dist.history.values import DONE, INCOMPARABLE, SAME, UNDECIDED, Entry
 from reid_dist.nightly.page.standing import finding_of, standing
 from reid_dist.nightly.page.wording import finding_text
 from reid_dist.reports.words import upper_first
@@ -18,9 +18,11 @@ def reasons(entry: Entry) -> list[tuple[str, str]]:
     if entry.state != DONE:
         return [("", entry.reason or "no reason was recorded")]
     news = [finding for finding in entry.findings if finding.verdict != SAME or finding.alarm]
-    # A time that cannot be compared yet is no news beside anything else.
-    if standing(entry) != INCOMPARABLE:
-        news = [finding for finding in news if finding.verdict != INCOMPARABLE or finding.alarm]
+    # A time or a trend of which nothing is known yet is no news beside anything else.
+    unknown = {INCOMPARABLE, UNDECIDED} - {standing(entry)}
+    news = [finding for finding in news if finding.verdict not in unknown or finding.alarm]
+    if standing(entry) == UNDECIDED:
+        news = [finding for finding in news if finding.gate == "accuracy"] or news
     if any(finding.is_regression for finding in news):
         news = [finding for finding in news if finding.is_regression]
     accuracy = finding_of(entry, "accuracy")

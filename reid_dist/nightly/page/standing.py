@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from reid_dist.history.values import BETTER, FAILED, INCOMPARABLE, SAME, SKIPPED, WORSE, Entry, Finding, Run
+from reid_dist.history.values import BETTER, FAILED, INCOMPARABLE, SAME, SKIPPED, UNDECIDED, WORSE, Entry, Finding, Run
 
 __all__ = ["ACCEPTED", "MOVED", "SIGNS", "STANDINGS", "Sign", "counted", "finding_of", "sign_of_finding", "standing"]
 
@@ -18,7 +18,7 @@ MOVED: Final = "alarm"
 ACCEPTED: Final = "accepted"
 """A regression that somebody accepted."""
 
-STANDINGS: Final = (FAILED, MOVED, WORSE, SKIPPED, INCOMPARABLE, ACCEPTED, BETTER, SAME)
+STANDINGS: Final = (FAILED, MOVED, WORSE, SKIPPED, INCOMPARABLE, UNDECIDED, ACCEPTED, BETTER, SAME)
 """Every standing, the one that needs a look most first."""
 
 
@@ -48,6 +48,7 @@ SIGNS: Final[Mapping[str, Sign]] = MappingProxyType(
         WORSE: Sign(WORSE, "\N{BLACK DOWN-POINTING TRIANGLE}", "worse"),
         SKIPPED: Sign(SKIPPED, "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}", "skipped"),
         INCOMPARABLE: Sign(INCOMPARABLE, "?", "incomparable"),
+        UNDECIDED: Sign(UNDECIDED, "\N{PLUS-MINUS SIGN}", "undecided"),
         ACCEPTED: Sign(ACCEPTED, "\N{CHECK MARK}", "accepted"),
         BETTER: Sign(BETTER, "\N{BLACK UP-POINTING TRIANGLE}", "better"),
         SAME: Sign(SAME, "=", "same"),
@@ -73,7 +74,10 @@ def standing(entry: Entry) -> str:
         return INCOMPARABLE
     verdicts = [finding.verdict for finding in entry.findings]
     # A gate of accuracy that is switched off is not asked for every night; the others then speak for the entry.
-    return next((verdict for verdict in (BETTER, SAME) if verdict in verdicts), INCOMPARABLE)
+    if BETTER not in verdicts and accuracy is not None:
+        # A trend, a time or a memory that is undecided is no news beside an accuracy that is known.
+        return accuracy.verdict
+    return next((verdict for verdict in (BETTER, SAME, UNDECIDED) if verdict in verdicts), INCOMPARABLE)
 
 
 def counted(run: Run) -> dict[str, int]:

@@ -26,7 +26,7 @@ _MOST_OLDER: Final = 16
 _STRIDE: Final = 7
 _MOST_CHANGES: Final = 20
 _MOST_SAID: Final = 6
-_QUIET: Final = ("same", "incomparable")
+_QUIET: Final = ("same", "undecided", "incomparable")
 
 _COSTS: Final[tuple[tuple[str, str, str], ...]] = (
     ("seconds", "speed", "Time"),
