@@ -19,7 +19,7 @@ import numpy as np
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.synthetic import SyntheticShape, make_sets
-from tests.benchmarks import expansion, gates, planning, reranking, scheduler, workers
+from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
 from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
 
 PER_IDENTITY = 20
@@ -190,6 +190,7 @@ KINDS: dict[str, Callable[[float, int, str | None], None]] = {
     "workers": lambda scale, repeats, _: workers.worker_scaling(scale, repeats),
     "scheduler": lambda scale, *_: scheduler.scheduler_load(scale),
     "gates": lambda scale, *_: gates.gates(scale),
+    "nights": lambda scale, *_: nights.nights(scale),
 }
 
 

@@ -10,7 +10,7 @@ the second model has just as much more noise as costs one point of mAP.  Models 
 
 Speed and memory.  Log-normal noise around one value; for time with or without one night in ten that is slow by 30 %.
 
-All gates together.  The nights without a change of `reweighted` models, each with a time and a peak of its own.
+All gates together, with the history that they look at: :mod:`tests.benchmarks.nights`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.gating import (
     AccuracyGate,
     Earlier,
-    Gates,
     RatioGate,
     SpeedGate,
     judge_accuracy,
@@ -42,15 +41,20 @@ __all__ = [
     "Pairs",
     "Tally",
     "Wander",
+    "entry_of",
+    "evaluated",
     "gates",
+    "is_slow_or_big",
     "is_worse",
     "make_pairs",
     "may_be_worse",
+    "report_of",
+    "shape_and_noise",
     "tally_drops",
-    "tally_jobs",
     "tally_memory",
     "tally_speed",
     "tally_unchanged",
+    "worse_by",
 ]
 
 Float64 = NDArray[np.float64]
@@ -156,17 +160,13 @@ class Pairs:
 
 def make_pairs(kinship: float, *, scale: float = 1.0, drop: float = 0.0, seed: int = 0) -> Pairs:
     """Evaluate two models; `drop` is what the second should lose in mAP, as a share."""
-    size = {name: max(floor, round(getattr(MARKET1501, name) * scale)) for name, floor in (
-        ("n_identity", 10), ("n_query", 45), ("n_gallery", 240), ("n_distractor", 30), ("n_junk", 30)
-    )}  # fmt: skip
-    # What all models share is in the sets; the rest of the noise is each model's own.
-    shape = replace(MARKET1501, **size, noise=MARKET1501.noise * math.sqrt(kinship))
+    shape, own = shape_and_noise(kinship, scale)
     sets = make_sets(shape, seed)
-    own = MARKET1501.noise * math.sqrt(1 - kinship)
-    first = _evaluated(sets, shape, own, seed + 1)
-    second = _evaluated(sets, shape, own, seed + 2)
+    first = evaluated(sets, shape, own, seed + 1)
     if drop:
-        second = _worse_by(drop, first, second, lambda noise: _evaluated(sets, shape, noise, seed + 2), own)
+        second, _ = worse_by(drop, first, lambda noise: evaluated(sets, shape, noise, seed + 2), own)
+    else:
+        second = evaluated(sets, shape, own, seed + 2)
     pids = first.per_query["pid"]
     valid = ~np.isnan(first.per_query["AP"])
     rows = [np.flatnonzero((pids == pid) & valid) for pid in np.unique(pids[valid])]
@@ -174,10 +174,18 @@ def make_pairs(kinship: float, *, scale: float = 1.0, drop: float = 0.0, seed: i
     return Pairs(values[0], values[1], rows)
 
 
-def _worse_by(
-    drop: float, first: Report, second: Report, with_noise: Callable[[float], Report], noise: float
-) -> Report:
-    """Find by secants how much noise makes the second model lose `drop`, as near as it will come."""
+def shape_and_noise(kinship: float, scale: float) -> tuple[SyntheticShape, float]:
+    """What all models of a kinship share, and the noise that is each model's own."""
+    size = {name: max(floor, round(getattr(MARKET1501, name) * scale)) for name, floor in (
+        ("n_identity", 10), ("n_query", 45), ("n_gallery", 240), ("n_distractor", 30), ("n_junk", 30)
+    )}  # fmt: skip
+    shape = replace(MARKET1501, **size, noise=MARKET1501.noise * math.sqrt(kinship))
+    return shape, MARKET1501.noise * math.sqrt(1 - kinship)
+
+
+def worse_by(drop: float, first: Report, with_noise: Callable[[float], Report], noise: float) -> tuple[Report, float]:
+    """Find by secants how much noise makes a second model lose `drop`, as near as it will come."""
+    second = with_noise(noise)
     last, missed = noise, first.metrics["mAP"] - second.metrics["mAP"] - drop
     noise += 0.05
     for _ in range(8):
@@ -187,10 +195,10 @@ def _worse_by(
             break
         step = -misses * (noise - last) / (misses - missed)
         last, missed, noise = noise, misses, max(0.0, noise + min(step, 0.5))
-    return second
+    return second, noise
 
 
-def _evaluated(sets: Sequence[SyntheticSet], shape: SyntheticShape, own_noise: float, seed: int) -> Report:
+def evaluated(sets: Sequence[SyntheticSet], shape: SyntheticShape, own_noise: float, seed: int) -> Report:
     rng = np.random.default_rng(seed)
     length = np.float32(own_noise / math.sqrt(shape.dim))
     sides = [
@@ -202,7 +210,7 @@ def _evaluated(sets: Sequence[SyntheticSet], shape: SyntheticShape, own_noise: f
     return evaluate(*sides, confidence=None)
 
 
-def _report(values: dict[str, Float64], pids: NDArray[np.int64]) -> Report:
+def report_of(values: dict[str, Float64], pids: NDArray[np.int64]) -> Report:
     described = {"content_digest": "content", "labels_digest": "labels"}
     return Report(
         metrics={name: math.fsum(column) / len(column) for name, column in values.items()},
@@ -215,16 +223,16 @@ def _report(values: dict[str, Float64], pids: NDArray[np.int64]) -> Report:
     )
 
 
-def _entry(report: Report) -> Entry:
+def entry_of(report: Report) -> Entry:
     return Entry(
         model="m", dataset="d", job="j", input_digest="in", job_digest="job", result_digest=report.result_digest
     )
 
 
 def is_worse(near: dict[str, Float64], far: dict[str, Float64], pids: NDArray[np.int64], gate: AccuracyGate) -> bool:
-    before, after = _report(near, pids), _report(far, pids)
-    earlier = Earlier(1, _entry(before), before)
-    facts = replace(_entry(after), input_digest="other")
+    before, after = report_of(near, pids), report_of(far, pids)
+    earlier = Earlier(1, entry_of(before), before)
+    facts = replace(entry_of(after), input_digest="other")
     return judge_accuracy(after, facts, last_good=earlier, same_question=None, gate=gate).verdict == WORSE
 
 
@@ -292,6 +300,11 @@ def _is_big(rng: np.random.Generator, wander: Wander, n_past: int, times: float,
     return judge_memory(replace(_PLAIN, peak_bytes=round(tonight * times)), earlier, gate).verdict == WORSE
 
 
+def is_slow_or_big(rng: np.random.Generator, time: Wander, memory: Wander, n_past: int = 20) -> bool:
+    """Whether the gates of speed or memory call a night worse on which nothing changed."""
+    return _is_slow(rng, time, n_past, 1, SpeedGate()) or _is_big(rng, memory, n_past, 1, RatioGate())
+
+
 def tally_speed(wander: Wander, n_nights: int, *, n_past: int, times: float = 1.0) -> Tally:
     """Judge the time of nights, each with a history of its own; tonight takes `times` as long."""
     rng, gate = np.random.default_rng(round(1000 * wander.noise) + n_past), SpeedGate()
@@ -302,25 +315,6 @@ def tally_memory(wander: Wander, n_nights: int, *, n_past: int, times: float = 1
     """Judge the memory of nights, each with a history of its own; tonight holds `times` as much."""
     rng, gate = np.random.default_rng(round(1000 * wander.noise) + n_past), RatioGate()
     return Tally(sum(_is_big(rng, wander, n_past, times, gate) for _ in range(n_nights)), n_nights)
-
-
-def tally_jobs(
-    pairs: Pairs, time: Wander, memory: Wander, n_nights: int, *, n_past: int, n_identities: int | None = None
-) -> Tally:
-    """Judge nights on which nothing changed by all three gates; one that any of them calls worse is worse."""
-    rng, gates = np.random.default_rng(n_past), Gates()
-    accuracy, speed, peak = gates.accuracy, gates.speed, gates.memory
-    if accuracy is None or speed is None or peak is None:
-        raise AssertionError("a gate is switched off by default, and the rates of the others are given for all")
-    n_worse = 0
-    for _ in range(n_nights):
-        night = pairs.night(rng, n_identities or len(pairs.rows), reweighted=True)
-        n_worse += (
-            _is_slow(rng, time, n_past, 1, speed)
-            or _is_big(rng, memory, n_past, 1, peak)
-            or (may_be_worse(*night, accuracy) and is_worse(*night, accuracy))
-        )
-    return Tally(n_worse, n_nights)
 
 
 def gates(scale: float, say: Callable[[str], None] = print) -> None:
@@ -336,11 +330,6 @@ def gates(scale: float, say: Callable[[str], None] = print) -> None:
             how = "swapped" if swapped else "reweighted"
             found = tally_unchanged(pairs, nights(2000), swapped=swapped)
             say(f"accuracy, no change, {how}: {about}: {found} worse, at most {found.at_most:.2%}")
-        if kin in COUNTED:
-            # Where such nights are hardest to tell from noise: with less of it they stay below the smallest ratio.
-            time, memory = Wander(0.1, outliers=True), Wander(0.03)
-            found = tally_jobs(pairs, time, memory, nights(15_000), n_past=20)
-            say(f"all gates, no change: {kin}, time with {time}: {found} worse, at most {found.at_most:.2%}")
         if kin == "strangers":
             for n_identities in (100, 30, 10):
                 found = tally_unchanged(pairs, nights(3000), n_identities=n_identities, swapped=False)

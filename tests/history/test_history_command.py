@@ -230,7 +230,7 @@ def test_prune_removes_the_reports_of_runs_that_go(reid_dist, path: Path, tmp_pa
     with History.open(path) as history:
         for _ in range(5):
             number = history.begin("market", "", folder=str(page))
-            history.add(number, entry_of(report_of(0)), None)
+            history.add(number, entry_of(report_of(0), job_digest=f"{number}"), None)
             history.finish(number, 0)
         history.finish(history.begin("market", ""), 0)
     for number in (1, 2, 5):

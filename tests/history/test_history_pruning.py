@@ -20,15 +20,24 @@ OTHER = "vit/market1501/plain"
 
 
 def night(
-    history: History, finding: Finding | None = GOOD, *, suite: str = "market", day: int = 1, name: str = NAME
+    history: History,
+    finding: Finding | None = GOOD,
+    *,
+    suite: str = "market",
+    day: int = 1,
+    name: str = NAME,
+    job: str | None = None,
 ) -> int:
-    """A finished run of one entry with a report of its own; without a finding, a failed one."""
+    """A finished run of one entry with a report of its own; without a finding, a failed one.
+
+    Without `job` every run asks another question, so that none is the reference of a later one.
+    """
     number = history.begin(suite, "", started=f"2026-01-{day:02}T02:00:00Z")
     if finding is None:
         history.add(number, failed_entry(name), None)
     else:
         report = small_report(1000 * len(suite) + number)
-        history.add(number, entry_of(report, name=name), report)
+        history.add(number, entry_of(report, name=name, job_digest=job or f"job {number}"), report)
         history.judge(number, name, [finding])
     history.finish(number, 0)
     return number
@@ -76,6 +85,39 @@ def test_what_somebody_accepted_stays_in_place_of_what_was_before(history: Histo
     history.accept(bad, NAME, "a smaller model")
     assert history.prune(keep=0).runs == (good,)
     assert numbers(history) == [bad]
+
+
+def test_what_a_job_is_held_against_stays_however_old(history: History) -> None:
+    first, *_ = (night(history, job="plain") for _ in range(5))
+    pruned = history.prune(keep=1, keep_reports=1)
+    assert (pruned.runs, pruned.kept) == ((2, 3, 4), (first,))
+    assert history.report(first, NAME).counts["n_query"] == 40
+    accepted = night(history, BAD, job="plain")
+    history.accept(accepted, NAME, "a smaller model")
+    last = night(history, job="plain")
+    assert history.prune(keep=1).runs == (first, 5)
+    assert numbers(history) == [accepted, last]
+
+
+def test_a_job_is_held_against_the_last_accepted_run_or_the_first_of_its_question(history: History) -> None:
+    tonight = entry_of(small_report(1), job_digest="plain")
+    assert history.reference("market", tonight, before=99) is None
+    night(history, job="other")
+    runs = [night(history, finding, job="plain") for finding in (BAD, GOOD, GOOD, BAD, GOOD, GOOD)]
+
+    def reference(before: int = 99) -> int | None:
+        found = history.reference("market", tonight, before=before)
+        return None if found is None else found.run
+
+    assert reference() == runs[1], "the first one that is good"
+    assert reference(before=runs[1]) is None
+    history.accept(runs[2], NAME, "as it should be")
+    history.accept(runs[3], NAME, "a smaller model")
+    assert reference() == runs[3]
+    assert reference(before=runs[3]) == runs[2]
+    assert history.reference("veri", tonight, before=99) is None
+    other = entry_of(small_report(1), job_digest="plain", counts={"n_query": 40, "n_gallery": 101})
+    assert history.reference("market", other, before=99) is None, "another gallery"
 
 
 def test_a_name_counts_in_its_own_suite(history: History) -> None:
@@ -126,7 +168,7 @@ def test_arrays_stay_as_long_as_one_report_needs_them(history: History, path: Pa
     report = small_report(0)
     for _ in range(3):
         number = history.begin("market", "")
-        history.add(number, entry_of(report), report)
+        history.add(number, entry_of(report, job_digest=f"{number}"), report)
         history.finish(number, 0)
     assert history.prune(keep=1).n_reports == 2
     assert count(path, "arrays") == 1
@@ -150,7 +192,7 @@ def test_the_file_becomes_smaller(history: History, path: Path) -> None:
     for seed in range(6):
         report = small_report(seed, n_query=20_000)
         number = history.begin("market", "")
-        history.add(number, entry_of(report), report)
+        history.add(number, entry_of(report, job_digest=f"{number}"), report)
         history.finish(number, 0)
     history.prune(keep=6)
     before = path.stat().st_size
