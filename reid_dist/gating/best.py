@@ -27,6 +27,8 @@ Float64 = NDArray[np.float64]
 
 # A stream of its own, beside those of the bootstrap and of the sign flips of two runs.
 _STREAM: Final = 2
+# Signs that are held at once.
+_BLOCK: Final = 1 << 21
 # Statistics nearer to each other than this are equal up to rounding.
 _EQUAL: Final = 1e-9
 
@@ -107,9 +109,13 @@ def _largest_p_value(scaled: Float64, observed: float, n_resamples: int, seed: i
     n_units = scaled.shape[1]
     rng = np.random.default_rng((seed, _STREAM))
     total = scaled.sum(axis=1)
+    width = -(-n_units // 8)
+    most = max(1, _BLOCK // n_units)
     as_far = 0
-    for _ in range(n_resamples):
-        bits = np.frombuffer(rng.bytes(-(-n_units // 8)), np.uint8)
-        flipped = np.unpackbits(bits, count=n_units).astype(np.float64)
-        as_far += bool((total - 2.0 * np.vecdot(scaled, flipped)).max() >= observed - _EQUAL)
+    for start in range(0, n_resamples, most):
+        n = min(most, n_resamples - start)
+        bits = np.frombuffer(rng.bytes(n * width), np.uint8).reshape(n, width)
+        flipped = np.unpackbits(bits, axis=1, count=n_units).astype(np.float64)
+        largest = (total - 2.0 * (flipped @ scaled.T)).max(axis=1)
+        as_far += int(np.count_nonzero(largest >= observed - _EQUAL))
     return (1 + as_far) / (1 + n_resamples)

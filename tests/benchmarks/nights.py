@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,16 +198,19 @@ def losses(
     if lost:
         reports = {at: gates.report_of(dict(nights[at].values), pids) for at in {0, tonight - 1, tonight}}
         earlier = {at: Earlier(at, _entry(each, at), each) for at, each in reports.items()}
-        found = judge_accuracy(
-            reports[tonight],
-            earlier[tonight].entry,
-            last_good=earlier[tonight - 1],
-            same_question=None,
-            gate=gate,
-            reference=earlier[0] if "reference" in lost else None,
-            recent=nights[max(0, tonight - gate.nights) : tonight] if "best" in lost else (),
+        # One after the other, until one is a loss: the verdict is that of all of them together.
+        tests: dict[str, dict[str, Any]] = {
+            "last": {"last_good": earlier[tonight - 1]},
+            "reference": {"last_good": None, "reference": earlier[0]},
+            "best": {"last_good": None, "recent": nights[max(0, tonight - gate.nights) : tonight]},
+        }
+        facts = earlier[tonight].entry
+        found = (
+            judge_accuracy(reports[tonight], facts, same_question=None, gate=gate, **tests[against]).verdict
+            for against in tests
+            if against in lost
         )
-        lost = {"any"} if found.verdict == WORSE else set()
+        lost = {"any"} if WORSE in found else set()
     if falls:
         past = nights[max(0, tonight + 1 - trend.nights) : tonight]
         falls = judge_trend(past, nights[tonight], pids, n_earlier=len(past), gate=trend).verdict == WORSE
@@ -301,7 +305,7 @@ def nights(scale: float, say: Callable[[str], None] = print) -> None:
         for what, found in tally_nights(models, times(N_UNCHANGED), others=others).items():
             say(f"{what}, no change: {kin}, {N_EARLIER} nights before: {found} worse, at most {found.at_most:.2%}")
         worse = gates.make_pairs(kinship, scale=scale, drop=0.01)
-        tallies = tally_nights(models, times(200), tonight=worse.candidate)
+        tallies = tally_nights(models, times(100), tonight=worse.candidate)
         for what in ("accuracy", "any gate"):
             say(
                 f"{what}, a drop of {100 * worse.drop:.3g} points after {N_EARLIER} nights: {kin}: {tallies[what]} "
@@ -309,7 +313,7 @@ def nights(scale: float, say: Callable[[str], None] = print) -> None:
             )
         slide = make_slide(kinship, scale=scale)
         means = slide.values["mAP"][:, np.concatenate(slide.rows)].mean(axis=1)
-        found = np.sort(first_losses(slide, times(60)))
+        found = np.sort(first_losses(slide, times(30)))
         middle, late = found[len(found) // 2], found[math.ceil(0.95 * len(found)) - 1]
         say(
             f"any gate, {N_SLIDE} nights from {means[0]:.2%} to {means[-1]:.2%} mAP: {kin}: first worse on night "

@@ -1,0 +1,162 @@
+"""Losses in small steps: none of them is told from the night before, and the nights together are."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_nights import save_model, write_suite
+
+from reid_dist import Report
+from reid_dist.gating import AccuracyGate, Gates, TrendGate
+from reid_dist.history import History
+from reid_dist.history.values import Entry, Estimate, Finding, Run
+from reid_dist.nightly.delivery import deliver_night, recent_runs
+from reid_dist.nightly.judgement import judged
+from reid_dist.nightly.running import Surroundings, run_suite
+from reid_dist.nightly.suite import read_suite
+from tests.benchmarks.gates import entry_of, report_of
+
+# At larger rates, which need fewer draws.
+GATES = Gates(
+    accuracy=AccuracyGate(false_alarm=0.02, n_resamples=2500),
+    trend=TrendGate(false_alarm=0.01, n_resamples=1000),
+    speed=None,
+    memory=None,
+)
+PIDS = np.repeat(np.arange(150), 4)
+NAME = "m/d/j"
+
+
+def test_nights_of_a_third_of_a_point_each_do_not_pass(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    suite = write_suite(tmp_path, {"model": model}, {"plain": {}}, gates={"speed": None, "memory": None})
+    folder = tmp_path / "nights"
+
+    def night(noise: float) -> Run:
+        save_model(model, noise)
+        read = read_suite(suite)
+        with History.open(tmp_path / "nights.db") as history:
+            told = Surroundings(connect=contextlib.nullcontext)
+            run = run_suite(read, list(read.planned()), history, folder, told)
+            deliver_night(recent_runs(run, history, folder), folder)
+            return run
+
+    runs = [night(1.0 + 0.0025 * number) for number in range(4)]
+    values = [run.entries[0].metrics["mAP"].value for run in runs]
+    assert all(0.002 < before - after < 0.005 for before, after in itertools.pairwise(values))
+    assert [run.exit_code for run in runs] == [0, 0, 4, 4]
+    accuracy = runs[2].entries[0].findings[0]
+    assert (accuracy.gate, accuracy.verdict, accuracy.baseline) == ("accuracy", "worse", 1)
+    assert accuracy.reason.startswith("against run 1, the first one: mAP fell by")
+    assert accuracy.reason.endswith("; same against run 2, the last")
+    page = (folder / "index.html").read_text()
+    assert "The one job is worse" in page
+    # What was accepted is what later nights are held against.
+    with History.open(tmp_path / "nights.db") as history:
+        history.accept(4, None, "a smaller model")
+    kept = night(1.0 + 0.0025 * 3)
+    assert (kept.exit_code, kept.entries[0].findings[0].verdict) == (0, "same")
+    assert [night(1.01 + 0.0025 * number).exit_code for number in range(2)] == [0, 4]
+
+
+class Nights:
+    """A history of made-up reports, judged as a night judges them."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.rng = np.random.default_rng(0)
+        self.levels = self.rng.uniform(0.2, 0.8, len(PIDS))
+
+    def add(self, shift: float, *, noise: float = 0.15, seed: int | None = None, gates: Gates = GATES) -> list[Finding]:
+        rng = self.rng if seed is None else np.random.default_rng(seed)
+        ap = self.levels + shift + noise * rng.standard_normal(len(PIDS))
+        number = self.history.begin("small", "")
+        entry, report = made(ap, number)
+        findings = judged(entry, report, self.history, suite="small", number=number, gates=gates)
+        self.history.add(number, replace(entry, findings=findings), report)
+        self.history.finish(number, 0)
+        return list(findings)
+
+
+def made(ap: np.ndarray[Any, Any], number: int) -> tuple[Entry, Report]:
+    report = report_of({"mAP": ap, "CMC@1": (ap > 0.5).astype(float)}, PIDS)
+    values = {name: Estimate(float(value)) for name, value in report.metrics.items()}
+    entry = replace(
+        entry_of(report), input_digest=f"{number}", metrics=values, counts=report.counts, inputs=report.inputs
+    )
+    return entry, report
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Any:
+    with History.open(tmp_path / "nights.db") as history:
+        yield Nights(history)
+
+
+def test_a_trend_is_found_between_levels_that_no_pair_of_nights_tells_apart(nights: Nights) -> None:
+    found = [nights.add(-0.0033 * number) for number in range(14)]
+    trends = [each[1] for each in found]
+    assert [trend.gate for trend in trends] == ["trend"] * 14
+    assert trends[0].reason == "cannot tell yet (1 of 8 results that differ)"
+    assert {trend.verdict for trend in trends[:7]} == {"incomparable"}
+    flagged = [
+        number
+        for number, (accuracy, trend) in enumerate(found, start=1)
+        if "worse" in (accuracy.verdict, trend.verdict)
+    ]
+    assert flagged
+    assert flagged[0] <= 12
+    assert trends[-1].verdict == "worse"
+    assert "mAP falls by" in trends[-1].reason
+    assert (trends[-1].baseline, trends[-1].is_regression) == (1, True)
+    # A night of a trend that falls is no baseline.
+    good = nights.history.last_good("small", NAME, before=99)
+    assert good is not None
+    assert good.run < flagged[-1]
+
+
+def test_what_was_accepted_begins_the_trend_and_the_choice_of_the_best(nights: Nights) -> None:
+    for _ in range(9):
+        nights.add(0.08)
+    accuracy, _ = nights.add(0.0)
+    assert accuracy.verdict == "worse"
+    nights.history.accept(10, NAME, "a smaller model")
+    found = [nights.add(0.0) for _ in range(8)]
+    # Against the nights before, all of these would be losses.
+    assert [accuracy.verdict for accuracy, _ in found].count("undecided") >= 7
+    assert found[0][1].reason == "cannot tell yet (2 of 8 results that differ)"
+    assert found[-1][1].baseline == 10
+
+
+def test_the_best_of_the_last_nights_is_held_against_a_job_that_was_better_since_the_first(nights: Nights) -> None:
+    nights.add(0.0)
+    nights.add(0.05, noise=0.05)
+    # Down in steps that are too small, from a level that is far above the first night.
+    found = [nights.add(0.05 - 0.004 * number, noise=0.02) for number in range(1, 6)]
+    verdicts = [accuracy.verdict for accuracy, _ in found]
+    assert "worse" not in verdicts[:1]
+    assert "worse" in verdicts
+    worse = found[verdicts.index("worse")][0]
+    assert "against run 2, the best of the last" in worse.reason
+    assert worse.baseline == 2
+
+
+def test_nights_of_one_answer_are_the_same(nights: Nights) -> None:
+    nights.add(0.0, seed=5)
+    for number in range(2, 5):
+        accuracy, trend = nights.add(0.0, seed=5)
+        assert (accuracy.verdict, trend.verdict) == ("same", "same")
+        assert trend.reason == f"the same answer in all {number} nights, to the last bit"
+
+
+def test_a_gate_can_be_switched_off(nights: Nights) -> None:
+    found = nights.add(0.0, gates=Gates(trend=None, speed=None, memory=None))
+    assert [each.gate for each in found] == ["accuracy"]
+    found = nights.add(0.0, gates=Gates(accuracy=None, speed=None, memory=None))
+    assert [each.gate for each in found] == ["trend"]
