@@ -1,4 +1,4 @@
-"""What a gate is told: which metrics, how small a change matters, how often it may cry wolf."""
+"""Settings of the gates: which metrics, how small a change matters, how often a false alarm may occur."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ class AccuracyGate(_MetricGate):
     a bootstrap and a spread of few runs miss.
     """
 
-    last_good_share: ClassVar[float] = 0.6
-    reference_share: ClassVar[float] = 0.2
-    best_share: ClassVar[float] = 0.2
+    last_good_share: ClassVar[float] = 0.5
+    reference_share: ClassVar[float] = 0.25
+    best_share: ClassVar[float] = 0.25
     """Parts of `false_alarm` by what an entry is held against: they add up to 1, so their tests do to the rate."""
 
-    smallest_share: ClassVar[float] = 0.2
+    smallest_share: ClassVar[float] = 0.25
 
     false_alarm: float = Field(
-        default=0.005,
+        default=0.004,
         gt=0,
         lt=0.5,
         description="How often a job that did not change may be called worse, over all its gated metrics and all runs "

@@ -292,6 +292,10 @@ def first_losses(slide: Models, n_histories: int, *, seed: int = 0) -> list[int]
     return found
 
 
+def _by(night: int) -> str:
+    return f"night {night}" if night <= N_SLIDE else "no night"
+
+
 def nights(scale: float, say: Callable[[str], None] = print) -> None:
     """Print rates with their bounds; `scale` is the share of rows and of nights."""
 
@@ -299,11 +303,15 @@ def nights(scale: float, say: Callable[[str], None] = print) -> None:
         return max(1, round(n * scale))
 
     others = partial(gates.is_slow_or_big, time=gates.Wander(0.1, outliers=True), memory=gates.Wander(0.03))
+    pooled = gates.Tally(0, 0)
     for kin in gates.COUNTED:
         kinship = gates.KINSHIPS[kin]
         models = make_models(kinship, N_EARLIER + 1, scale=scale)
-        for what, found in tally_nights(models, times(N_UNCHANGED), others=others).items():
+        tallies = tally_nights(models, times(N_UNCHANGED), others=others)
+        for what, found in tallies.items():
             say(f"{what}, no change: {kin}, {N_EARLIER} nights before: {found} worse, at most {found.at_most:.2%}")
+        one = tallies["any gate"]
+        pooled = gates.Tally(pooled.n_worse + one.n_worse, pooled.n_nights + one.n_nights)
         worse = gates.make_pairs(kinship, scale=scale, drop=0.01)
         tallies = tally_nights(models, times(100), tonight=worse.candidate)
         for what in ("accuracy", "any gate"):
@@ -313,9 +321,10 @@ def nights(scale: float, say: Callable[[str], None] = print) -> None:
             )
         slide = make_slide(kinship, scale=scale)
         means = slide.values["mAP"][:, np.concatenate(slide.rows)].mean(axis=1)
-        found = np.sort(first_losses(slide, times(30)))
-        middle, late = found[len(found) // 2], found[math.ceil(0.95 * len(found)) - 1]
+        first = np.sort(first_losses(slide, times(30)))
+        middle, late = first[len(first) // 2], first[math.ceil(0.95 * len(first)) - 1]
         say(
-            f"any gate, {N_SLIDE} nights from {means[0]:.2%} to {means[-1]:.2%} mAP: {kin}: first worse on night "
-            f"{middle} in half of {len(found)} histories, on night {late} in 95 %, on night {found[-1]} at the latest"
+            f"any gate, {N_SLIDE} nights from {means[0]:.2%} to {means[-1]:.2%} mAP: {kin}: first worse by "
+            f"{_by(middle)} in half of {len(first)} histories, by {_by(late)} in 95 %, by {_by(first[-1])} in all"
         )
+    say(f"any gate, no change, all of these models: {pooled} worse, at most {pooled.at_most:.2%}")

@@ -15,7 +15,6 @@ from tests.benchmarks.gates import (
     make_pairs,
     may_be_worse,
     tally_drops,
-    tally_jobs,
     tally_memory,
     tally_speed,
     tally_unchanged,
@@ -53,7 +52,7 @@ def test_a_point_of_map_is_seen_where_the_models_are_alike() -> None:
 @pytest.mark.slow
 def test_no_night_that_is_worse_is_left_out_unjudged(relatives: Pairs) -> None:
     # At twice the rate of the default, where there are more nights to miss.
-    gate, rng = AccuracyGate(false_alarm=0.01, n_resamples=2000), np.random.default_rng(5)
+    gate, rng = AccuracyGate(false_alarm=0.01, n_resamples=4000), np.random.default_rng(5)
     nights = [relatives.night(rng, 40, swapped=True) for _ in range(80)]
     left_out = [night for night in nights if not may_be_worse(*night, gate)]
     assert 0 < len(left_out) < len(nights)
@@ -67,13 +66,6 @@ def test_time_and_memory_that_did_not_change_are_seldom_called_worse(noise: floa
         for wander in (Wander(noise), Wander(noise, outliers=True)):
             assert tally_speed(wander, 2000, n_past=n_past).at_most <= ALLOWED
         assert tally_memory(Wander(noise), 2000, n_past=n_past).at_most <= ALLOWED
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", [0.05, 0.1])
-def test_all_gates_of_a_job_together_seldom_call_it_worse(relatives: Pairs, noise: float) -> None:
-    time = Wander(noise, outliers=True)
-    assert tally_jobs(relatives, time, Wander(0.03), 1000, n_past=20).at_least <= ALLOWED
 
 
 @pytest.mark.parametrize(("noise", "least"), [(0.02, 0.99), (0.05, 0.98), (0.1, 0.9)])

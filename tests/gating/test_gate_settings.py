@@ -20,7 +20,7 @@ from reid_dist.gating import AccuracyGate, Gates, RatioGate, SpeedGate
         ({"accuracy": {"false_alarm": 0}}, "greater than 0"),
         ({"accuracy": {"false_alarm": 0.6}}, "less than 0.5"),
         ({"accuracy": {"minimum_effect": 5}}, "less than 1"),
-        ({"accuracy": {"n_resamples": 9999}}, "n_resamples must be at least 10000 for 2 metrics at a rate of 0.005"),
+        ({"accuracy": {"n_resamples": 9999}}, "n_resamples must be at least 10000 for 2 metrics at a rate of 0.004"),
         ({"trend": {"minimum_results": 15}}, "minimum_results is 15, more than 14 nights can have"),
         ({"trend": {"metrics": ["EER"]}}, "EER is no mean of values per query"),
         ({"accuracy": {"smallest_ratio": 2}}, "Extra inputs"),
