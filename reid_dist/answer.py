@@ -17,7 +17,7 @@ from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.judging import flag_listed, judge, judge_listed
-from reid_dist.metrics import METRICS, RANKS, SINGLE_SHOT, Metric, exact_mean, first_rank, last_rank
+from reid_dist.metrics import METRICS, RANKS, SINGLE_SHOT, Metric, exact_mean, first_rank, last_rank, notes_on_metrics
 from reid_dist.model import Neighbours, RankedQueries, RowRange
 from reid_dist.no_valid_query import explain_no_valid_query
 from reid_dist.notes import own_row_notes, side_notes, threshold_notes
@@ -173,6 +173,7 @@ def make_report(
             *own_row_notes(query, gallery, protocol, ranked),
             *_threshold_notes(asked.metrics, verification),
             *interval_notes(confidence, protocol),
+            *notes_on_metrics(asked.metrics),
             *dict.fromkeys([*query.notes, *gallery.notes]),
         ],
     )

@@ -244,11 +244,35 @@ def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
             )
 
 
-def refuse_thresholds(metrics: list[Metric], roc: bool) -> None:
-    """Refuse metrics that go by one threshold for all queries, which a re-ranked distance does not have."""
+def refuse_thresholds(metrics: list[Metric], roc: bool, variant: str, *, by_row_maximum: bool) -> None:
+    """Refuse metrics that go by one threshold for all queries under a re-ranking.
+
+    Parameters
+    ----------
+    metrics, roc
+        What is wanted.
+    variant
+        Variant of the re-ranking.
+    by_row_maximum
+        Whether it divides the distances of each query by their maximum, so that no threshold serves all queries.
+
+    Raises
+    ------
+    InputError
+        If there are such metrics; the reason is that of the variant.
+    """
     unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES)] + (["roc"] if roc else [])
-    if unfit:
+    if not unfit:
+        return
+    if by_row_maximum:
         raise InputError(
-            f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and they "
-            "are of a scale of their own for each query; leave them out, or evaluate without re-ranking"
+            f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and under "
+            f"the variant {variant!r} each query has a scale of its own (its largest distance); leave them out, or "
+            "evaluate without re-ranking"
         )
+    raise InputError(
+        f"{', '.join(unfit)}: the search for exact thresholds reads plain distances, not those of a re-ranking. Those of "
+        f"the variant {variant!r} have one scale for all queries, so for sets that fit in memory use "
+        "evaluate_distances(DistanceBlock.from_array(reranked_distances(query, gallery, rerank=…)), query, gallery, …) "
+        "in Python; else leave them out, or evaluate without re-ranking"
+    )

@@ -45,7 +45,7 @@ def evaluate(
     *,
     protocol: str | Protocol = "market1501",
     distance: str = "cosine",
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     max_rank: int = 50,
     ground_truth: Source | GroundTruth | None = None,
     topk: int | None = None,
@@ -76,7 +76,9 @@ def evaluate(
     distance
         A name from `reid-dist list distances`.
     metrics
-        Names such as ``"mAP"`` or ``"CMC@10"``; None for mAP, mINP, the protocol's own AP and its CMC at 1, 5, 10.
+        Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, ``"hit@10"``); one
+        text with commas between names is taken as well.  None for mAP, mINP, the protocol's own AP and its CMC at 1, 5,
+        10.
     max_rank
         Length of the curves over ranks.
     ground_truth

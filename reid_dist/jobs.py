@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -18,12 +19,13 @@ from pydantic import (
     StrictInt,
     Tag,
     ValidationError,
+    WithJsonSchema,
 )
 
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.expansion import make_step, parse_expand
-from reid_dist.metrics import parse_metric
+from reid_dist.metrics import metric_names, parse_metrics
 from reid_dist.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.reranking import parse_rerank
 from reid_dist.specs import parse_spec
@@ -80,6 +82,22 @@ def _form(protocol: object) -> str:
 # In YAML true is no number, and "2" a text.
 Count = Annotated[int, Strict(), Field(ge=1)]
 Number = StrictInt | StrictFloat
+
+
+def _names_of_metrics(given: object) -> list[str] | None:
+    """Take one text for a list of names."""
+    try:
+        return None if given is None else metric_names(given)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+_NAMES = {"type": "string", "description": "A name, or several with commas between them."}
+MetricNames = Annotated[
+    tuple[str, ...] | None,
+    BeforeValidator(_names_of_metrics),
+    WithJsonSchema({"anyOf": [_NAMES, {"type": "array", "items": _NAMES}, {"type": "null"}]}, mode="validation"),
+]
 Swept = str | Number | tuple[str | Number, ...]
 
 
@@ -108,7 +126,7 @@ class PipelineJob(BaseModel):
         "market1501"
     )
     distance: str = "cosine"
-    metrics: tuple[str, ...] | None = None
+    metrics: MetricNames = None
     max_rank: Count = 50
     ground_truth: str | None = Field(default=None, description="JSON file or directory of lists, for oxford and so on.")
     distances: str | None = Field(default=None, description="A .npy block of distances that takes the features' place.")
@@ -234,7 +252,9 @@ def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
     ]
     metrics = content.get("metrics")
     if isinstance(metrics, list):
-        looked_up += [(f"metrics.{place}", name, parse_metric) for place, name in enumerate(metrics)]
+        looked_up += [(f"metrics.{place}", name, parse_metrics) for place, name in enumerate(metrics)]
+    else:
+        looked_up.append(("metrics", metrics, parse_metrics))
     for path, given, look_up in looked_up:
         if isinstance(given, str):
             yield from _told(path, look_up, given)

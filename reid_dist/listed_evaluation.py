@@ -17,7 +17,7 @@ from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError
 from reid_dist.judging import GalleryIndex, judge, judge_listed
 from reid_dist.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
-from reid_dist.metrics import Metric, exact_mean, first_rank
+from reid_dist.metrics import Metric, exact_mean, first_rank, notes_on_metrics
 from reid_dist.model import Labels, RowRange
 from reid_dist.no_valid_query import explain_no_valid_query
 from reid_dist.notes import own_row_notes, side_notes
@@ -140,6 +140,7 @@ def _report(
     ]
     if bounds:
         notes.append(f"known only to lie between two bounds, since the lists are cut: {', '.join(bounds)}")
+    notes += notes_on_metrics(asked.metrics)
     confidence = None
     if asked.confidence is not None and split.exact:
         confidence = bootstrap_intervals(

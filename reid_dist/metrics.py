@@ -29,6 +29,8 @@ __all__ = [
     "MetricFamily",
     "default_metrics",
     "exact_mean",
+    "metric_names",
+    "notes_on_metrics",
     "parse_metric",
     "parse_metrics",
 ]
@@ -314,6 +316,8 @@ METRICS.register(
 )
 
 
+# How the field writes CMC@k; `R@k` is none of these, it is TREC's recall.
+_RANK_K = re.compile(r"(?:(?:rank|top|hit)[-_@ ]?|r[-_]?)(?P<rank>[0-9]+)", re.IGNORECASE)
 _WITH_PARAMETER = re.compile(r"(?P<stem>[^@]+)@(?P<parameter>.+)")
 _RANK = re.compile(r"0*[1-9][0-9]{0,9}")
 _DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,3})?|[0-9]+\.")
@@ -322,6 +326,8 @@ _DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,3})?|[0-9]+\.")
 def parse_metric(text: str) -> Metric:
     """Read a metric's name: ``mAP``, ``CMC@10``.
 
+    ``rank-K``, ``rankK``, ``RK``, ``top-K``, ``topK`` and ``hit@K``, in any case, are other spellings of ``CMC@K``.
+
     Raises
     ------
     UnknownNameError
@@ -329,6 +335,8 @@ def parse_metric(text: str) -> Metric:
     InputError
         For a parameter that is not a positive integer.
     """
+    if (spelled := _RANK_K.fullmatch(text)) is not None:
+        return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]))
     match = _WITH_PARAMETER.fullmatch(text)
     if match is None:
         if text in METRICS and not METRICS.get(text).has_parameter:
@@ -347,11 +355,16 @@ def parse_metric(text: str) -> Metric:
         return Metric(METRICS.get(name), share=_share(text, share))
     if name not in METRICS:
         raise UnknownNameError(did_you_mean("metric", text, METRICS.names()))
-    if _RANK.fullmatch(parameter) is None or int(parameter) > LARGEST_RANK:
+    return Metric(METRICS.get(name), _rank(text, parameter))
+
+
+def _rank(metric: str, text: str) -> int:
+    """Validate a rank."""
+    if _RANK.fullmatch(text) is None or int(text) > LARGEST_RANK:
         raise InputError(
-            f"metric {text!r}: the rank after @ must be a positive integer, at most 2**31 - 1, found {parameter!r}"
+            f"metric {metric!r}: the rank after @ must be a positive integer, at most 2**31 - 1, found {text!r}"
         )
-    return Metric(METRICS.get(name), int(parameter))
+    return int(text)
 
 
 def _share(metric: str, text: str) -> str:
@@ -361,19 +374,49 @@ def _share(metric: str, text: str) -> str:
     return text
 
 
-def parse_metrics(names: Sequence[str]) -> list[Metric]:
+def metric_names(given: object) -> list[str]:
+    """Return names of metrics as a list: of a list of names, or of one text; commas separate names in either.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or a name is empty.
+    """
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"metrics must be a list of names such as 'mAP', found {given!r}")
+    names = [name.strip() for text in texts for name in text.split(",")]
+    if "" in names:
+        raise InputError(f"metrics must be names such as 'mAP', and one of {given!r} is empty")
+    return names
+
+
+def parse_metrics(names: str | Sequence[str]) -> list[Metric]:
     """Read several names; one that is given twice counts once.
+
+    Parameters
+    ----------
+    names
+        As `metric_names` takes them.
 
     Raises
     ------
     UnknownNameError, InputError
-        As `parse_metric`, and for a text in place of a list.
+        As `parse_metric` and `metric_names`.
     """
-    if isinstance(names, str):
-        raise InputError(f"metrics must be a list of names, found the text {names!r}; write [{names!r}]")
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"metrics must be a list of names such as 'mAP', found {names!r}")
-    return list({metric.name: metric for metric in map(parse_metric, names)}.values())
+    return list({metric.name: metric for metric in map(parse_metric, metric_names(names))}.values())
+
+
+def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:
+    """Return what a reader may mistake about metrics: that ``R@k`` is not the hit rate that others write so."""
+    recall = [metric for metric in metrics if metric.family.name == "R@k"]
+    if not recall:
+        return []
+    names, rates = ", ".join(metric.name for metric in recall), ", ".join(f"CMC@{each.parameter}" for each in recall)
+    return [
+        f"{names}: recall, the share of all relevant items among the first k; the hit rate (a match among the first k) "
+        f"is {rates}"
+    ]
 
 
 def default_metrics(cmc_family: str, ap_family: str, reported: Sequence[str] = ()) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any
 
@@ -42,7 +42,7 @@ class Options:
     """What an evaluation of features, of distances or of lists can be asked; see `reid_dist.evaluate`."""
 
     protocol: str | Protocol = "market1501"
-    metrics: Sequence[str] | None = None
+    metrics: str | Sequence[str] | None = None
     max_rank: int = 50
     ground_truth: Source | GroundTruth | None = None
     topk: int | None = None
@@ -175,7 +175,10 @@ class Question:
         rerank = None if options.rerank is None else parse_rerank(options.rerank)
         expand = () if options.expand is None else parse_expand(options.expand)
         if rerank is not None:
-            refuse_thresholds(metrics, options.roc)
+            refuse_thresholds(metrics, options.roc, rerank.variant, by_row_maximum=rerank.rules.by_row_maximum)
+        if options.metrics is not None:
+            # Under one spelling each, so that runs that differ in spelling alone are one run.
+            options = replace(options, metrics=[metric.name for metric in metrics])
         return cls(protocol, truth, asked, parts, rows_are_items, joined, options, rerank, expand)
 
 

@@ -329,7 +329,8 @@ def test_metrics_that_are_not_there() -> None:
         # A column, but no metric: a lower rank is better.
         compare(BASE, more, metrics=["first_rank"])
     with pytest.raises(InputError, match="must be a list of names"):
-        compare(BASE, more, metrics="mAP")
+        compare(BASE, more, metrics=[1])
+    assert [metric.name for metric in compare(BASE, more, metrics="mAP", n_resamples=100).metrics] == ["mAP"]
     with pytest.raises(InputError, match="no metric in common: MRR, P@1"):
         compare(run([1, 0], [1, 2], metrics={"MRR": 1.0}), run([1, 0], [1, 2], metrics={"P@1": 1.0}))
 

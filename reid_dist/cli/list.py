@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -51,7 +52,9 @@ def _registry(kind: str) -> Any:
     if kind == "rerankers":
         from reid_dist.reranking import RERANKERS, VARIANTS
 
-        return [*RERANKERS, *VARIANTS]
+        # Variants are values of a parameter, and are shown as what one writes.
+        variants = (replace(each, name=f"k_reciprocal(variant={each.name})") for each in VARIANTS)
+        return [*RERANKERS, *variants]
     if kind == "expansions":
         from reid_dist.expansion import EXPANSIONS
 

@@ -73,12 +73,13 @@ def command(
     """Evaluate QUERY against galleries drawn at random from GALLERY; print mean and spread of every metric.
 
     Every split keeps some rows of every gallery identity, by default one. VehicleID takes the other rows as queries,
-    SYSU-MM01 draws under every camera.
+    SYSU-MM01 draws under every camera. The CMC of SYSU-MM01 ranks distinct identities, and CMC@k here ranks rows: of
+    its published numbers, rank 1 and mAP alone agree with these.
 
     \b
     Examples:
       reid-dist splits data/vid.zarr data/vid.zarr --rest-as-queries --protocol no_cameras --output results/vid
-      reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --repeats 10 --seed 1 --metric mAP --metric CMC@20
+      reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --repeats 10 --seed 1 --metric mAP --metric CMC@1
       reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --output results/rgb --resume
     """
     refuse_idle_resume(resume, output)

@@ -14,7 +14,7 @@ from reid_dist.comparison.conditions import differing_conditions, differing_opti
 from reid_dist.comparison.values import ChangedQuery, Comparison, MetricComparison
 from reid_dist.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics import exact_mean, parse_metric
+from reid_dist.metrics import exact_mean, metric_names, parse_metric
 from reid_dist.protocols import ZERO
 from reid_dist.registry import did_you_mean
 from reid_dist.reports import Report
@@ -35,7 +35,7 @@ def compare(
     baseline: Report,
     candidate: Report,
     *,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     level: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -75,7 +75,7 @@ def compare(
     UnknownNameError
         For a metric that a run does not have.
     """
-    _check_options(metrics, minimum_effect, n_changed)
+    _check_options(minimum_effect, n_changed)
     conditions = tuple(differing_conditions(baseline, candidate))
     refuse_unlike(baseline, candidate, conditions, allow_different=allow_different)
     names, missing = _choose(metrics, baseline, candidate)
@@ -136,12 +136,12 @@ class _Pair:
         return self.candidate - self.baseline
 
 
-def _choose(metrics: Sequence[str] | None, baseline: Report, candidate: Report) -> tuple[list[str], list[str]]:
+def _choose(metrics: str | Sequence[str] | None, baseline: Report, candidate: Report) -> tuple[list[str], list[str]]:
     """Names of the metrics to compare, and a note for each that only one run has."""
     runs = {"baseline": baseline, "candidate": candidate}
     known = list(dict.fromkeys(name for report in runs.values() for name in (*report.metrics, *report.bounds)))
     chosen, notes = [], []
-    for name in known if metrics is None else dict.fromkeys(metrics):
+    for name in known if metrics is None else dict.fromkeys(map(_spelling, metric_names(metrics))):
         having = [run for run, report in runs.items() if _has(report, name)]
         if len(having) == 2:
             chosen.append(name)
@@ -155,6 +155,14 @@ def _choose(metrics: Sequence[str] | None, baseline: Report, candidate: Report) 
     if not chosen:
         raise InputError(f"the runs have no metric in common: {', '.join(known)}; evaluate one of them again")
     return chosen, notes
+
+
+def _spelling(name: str) -> str:
+    """Name of a metric as reports have it; what is no metric, as it is."""
+    try:
+        return parse_metric(name).name
+    except InputError:
+        return name
 
 
 def _column(name: str) -> str:
@@ -293,9 +301,7 @@ def _warnings(baseline: Report, candidate: Report, confidence: Confidence) -> It
         yield "one run counts invalid queries as 0 and the other leaves them out; here they are left out"
 
 
-def _check_options(metrics: Sequence[str] | None, minimum_effect: object, n_changed: object) -> None:
-    if isinstance(metrics, str):
-        raise InputError(f"metrics must be a list of names, found the text {metrics!r}; write [{metrics!r}]")
+def _check_options(minimum_effect: object, n_changed: object) -> None:
     number = isinstance(minimum_effect, int | float | np.number) and not isinstance(minimum_effect, bool)
     if not number or not 0 <= float(str(minimum_effect)) < math.inf:
         raise InputError(f"minimum_effect must be a share, 0 or more, found {minimum_effect!r}; 0.005 is half a point")

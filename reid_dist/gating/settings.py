@@ -53,7 +53,7 @@ class _MetricGate(BaseModel):
                 raise ValueError(
                     f"{name} is no mean of values per query, so there is nothing to resample; leave it out"
                 )
-        return None if metrics is None else tuple(dict.fromkeys(metrics))
+        return None if metrics is None else tuple(dict.fromkeys(parse_metric(name).name for name in metrics))
 
     @model_validator(mode="after")
     def _draws_enough(self) -> Self:

@@ -118,7 +118,8 @@ class KReciprocal:
     variant
         Name of a `Variant`.
     inclusive
-        Whether a share of exactly two thirds is enough in any case (as the paper writes, and no program does).
+        Whether a share of exactly two thirds is enough (as the paper writes, and no program does); None for what the
+        variant means, and then what that is.
     weights
         ``gaussian``, or ``binary`` in the variant ``paper`` (its eq. 6).
     mode
@@ -136,7 +137,7 @@ class KReciprocal:
     k2: int = 6
     lambda_value: float = 0.3
     variant: str = "zhong"
-    inclusive: bool = False
+    inclusive: bool | None = None
     weights: str = "gaussian"
     mode: str = "transductive"
 
@@ -159,8 +160,15 @@ class KReciprocal:
                 f"lambda_value of k_reciprocal must be 0 or at least {_LEAST_WEIGHT:g}, found {weight!r}: below that "
                 "the distance drowns in rounding"
             )
+        if self.inclusive is None:
+            object.__setattr__(self, "inclusive", self.rules.inclusive)
         if not isinstance(self.inclusive, bool):
             raise InputError(f"inclusive of k_reciprocal must be true or false, found {self.inclusive!r}")
+        if self.rules.inclusive and not self.inclusive:
+            raise InputError(
+                f"inclusive=false contradicts the variant {self.variant!r} of k_reciprocal, where two thirds are enough "
+                "by definition; leave inclusive out, or choose another variant"
+            )
         for name, known in (("weights", ("gaussian", "binary")), ("mode", ("transductive", "inductive"))):
             if getattr(self, name) not in known:
                 raise InputError(did_you_mean(f"{name} of k_reciprocal", str(getattr(self, name)), known))
@@ -188,7 +196,7 @@ class KReciprocal:
     @property
     def two_thirds_will_do(self) -> bool:
         """Whether a candidate with exactly two thirds in common is taken."""
-        return self.inclusive or self.rules.inclusive
+        return bool(self.inclusive)
 
     def graph_distance(self, asked: Distance) -> Distance:
         """The distance that orders lists and gives weights, but for constant factors and a square."""

@@ -15,6 +15,7 @@ from reid_dist.environment import describe_environment
 from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation import evaluate
 from reid_dist.fingerprint import fingerprint
+from reid_dist.metrics import metric_names
 from reid_dist.question import Options, Question
 from reid_dist.reports.plain import plain
 from reid_dist.stores import FeatureSet, Workspace
@@ -52,7 +53,7 @@ def sweep_parameters(
     lambda_value: Values | None = None,
     variant: Values | None = None,
     include_self: bool = False,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     keep: bool = True,
@@ -112,7 +113,11 @@ def sweep_parameters(
     for name in _OF_ONE_POINT:
         if options.get(name):
             raise InputError(f"{name} is about one run, and a sweep compares many; evaluate the point that you choose")
-    asked = {**options, "metrics": list(USUAL_METRICS) if metrics is None else list(metrics), "confidence": None}
+    asked = {
+        **options,
+        "metrics": list(USUAL_METRICS) if metrics is None else metric_names(metrics),
+        "confidence": None,
+    }
     distance = asked.pop("distance", "cosine")
     check_client(client)
     check_sets(query, gallery, DISTANCES.get(distance))

@@ -318,9 +318,10 @@ def test_what_is_no_feature_set(pair, given):
         evaluate(as_feature_set(pair[0]), given)
 
 
-def test_a_name_instead_of_a_list(pair):
-    with pytest.raises(InputError, match="list"):
-        evaluate(*map(as_feature_set, pair), metrics="mAP")
+@pytest.mark.parametrize("metrics", [7, ["mAP", 7], b"mAP", {"mAP"}, "mAP,,CMC@1", ""])
+def test_what_is_no_list_of_metrics(pair, metrics):
+    with pytest.raises(InputError, match="metrics must be"):
+        evaluate(*map(as_feature_set, pair), metrics=metrics)
 
 
 def test_errors_are_those_of_python_too(pair):

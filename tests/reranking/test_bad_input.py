@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from oracles import reranking as oracle
+from oracles import verification
 from reranking_runs import bare
 from strategies import scattered_sets
 
@@ -136,7 +137,7 @@ def test_what_is_no_spec(data, spec):
 @pytest.mark.parametrize(
     "wrong",
     [{"k1": np.float64(3)}, {"k1": None}, {"k2": "6"}, {"lambda_value": None}, {"lambda_value": float("nan")},
-     {"inclusive": None}, {"inclusive": 0}, {"variant": None}, {"weights": None}, {"mode": None},
+     {"inclusive": 0}, {"variant": None}, {"weights": None}, {"mode": None},
      {"k1": np.bool_(True)}],
 )  # fmt: skip
 def test_values_in_python(wrong):
@@ -261,6 +262,38 @@ def test_roc(data, refused):
     with pytest.raises(InputError, match=r"^roc would compare re-ranked distances"):
         evaluate(near, far, rerank="k_reciprocal", roc=True)
     assert "Error: roc would compare" in refused("--rerank", "k_reciprocal", "--roc")
+
+
+@pytest.mark.parametrize("variant", ["faiss_k1", "paper"])
+def test_thresholds_under_variants_with_one_scale(data, refused, variant):
+    """No scale is to blame there; the way that the message names gives the rates."""
+    near, far = sets_of(data)
+    spec = f"k_reciprocal(k1=5,k2=3,variant={variant})"
+    line = refused("--rerank", spec, "--metric", "TAR@FAR=0.01")
+    assert "scale of its own" not in line
+    assert variant in line
+    assert "evaluate_distances(DistanceBlock.from_array(reranked_distances(" in line
+    distances = reranked_distances(near, far, rerank=spec)
+    found = evaluate_distances(DistanceBlock.from_array(distances), near, far, metrics=["TAR@FAR=0.01"])
+    relevant = (near.pids[:, None] == far.pids) & (near.camids[:, None] != far.camids)
+    junk = (near.pids[:, None] == far.pids) & (near.camids[:, None] == far.camids) | (far.pids == -1)
+    pairs = verification.pairs_of(distances, relevant, junk)
+    assert found.metrics["TAR@FAR=0.01"] == float(verification.tar_at_far(pairs, 0.01))
+
+
+def test_the_report_says_whether_two_thirds_are_enough(data, refused):
+    near, far = sets_of(data)
+    report = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper)", confidence=None)
+    assert report.rerank["inclusive"] is True
+    assert evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3)", confidence=None).rerank["inclusive"] is False
+    told = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper,inclusive=true)", confidence=None)
+    assert told.result_digest == report.result_digest
+    assert "contradicts the variant 'paper'" in refused("--rerank", "k_reciprocal(variant=paper,inclusive=false)")
+
+
+def test_variants_are_listed_as_variants(reid_dist):
+    rows = [line.split()[0] for line in reid_dist("list", "rerankers").out.splitlines() if line[:1].strip()]
+    assert rows == ["name", "k_reciprocal", *(f"k_reciprocal(variant={name})" for name in oracle.VARIANTS)]
 
 
 @pytest.mark.parametrize("option", ["rerank", "expand"])

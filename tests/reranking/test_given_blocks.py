@@ -58,7 +58,7 @@ def test_random_blocks(variant, distance, monkeypatch):
         blocks = clipped(blocks)
         shared = {
             "variant": variant,
-            "inclusive": inclusive,
+            "inclusive": inclusive or variant == "paper",
             "weights": "binary" if binary and variant == "paper" else "gaussian",
             "k1": problem.k1,
             "k2": problem.k2,

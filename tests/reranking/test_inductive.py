@@ -47,7 +47,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
             "variant": variant,
             "k1": problem.k1,
             "k2": problem.k2,
-            "inclusive": inclusive,
+            "inclusive": inclusive or variant == "paper",
             "weights": "binary" if binary and variant == "paper" else "gaussian",
         }
         workspace = tmp_path_factory.mktemp("workspace")

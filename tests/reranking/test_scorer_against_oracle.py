@@ -30,7 +30,7 @@ def asked_of(variant, problem, inclusive, binary):
         "variant": variant,
         "k1": problem.k1,
         "k2": problem.k2,
-        "inclusive": inclusive,
+        "inclusive": inclusive or variant == "paper",
         "weights": "binary" if binary and variant == "paper" else "gaussian",
         "lambda_value": usable_weight(problem.lambda_value),
     }

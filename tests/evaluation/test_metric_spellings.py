@@ -1,0 +1,118 @@
+"""Rank-K under the names that the field gives it: the hit rate CMC@K, whereas R@K is recall and a note says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, compare, evaluate, evaluate_lists, evaluate_splits, sweep_parameters
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.jobs import read_job
+from reid_dist.metrics import parse_metric, parse_metrics
+
+SPELLINGS = ("rank-5", "rank5", "Rank-5", "RANK5", "rank 5", "rank@5", "R5", "r5", "r-5", "top-5", "top5", "Top-5")
+HITS = ("hit@5", "Hit@5", "hit5", "hit-5", "top@5")
+RECALL = "R@2: recall"
+
+
+@pytest.fixture
+def pair() -> tuple[FeatureSet, FeatureSet]:
+    """Ten queries with two to four relevant items each: recall and hit rate differ."""
+    rng = np.random.default_rng(3)
+    pids = np.repeat(np.arange(5), 2)
+    far = np.repeat(np.arange(5), 4)
+    return (
+        FeatureSet.from_arrays(rng.standard_normal((10, 6)), pids, np.zeros(10, int)),
+        FeatureSet.from_arrays(rng.standard_normal((20, 6)), far, np.tile([0, 1, 2, 3], 5)),
+    )
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS + HITS)
+def test_rank_k_is_the_hit_rate(spelling: str) -> None:
+    assert parse_metric(spelling).name == "CMC@5"
+
+
+@pytest.mark.parametrize(("text", "name"), [("R@5", "R@5"), ("Rprec", "Rprec"), ("MRR", "MRR"), ("P@5", "P@5")])
+def test_other_names_keep_their_meaning(text: str, name: str) -> None:
+    assert parse_metric(text).name == name
+
+
+@pytest.mark.parametrize("text", ["rank-0", "R0", "top-99999999999"])
+def test_a_rank_must_be_positive(text: str) -> None:
+    with pytest.raises(InputError, match="must be a positive integer"):
+        parse_metric(text)
+
+
+@pytest.mark.parametrize("text", ["rank", "r@1", "rank-1.5", "hit", "top-k", "R-"])
+def test_what_is_no_rank_is_unknown(text: str) -> None:
+    with pytest.raises((UnknownNameError, InputError)):
+        parse_metric(text)
+
+
+def test_commas_and_a_single_text() -> None:
+    for given in ("mAP,CMC@1", "mAP, rank-1", ["mAP,R1"], ["mAP", "CMC@1", "rank1"]):
+        assert [metric.name for metric in parse_metrics(given)] == ["mAP", "CMC@1"]
+
+
+def test_python_reports_the_name_of_the_hit_rate(pair: tuple[FeatureSet, FeatureSet]) -> None:
+    plain = evaluate(*pair, metrics=["CMC@2"])
+    report = evaluate(*pair, metrics="Rank-2")
+    assert list(report.metrics) == ["CMC@2"]
+    assert report.result_digest == plain.result_digest
+    assert report.options == plain.options
+    assert not any("recall" in note for note in report.notes)
+
+
+def test_recall_comes_with_one_note(pair: tuple[FeatureSet, FeatureSet]) -> None:
+    report = evaluate(*pair, metrics=["R@2", "CMC@2"])
+    (note,) = (note for note in report.notes if note.startswith(RECALL))
+    assert "CMC@2" in note
+    # What the note is about: for these queries the two are different numbers.
+    assert report.metrics["R@2"] < report.metrics["CMC@2"]
+    swept = sweep_parameters(*pair, expand="aqe", k="0:1", metrics="R@2")
+    drawn = evaluate_splits(*pair, repeats=2, metrics=["R@2"], protocol="no_cameras")
+    listed = evaluate_lists(np.tile(np.arange(20), (10, 1)), *pair, metrics=["R@2"])
+    for other in (swept, drawn, listed):
+        assert sum(note.startswith(RECALL) for note in other.notes) == 1
+
+
+def test_comparisons_take_the_same_names(pair: tuple[FeatureSet, FeatureSet]) -> None:
+    report = evaluate(*pair)
+    found = compare(report, report, metrics=["rank-1"], n_resamples=50)
+    assert [metric.name for metric in found.metrics] == ["CMC@1"]
+
+
+def test_the_command(reid_dist, pair: tuple[FeatureSet, FeatureSet], tmp_path: Path) -> None:
+    for name, side in zip(("q", "g"), pair, strict=True):
+        side.save(tmp_path / f"{name}.zarr")
+    (tmp_path / "threads.yaml").write_text("kind: threads\n")
+    job = ("evaluate", tmp_path / "q.zarr", tmp_path / "g.zarr", "--cluster", tmp_path / "threads.yaml")
+    done = reid_dist(*job, "--metric", "mAP,rank-1", "--metric", "R@2", "--output", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert "CMC@1" in done.out
+    assert RECALL in " ".join(done.out.split())
+    assert list(json.loads((tmp_path / "out" / "report.json").read_text())["metrics"]) == ["mAP", "CMC@1", "R@2"]
+    # Another spelling of the same job finds its report.
+    assert reid_dist(*job, "--metric", "mAP,R1,R@2", "--resume", "--output", tmp_path / "out").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("mAP", ("mAP",)), ("mAP, rank-1", ("mAP", "rank-1")), ("[mAP, 'CMC@1,CMC@5']", ("mAP", "CMC@1", "CMC@5"))],
+)
+def test_a_pipeline_takes_a_single_text(tmp_path: Path, text: str, names: tuple[str, ...]) -> None:
+    (tmp_path / "job.yaml").write_text(f"query: q.zarr\ngallery: g.zarr\nmetrics: {text}\n")
+    assert read_job(tmp_path / "job.yaml").metrics == names
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("5", "must be a list of names"), ("mAPP", "did you mean 'mAP'"), ("'mAP,'", "is empty")]
+)
+def test_a_pipeline_says_what_is_wrong_with_metrics(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "job.yaml").write_text(f"query: q.zarr\ngallery: g.zarr\nmetrics: {text}\n")
+    with pytest.raises(InputError, match=says) as caught:
+        read_job(tmp_path / "job.yaml")
+    assert "tuple" not in str(caught.value)
