@@ -271,8 +271,8 @@ def refuse_thresholds(metrics: list[Metric], roc: bool, variant: str, *, by_row_
             "evaluate without re-ranking"
         )
     raise InputError(
-        f"{', '.join(unfit)}: the search for exact thresholds reads plain distances, not those of a re-ranking. Those of "
-        f"the variant {variant!r} have one scale for all queries, so for sets that fit in memory use "
+        f"{', '.join(unfit)}: the search for exact thresholds reads plain distances, not those of a re-ranking. Those "
+        f"of the variant {variant!r} have one scale for all queries, so for sets that fit in memory use "
         "evaluate_distances(DistanceBlock.from_array(reranked_distances(query, gallery, rerank=…)), query, gallery, …) "
         "in Python; else leave them out, or evaluate without re-ranking"
     )

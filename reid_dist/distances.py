@@ -367,6 +367,11 @@ class Distance:
     squared: bool = False
     needs_length: bool = False
 
+    @property
+    def sees_length(self) -> bool:
+        """Whether it depends on the lengths of rows, not on their directions alone."""
+        return self.kind in (EUCLIDEAN, SQEUCLIDEAN)
+
     def describe(self) -> dict[str, str]:
         """Return what a report says of it."""
         return {"name": self.name, "definition": self.definition, "source": self.source}

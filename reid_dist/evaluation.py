@@ -13,7 +13,7 @@ from reid_dist.answer import make_report
 from reid_dist.checks import check_client, check_sets
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.expansion import Expansion, describe_expansion, expand_sets
+from reid_dist.expansion import Expansion, describe_expansion, expand_sets, refuse_unlike_lengths
 from reid_dist.graph import run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import SINGLE_SHOT
@@ -104,6 +104,8 @@ def evaluate(
         Of draws, random orders and intervals; 0 to 2**64 - 1.
     expand
         Expand queries or augment the gallery first, such as ``"alpha_qe(k=5,alpha=3)"`` or ``"dba(k=5)+aqe(k=3)"``.
+        Under a Euclidean distance, what gives rows of length 1 on one side alone is refused, unless the other side has
+        length 1 already.
     rerank
         Rank by a re-ranked distance, such as ``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``.
     chunk_rows
@@ -155,6 +157,7 @@ def evaluate(
     check_client(client)
     check_sets(query, gallery, measure)
     question = Question.of(options, query, gallery)
+    refuse_unlike_lengths(query, gallery, question.expand, measure)
     watch = Stopwatch(progress)
 
     def attempt() -> Report:

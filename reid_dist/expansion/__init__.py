@@ -1,6 +1,7 @@
 """Query expansion and database-side augmentation: new features from old ones, before anything is ranked."""
 
 from reid_dist.expansion.definition import EXPANSIONS, Expansion, describe_expansion, make_step, parse_expand, spelled
+from reid_dist.expansion.lengths import refuse_unlike_lengths
 from reid_dist.expansion.stage import expand_sets, find_lists
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "find_lists",
     "make_step",
     "parse_expand",
+    "refuse_unlike_lengths",
     "spelled",
 ]

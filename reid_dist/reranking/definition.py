@@ -166,8 +166,8 @@ class KReciprocal:
             raise InputError(f"inclusive of k_reciprocal must be true or false, found {self.inclusive!r}")
         if self.rules.inclusive and not self.inclusive:
             raise InputError(
-                f"inclusive=false contradicts the variant {self.variant!r} of k_reciprocal, where two thirds are enough "
-                "by definition; leave inclusive out, or choose another variant"
+                f"inclusive=false contradicts the variant {self.variant!r} of k_reciprocal, where two thirds are "
+                "enough by definition; leave inclusive out, or choose another variant"
             )
         for name, known in (("weights", ("gaussian", "binary")), ("mode", ("transductive", "inductive"))):
             if getattr(self, name) not in known:

@@ -115,7 +115,7 @@ def test_rows_are_in_the_order_of_the_grid_and_points_are_told_in_that_of_the_wo
 def test_options_reach_every_point(tmp_path):
     query, gallery = sets()
     options = {"protocol": "no_cameras", "distance": "euclidean", "max_rank": 7, "metrics": ["P@3", "mAP"]}
-    report = sweep_parameters(query, gallery, expand="aqe", k="2:3", **options)
+    report = sweep_parameters(query, gallery, expand="fastreid", k="2:3", **options)
     assert report.metric_names == ["P@3", "mAP"]
     assert (report.protocol["name"], report.distance["name"]) == ("no_cameras", "euclidean")
     assert report.options["max_rank"] == 7
