@@ -47,7 +47,7 @@ def visible_to(
         return
     if workspace is not None:
         _refuse_unseen_workspace(client, Workspace.at(workspace).path)
-    if query.is_stored and gallery.is_stored:
+    if all(each.is_stored and not _must_move(each, workspace) for each in (query, gallery)):
         _refuse_unseen_stores(client, query, gallery)
         yield query, gallery
         return
@@ -57,12 +57,16 @@ def visible_to(
         for features in (query, gallery):
             if features.content_digest not in stored:
                 target = place.place(f"features-{features.content_digest[:16]}.zarr")
-                stored[features.content_digest] = (
-                    features if features.is_stored else features.save(target, overwrite=True)
-                )
+                stays = features.is_stored and not _must_move(features, workspace)
+                stored[features.content_digest] = features if stays else features.save(target, overwrite=True)
         near, far = stored[query.content_digest], stored[gallery.content_digest]
         _refuse_unseen_stores(client, near, far)
         yield near, far
+
+
+def _must_move(features: FeatureSet, workspace: str | PathLike[str] | None) -> bool:
+    """Whether a set lies in a temporary store outside the workspace, which workers need not see."""
+    return bool(features.origin) and workspace is not None and not features.uri.startswith(Workspace.at(workspace).path)
 
 
 def _refuse_unseen_stores(client: Client, *stored: FeatureSet) -> None:

@@ -17,6 +17,7 @@ from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.memory import as_feature_array, hold
 from reid_dist.stores.rows import FeatureArray, Offenders
 from reid_dist.stores.stored import open_stored
+from reid_dist.stores.streamed import is_streamed, stream
 from reid_dist.stores.writer import FeatureWriter
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class FeatureSet(LabelledSet):
         Whether rows of zeros are meant.
     """
 
+    # Where rows of a temporary store come from; empty for all other sets.
+    origin: str = ""
+
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self.uri = rows.uri
@@ -127,14 +131,16 @@ class FeatureSet(LabelledSet):
         allow_zero: bool = False,
         columns: Mapping[str, ArrayLike] | None = None,
         image_paths: ArrayLike | None = None,
+        workspace: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Make a set of arrays, checked and digested now; float32 and float16 are not copied.
+        """Make a set of arrays, checked and digested now; float32 and float16 in memory are not copied.
 
         Parameters
         ----------
         features
-            (n, dim) float32 or float16; other floats and whole numbers become float32.  Also memory maps, torch
-            tensors and dask arrays.
+            (n, dim) float32 or float16; other floats and whole numbers become float32.  Also torch tensors, memory
+            maps, Dask arrays, Zarr arrays and HDF5 datasets.  Of these last three, and of memory maps that must be
+            converted, more than 64 MiB are read chunk by chunk into a store: they may be larger than memory.
         pids
             (n,) identities, whole numbers or text; see `reid_dist.stores.labels` for how text is numbered.  -1 is junk.
         camids
@@ -147,12 +153,23 @@ class FeatureSet(LabelledSet):
             Further (n,) whole-number labels by name.
         image_paths
             (n,) text.
+        workspace
+            Directory or URI for that store, seen by all workers; None for a temporary directory.  The store is removed
+            when the set is no longer used; `save` keeps it.
 
         Raises
         ------
         InputError
             If features or labels cannot be used; the message names the first offending rows.
         """
+        given: Any = features
+        if is_streamed(given):
+            labels = make_labels(given.shape[0], pids, camids, item_ids, columns, image_paths)
+            made = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
+            streamed = cls(open_stored(made.uri))
+            streamed.origin = made.origin
+            made.remove_with(streamed)
+            return streamed
         array = as_feature_array(features)
         labels = make_labels(len(array), pids, camids, item_ids, columns, image_paths)
         return cls.from_labels(array, labels, allow_zero=allow_zero)
@@ -295,7 +312,7 @@ class FeatureSet(LabelledSet):
     def describe(self) -> dict[str, Any]:
         """Return what a report says of an input: uri, shape, dtype, content digest, digest of the labels alone."""
         return {
-            "uri": self.uri,
+            "uri": self.origin or self.uri,
             "shape": [self.n_rows, self.dim],
             "dtype": self.dtype.name,
             "content_digest": self.content_digest,

@@ -14,7 +14,7 @@ from reid_dist.stores.digests import digest_label, scan
 from reid_dist.stores.labels import Labels, to_numpy
 from reid_dist.stores.rows import FeatureArray, Offenders, conversion_note, convert_rows, natural_dtype
 
-__all__ = ["MemoryRows", "as_feature_array", "hold"]
+__all__ = ["MemoryRows", "as_feature_array", "check_shape", "hold"]
 
 _CONVERTED_BYTES = 64 << 20
 
@@ -93,11 +93,24 @@ def as_feature_array(features: Any) -> NDArray[Any]:
         array = np.asarray(to_numpy(features))
     except ValueError as error:
         raise InputError(f"features must be one (n, dim) array: {error}") from None
-    if array.ndim != 2:
-        raise InputError(f"features must be two-dimensional, (n, dim), not of shape {array.shape}")
-    if array.shape[0] == 0 or array.shape[1] == 0:
-        raise InputError(f"features are empty: shape {array.shape}; a set needs at least one row and one column")
+    check_shape(array.shape)
     return array
+
+
+def check_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns of features.
+
+    Raises
+    ------
+    InputError
+        If they are not (n, dim), or there are none.
+    """
+    if len(shape) != 2:
+        raise InputError(f"features must be two-dimensional, (n, dim), not of shape {shape}")
+    n_rows, dim = shape
+    if n_rows == 0 or dim == 0:
+        raise InputError(f"features are empty: shape {shape}; a set needs at least one row and one column")
+    return n_rows, dim
 
 
 def hold(
