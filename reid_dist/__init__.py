@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reid_dist.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
     from reid_dist.search import k_reciprocal_graph, nearest, reranked_distances
     from reid_dist.splits import evaluate_splits
-    from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows
+    from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, ingest
     from reid_dist.tuning import sweep_parameters
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "evaluate_distances",
     "evaluate_lists",
     "evaluate_splits",
+    "ingest",
     "jaccard_distances",
     "k_reciprocal_graph",
     "nearest",
@@ -57,6 +58,7 @@ _HOMES = {
     "evaluate_distances": "reid_dist.evaluation",
     "evaluate_lists": "reid_dist.listed_evaluation",
     "evaluate_splits": "reid_dist.splits",
+    "ingest": "reid_dist.stores",
     "jaccard_distances": "reid_dist.reranking",
     "k_reciprocal_graph": "reid_dist.search",
     "nearest": "reid_dist.search",

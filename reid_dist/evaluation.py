@@ -18,6 +18,7 @@ from reid_dist.graph import run
 from reid_dist.ground_truth import GroundTruth
 from reid_dist.metrics import SINGLE_SHOT
 from reid_dist.plan import Plan, make_plan
+from reid_dist.progress_bars import Shown, shown_progress
 from reid_dist.projection import held_besides, make_resources, most_relevant, part_metrics, plan_for
 from reid_dist.protocols import Protocol
 from reid_dist.question import Options, Question, Source
@@ -25,9 +26,18 @@ from reid_dist.reductions import SingleShot
 from reid_dist.reports import Report
 from reid_dist.reranking import KReciprocal, rerank_scorer
 from reid_dist.scorers import BlockScorer, FeatureScorer, Scorer
-from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Workspace
+from reid_dist.stores import (
+    DistanceBlock,
+    FeatureSet,
+    FeatureSource,
+    LabelledSet,
+    LabelSource,
+    Workspace,
+    as_feature_set,
+    as_labelled_set,
+)
 from reid_dist.stores.remaking import with_remade_parts
-from reid_dist.task_graph import Progress, Stopwatch
+from reid_dist.task_graph import Stopwatch
 from reid_dist.tasks import Job
 from reid_dist.threshold_passes import refuse_early, verify
 from reid_dist.verification import needs_pairs, needs_probes
@@ -40,8 +50,8 @@ __all__ = ["evaluate", "evaluate_distances", "plan_job"]
 
 
 def evaluate(
-    query: FeatureSet,
-    gallery: FeatureSet,
+    query: FeatureSource,
+    gallery: FeatureSource,
     *,
     protocol: str | Protocol = "market1501",
     distance: str = "cosine",
@@ -62,14 +72,14 @@ def evaluate(
     chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
 ) -> Report:
     """Evaluate queries against a gallery, exactly.
 
     Parameters
     ----------
     query, gallery
-        The two feature sets, of equal dimension.
+        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     protocol
         Which items are relevant and which are junk: a name from `reid-dist list protocols`, or a `Protocol` made by
         `compose_protocol`.
@@ -117,7 +127,8 @@ def evaluate(
         expansion and re-ranking are kept and found there, and what is finished of the sweep until all of it is: a run
         that was cut short goes on from there.  None for a temporary one.
     progress
-        Told of finished tasks.
+        True for bars in the terminal or the notebook, None or False for none, or a `Progress` that is told of finished
+        tasks.
 
     Returns
     -------
@@ -155,33 +166,38 @@ def evaluate(
         expand=expand,
     )
     check_client(client)
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
     question = Question.of(options, query, gallery)
     refuse_unlike_lengths(query, gallery, question.expand, measure)
-    watch = Stopwatch(progress)
+    with shown_progress(progress) as shown:
+        watch = Stopwatch(shown)
 
-    def attempt() -> Report:
-        with contextlib.ExitStack() as stack:
-            near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-            if question.expand or question.rerank is not None:
-                where = make_resources(client, workspace_folder(stack, workspace), question.options.chunk_rows, watch)
-                near, far = expand_sets(near, far, question.expand, where)
-            scorer: Scorer = FeatureScorer(near, far, measure)
-            if question.rerank is not None:
-                scorer = rerank_scorer(near, far, measure, question.rerank, where)
-            return _answer(question, (query, gallery), (near, far), scorer, client, watch, started, workspace)
+        def attempt() -> Report:
+            with contextlib.ExitStack() as stack:
+                near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+                if question.expand or question.rerank is not None:
+                    where = make_resources(
+                        client, workspace_folder(stack, workspace), question.options.chunk_rows, watch
+                    )
+                    near, far = expand_sets(near, far, question.expand, where)
+                scorer: Scorer = FeatureScorer(near, far, measure)
+                if question.rerank is not None:
+                    scorer = rerank_scorer(near, far, measure, question.rerank, where)
+                return _answer(question, (query, gallery), (near, far), scorer, client, watch, started, workspace)
 
-    return replace(with_remade_parts(attempt, _kept(workspace), watch.warn), distance=measure.describe())
+        report = with_remade_parts(attempt, _kept(workspace), watch.warn)
+    return replace(report, distance=measure.describe())
 
 
 def evaluate_distances(
     distances: DistanceBlock,
-    query: LabelledSet,
-    gallery: LabelledSet,
+    query: LabelSource,
+    gallery: LabelSource,
     *,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
     **options: Any,
 ) -> Report:
     """Evaluate a block of distances that was computed elsewhere, exactly and without holding it in memory.
@@ -192,7 +208,7 @@ def evaluate_distances(
         Shape (n_query, n_gallery), smaller is nearer: `DistanceBlock.open` maps a `.npy` file,
         `DistanceBlock.from_array` takes an array.
     query, gallery
-        Labels of its rows and of its columns: `LabelledRows`, or feature sets, whose features are not read.
+        Labels of its rows and of its columns: `LabelledRows`, feature sets, whose features are not read, or paths.
     client, workspace, progress
         As in `evaluate`.
     **options
@@ -213,9 +229,7 @@ def evaluate_distances(
             f"distances must be a DistanceBlock, found {type(distances).__name__}; use DistanceBlock.open for a .npy "
             "file, or .from_array"
         )
-    for side, labels in (("query", query), ("gallery", gallery)):
-        if not isinstance(labels, LabelledSet):
-            raise InputError(f"{side} must be LabelledRows or a FeatureSet, found {type(labels).__name__}")
+    query, gallery = as_labelled_set(query, "query"), as_labelled_set(gallery, "gallery")
     if distances.shape != (query.n_rows, gallery.n_rows):
         raise InputError(
             f"the distance block is {distances.shape[0]} x {distances.shape[1]}, and there are labels of "
@@ -225,13 +239,14 @@ def evaluate_distances(
     asked = Options.of(options)
     asked.refuse_what_needs_features("distances")
     question = Question.of(asked, query, gallery)
-    sides, watch = (query, gallery), Stopwatch(progress)
+    sides = (query, gallery)
     with contextlib.ExitStack() as stack:
         block = distances
         if client is not None and not distances.is_stored:
             block = distances.save(
                 Workspace.at(workspace_folder(stack, workspace)).place(f"distances-{distances.content_digest[:16]}.npy")
             )
+        watch = Stopwatch(stack.enter_context(shown_progress(progress)))
 
         def attempt() -> Report:
             return _answer(question, sides, sides, BlockScorer(block), client, watch, started, workspace)

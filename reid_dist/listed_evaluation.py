@@ -24,7 +24,7 @@ from reid_dist.notes import own_row_notes, side_notes
 from reid_dist.protocols import REASONS, Protocol
 from reid_dist.question import Options, Question
 from reid_dist.reports import Report
-from reid_dist.stores import LabelledSet
+from reid_dist.stores import LabelledSet, LabelSource, as_labelled_set
 from reid_dist.tasks import joined_label_set
 
 __all__ = ["evaluate_lists", "lists_digest"]
@@ -34,7 +34,7 @@ _NOT_OF_LISTS = ("ties", "breakdowns", "gallery_sizes", "single_shot_draws", "ro
 
 
 def evaluate_lists(
-    index: ArrayLike, query: LabelledSet, gallery: LabelledSet, *, distance: ArrayLike | None = None, **options: Any
+    index: ArrayLike, query: LabelSource, gallery: LabelSource, *, distance: ArrayLike | None = None, **options: Any
 ) -> Report:
     """Evaluate the nearest gallery rows of every query, where nothing else was kept.
 
@@ -44,7 +44,7 @@ def evaluate_lists(
         Gallery rows, shape (n_query, k), whole numbers, nearest first, junk included; -1 behind the last one where the
         gallery has fewer than k rows.
     query, gallery
-        Labels of both sides: `LabelledRows`, or feature sets, whose features are not read.
+        Labels of both sides: `LabelledRows`, feature sets, whose features are not read, or paths.
     distance
         Their distances, shape (n_query, k), if there are any: they are checked to ascend.
     **options
@@ -63,9 +63,7 @@ def evaluate_lists(
         metrics that are no function of ranks.
     """
     started = time.perf_counter()
-    for side, given in (("query", query), ("gallery", gallery)):
-        if not isinstance(given, LabelledSet):
-            raise InputError(f"{side} must be labels, found {type(given).__name__}; use LabelledRows, or a FeatureSet")
+    query, gallery = as_labelled_set(query, "query"), as_labelled_set(gallery, "gallery")
     asked = Options.of(options)
     asked.refuse_what_needs_features("lists")
     for name in _NOT_OF_LISTS:

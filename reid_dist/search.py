@@ -17,6 +17,7 @@ from reid_dist.distances import DISTANCES, Distance
 from reid_dist.errors import InputError
 from reid_dist.graph import run
 from reid_dist.model import Neighbours, RowRange, cut_rows
+from reid_dist.progress_bars import Shown, shown_progress
 from reid_dist.projection import make_resources, plan_for
 from reid_dist.reranking import (
     Items,
@@ -31,7 +32,7 @@ from reid_dist.reranking import (
     weighing,
 )
 from reid_dist.scorers import FeatureScorer
-from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.remaking import with_remade_parts
 from reid_dist.task_graph import Progress
 from reid_dist.tasks import Job
@@ -49,23 +50,23 @@ _PAIRS_AT_ONCE = 2**20
 
 
 def nearest(
-    query: FeatureSet,
-    gallery: FeatureSet,
+    query: FeatureSource,
+    gallery: FeatureSource,
     *,
     k: int = 10,
     distance: str = "cosine",
     chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
 ) -> Neighbours:
     """Find the k nearest gallery rows of every query by (canonical distance, gallery row).
 
     Parameters
     ----------
     query, gallery
-        The two feature sets.  When both are the same set, each pair of blocks is computed once and serves both its
-        sides, and each item is the first of its own list, whatever duplicates it has.
+        The two feature sets, or paths of them.  When both are the same set, each pair of blocks is computed once and
+        serves both its sides, and each item is the first of its own list, whatever duplicates it has.
     k
         How many; lists are filled with index -1 and distance inf where the gallery is smaller.
     distance, chunk_rows, client, workspace, progress
@@ -80,25 +81,26 @@ def nearest(
     check_count("k", k)
     if chunk_rows is not None:
         check_count("chunk_rows", chunk_rows)
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
     check_client(client)
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
-    told = progress or Progress()
+    with shown_progress(progress) as told:
 
-    def attempt() -> Neighbours:
-        with contextlib.ExitStack() as stack:
-            near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-            if same:
-                folder = workspace_folder(stack, workspace)
-                return _among_themselves(near, measure, k, make_resources(client, folder, chunk_rows, told))
-            scorer = FeatureScorer(near, far, measure)
-            job = Job(near, far, scorer, plan_for(scorer, client, chunk_rows, 0.0, k), topk=k)
-            result = run(job, client, told)
-        if result.neighbours is None:
-            raise AssertionError("a search finds")
-        return result.neighbours
+        def attempt() -> Neighbours:
+            with contextlib.ExitStack() as stack:
+                near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+                if same:
+                    folder = workspace_folder(stack, workspace)
+                    return _among_themselves(near, measure, k, make_resources(client, folder, chunk_rows, told))
+                scorer = FeatureScorer(near, far, measure)
+                job = Job(near, far, scorer, plan_for(scorer, client, chunk_rows, 0.0, k), topk=k)
+                result = run(job, client, told)
+            if result.neighbours is None:
+                raise AssertionError("a search finds")
+            return result.neighbours
 
-    return _remaking(attempt, workspace, told)
+        return _remaking(attempt, workspace, told)
 
 
 def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: Resources) -> Neighbours:
@@ -117,21 +119,21 @@ def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: R
 
 
 def k_reciprocal_graph(
-    features: FeatureSet,
+    features: FeatureSource,
     *,
     rerank: str | KReciprocal = "k_reciprocal",
     distance: str = "cosine",
     chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
 ) -> NeighbourGraph:
     """Make the graph of k-reciprocal neighbours of one set among itself, as clustering takes it.
 
     Parameters
     ----------
     features
-        The set.
+        The set, or a path of it.
     rerank
         The re-ranking; its ``lambda_value`` plays no part, since nothing is mixed with the Jaccard distance.
     distance, chunk_rows, client, progress
@@ -157,10 +159,7 @@ def k_reciprocal_graph(
     >>> graph.save("graph.zarr")  # doctest: +SKIP
     """
     measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
-    if not isinstance(features, FeatureSet):
-        raise InputError(
-            f"features must be a FeatureSet, found {type(features).__name__}; use FeatureSet.open or .from_arrays"
-        )
+    features = as_feature_set(features)
     if spec.mode != "transductive":
         raise InputError("a graph of one set has no queries to put in; leave out mode=inductive")
     if chunk_rows is not None:
@@ -174,12 +173,14 @@ def k_reciprocal_graph(
     of = {"rerank": told, "distance": measure.describe(), "inputs": {"features": features.describe()}}
     place = workspace or temporary or ""
 
-    def attempt() -> NeighbourGraph:
-        rows = _graph_rows(features, measure, spec, chunk_rows, client, place, progress)
-        return NeighbourGraph(rows, of, temporary=temporary)
-
     try:
-        return _remaking(attempt, place, progress or Progress())
+        with shown_progress(progress) as shown:
+
+            def attempt() -> NeighbourGraph:
+                rows = _graph_rows(features, measure, spec, chunk_rows, client, place, shown)
+                return NeighbourGraph(rows, of, temporary=temporary)
+
+            return _remaking(attempt, place, shown)
     except BaseException:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -193,20 +194,20 @@ def _graph_rows(
     chunk_rows: int | None,
     client: Client | None,
     folder: str | PathLike[str],
-    progress: Progress | None,
+    progress: Progress,
 ) -> KeptRows:
     """Run the stages of a graph."""
     graph_distance, k = spec.graph_distance(measure), max(2, spec.n_near, spec.n_half)
     with visible_to(client, folder, features, features) as (seen, _):
-        where = make_resources(client, folder, chunk_rows, progress or Progress())
+        where = make_resources(client, folder, chunk_rows, progress)
         lists = find_neighbours(Items((seen,)), graph_distance, k, where)
         _, means = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
     return KeptRows(means, lists, k)
 
 
 def reranked_distances(
-    query: FeatureSet,
-    gallery: FeatureSet,
+    query: FeatureSource,
+    gallery: FeatureSource,
     *,
     rerank: str | KReciprocal = "k_reciprocal",
     rows: Sequence[int] | NDArray[np.integer] | None = None,
@@ -214,14 +215,14 @@ def reranked_distances(
     chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
 ) -> NDArray[np.float64]:
     """Compute re-ranked distances of whole rows, for study and for small sets.
 
     Parameters
     ----------
     query, gallery
-        The two feature sets.
+        The two feature sets, or paths of them.
     rerank
         The re-ranking; see `reid-dist list rerankers`.
     rows
@@ -242,25 +243,26 @@ def reranked_distances(
     measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
     if chunk_rows is not None:
         check_count("chunk_rows", chunk_rows)
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
     check_client(client)
     wanted = _checked_rows(rows, query.n_rows)
     n_gallery = gallery.n_rows
     block = np.empty((len(wanted), n_gallery))
-    told = progress or Progress()
+    with shown_progress(progress) as told:
 
-    def attempt() -> None:
-        with contextlib.ExitStack() as stack:
-            near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-            where = make_resources(client, workspace_folder(stack, workspace), chunk_rows, told)
-            scorer = rerank_scorer(near, far, measure, spec, where)
-            for place, row in enumerate(wanted.tolist()):
-                for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
-                    columns = np.arange(cut.start, cut.stop)
-                    owner = np.zeros(len(columns), np.int64)
-                    block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
+        def attempt() -> None:
+            with contextlib.ExitStack() as stack:
+                near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+                where = make_resources(client, workspace_folder(stack, workspace), chunk_rows, told)
+                scorer = rerank_scorer(near, far, measure, spec, where)
+                for place, row in enumerate(wanted.tolist()):
+                    for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
+                        columns = np.arange(cut.start, cut.stop)
+                        owner = np.zeros(len(columns), np.int64)
+                        block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
 
-    _remaking(attempt, workspace, told)
+        _remaking(attempt, workspace, told)
     return block
 
 

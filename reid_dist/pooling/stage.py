@@ -13,7 +13,7 @@ from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.pooling.groups import CamidRule, RowGroups, group_rows, pooled_labels, share
 from reid_dist.pooling.methods import POOLINGS, Pooling
 from reid_dist.registry import did_you_mean
-from reid_dist.stores import FeatureSet, FeatureWriter
+from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
 from reid_dist.stores.featureset import Progress
 from reid_dist.stores.rows import Offenders, convert_rows, kept_dtype
 from reid_dist.stores.scattered import ranges_with
@@ -29,7 +29,7 @@ _ACCUMULATOR_BYTES = 256 << 20
 
 
 def pool(
-    features: FeatureSet,
+    features: FeatureSource,
     uri: str | os.PathLike[str],
     *,
     by: str = "tracklet",
@@ -59,7 +59,7 @@ def pool(
     Parameters
     ----------
     features
-        The set, in memory or stored.
+        The set, in memory or stored, or a path of it.
     uri
         Where to write.
     by
@@ -106,6 +106,7 @@ def pool(
         raise UnknownNameError(did_you_mean("rule for camids", str(camids), get_args(CamidRule)))
     if accumulator_bytes < 1:
         raise InputError(f"accumulator_bytes must be a positive number of bytes, not {accumulator_bytes}")
+    features = as_feature_set(features)
     if normalise_rows and features.n_zero_rows and not allow_zero:
         zero = Offenders(features.n_zero_rows, features.first_zero_rows)
         raise InputError(

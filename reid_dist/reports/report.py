@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.html import render_html
 from reid_dist.reports.pictures import Pictures
 from reid_dist.reports.plain import plain
+from reid_dist.reports.summary import report_frame, summarise
 from reid_dist.reports.topk import TopK
 
 __all__ = ["SCHEMA", "Report"]
@@ -166,6 +167,30 @@ class Report:
         """Name of the run (without one, its stages), date, version, digest and command."""
         stages = [self.protocol, self.distance, self.expand, self.rerank]
         return make_heading(self.run, stages, self.environment, self.result_digest)
+
+    def __repr__(self) -> str:
+        return summarise(self).to_text()
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        return summarise(self).to_html()
+
+    def to_pandas(self, table: Literal["per_query", "metrics"] = "per_query") -> Any:
+        """Return a `pandas.DataFrame`.
+
+        Parameters
+        ----------
+        table
+            ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` and,
+            if there are any, ``camid`` first, then all other arrays of `per_query`.  ``"metrics"``: one row per metric,
+            with ``value``, the ends ``low`` and ``high`` of its interval (NaN for none) and its ``definition``.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed (``pip install 'reid-dist[pandas]'``), or there is no such table.
+        """
+        return report_frame(self, table)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``report.json``, made of plain Python values.

@@ -20,16 +20,16 @@ from reid_dist.evaluation import evaluate
 from reid_dist.metrics import parse_metrics
 from reid_dist.notes import notes_of_splits, side_notes
 from reid_dist.plurals import counted, have
+from reid_dist.progress_bars import Shown, shown_progress
 from reid_dist.protocols import JUNK_PID, PROTOCOLS, Protocol
 from reid_dist.question import Options
 from reid_dist.splits.draw import Draw, draw_rows
 from reid_dist.splits.finished import FinishedSplit, FinishedSplits, identity_of
 from reid_dist.splits.report import SplitReport
-from reid_dist.stores import FeatureSet, FeatureWriter, Workspace
+from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
 from reid_dist.stores.inner import inner_folder
 from reid_dist.stores.scattered import read_scattered
 from reid_dist.stores.workspace import INNER
-from reid_dist.task_graph import Progress
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -48,8 +48,8 @@ _OF_ONE_GALLERY = ("ground_truth", "topk", "ties", "breakdowns", "gallery_sizes"
 
 
 def evaluate_splits(
-    query: FeatureSet,
-    gallery: FeatureSet,
+    query: FeatureSource,
+    gallery: FeatureSource,
     *,
     repeats: int = 10,
     per_identity: int = 1,
@@ -58,7 +58,7 @@ def evaluate_splits(
     rest_as_queries: bool = False,
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
     held_bytes: int = _HELD_BYTES,
     **options: Any,
 ) -> SplitReport:
@@ -67,7 +67,7 @@ def evaluate_splits(
     Parameters
     ----------
     query, gallery
-        The two feature sets, of equal dimension.
+        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     repeats
         Number of splits.
     per_identity
@@ -84,7 +84,7 @@ def evaluate_splits(
         Directory that every worker sees, for drawn rows; None for a temporary one.  What is put there is removed in the
         end; of a run that breaks, what is finished stays, and the same run goes on from there.
     progress
-        Told of finished splits: one stage, ``"splits"``.
+        As in `evaluate`, of finished splits: one stage, ``"splits"``.
     held_bytes
         Drawn features are held in memory up to so many bytes, and written to the workspace beyond.
     options
@@ -110,14 +110,14 @@ def evaluate_splits(
     rules = _check_options(options)
     # Spread over splits is the uncertainty that is reported; intervals of each would be thrown away.
     asked = {**options, "confidence": None}
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     drawn = _Population(query, gallery, draw)
     _refuse_own_rows(query, gallery, draw, rules)
-    told = progress or Progress()
-    told.start({_STAGE: draw.repeats})
     started = time.perf_counter()
     finished: list[FinishedSplit] = []
     identity = identity_of(query, gallery, draw, asked)
-    with inner_folder(workspace, identity) as folder:
+    with inner_folder(workspace, identity) as folder, shown_progress(progress) as told:
+        told.start({_STAGE: draw.repeats})
         kept = FinishedSplits(Workspace(str(folder)), identity, told.warn)
         near = query
         for split in range(draw.repeats):

@@ -18,6 +18,8 @@ from reid_dist.reports.documents import SavedDocument
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.plain import plain
 from reid_dist.reports.splits import render_splits
+from reid_dist.reports.summary import Summary, make_frame
+from reid_dist.reports.words import metric_value
 
 __all__ = ["DOCUMENT", "PAGE", "SCHEMA", "SplitReport"]
 
@@ -118,6 +120,35 @@ class SplitReport:
             }
         )
 
+    def __repr__(self) -> str:
+        return self._summary().to_text()
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        return self._summary().to_html()
+
+    def _summary(self) -> Summary:
+        rows = [
+            (name, *(metric_value(name, value) for value in (mean, self.spread[name], *_ends(self.per_split[name]))))
+            for name, mean in self.metrics.items()
+        ]
+        facts = {
+            "splits": f"{self.n_splits}; spread is the sample standard deviation over them",
+            "digest": self.result_digest[:16],
+        }
+        title = f"SplitReport: {self.protocol['name']}, {self.distance['name']}"
+        return Summary(title, ("metric", "mean", "spread", "lowest", "highest"), rows, facts, self.notes)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one row per split and one column per metric.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed (``pip install 'reid-dist[pandas]'``).
+        """
+        return make_frame(self.per_split, index="split")
+
     def describe(self) -> dict[str, Any]:
         """Return the content of ``splits.json``, made of plain Python values; None stands for what is not finite."""
         document = {
@@ -210,3 +241,8 @@ class SplitReport:
 def _number(value: float | None) -> float:
     """A value of the document, in which null is what was not finite."""
     return math.nan if value is None else float(value)
+
+
+def _ends(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The lowest and the highest of some values."""
+    return float(values.min()), float(values.max())

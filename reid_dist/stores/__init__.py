@@ -7,6 +7,7 @@ from reid_dist.stores.importers import FORMATS, ArrayNames, ingest, open_feature
 from reid_dist.stores.importers.labels_alone import open_labels
 from reid_dist.stores.importers.names import Role
 from reid_dist.stores.labelled import LabelledRows, LabelledSet
+from reid_dist.stores.sides import FeatureSource, LabelSource, as_feature_set, as_labelled_set
 from reid_dist.stores.workspace import Stage, Workspace
 from reid_dist.stores.writer import FeatureWriter
 
@@ -16,12 +17,16 @@ __all__ = [
     "CheckReport",
     "DistanceBlock",
     "FeatureSet",
+    "FeatureSource",
     "FeatureWriter",
+    "LabelSource",
     "LabelledRows",
     "LabelledSet",
     "Role",
     "Stage",
     "Workspace",
+    "as_feature_set",
+    "as_labelled_set",
     "check_store",
     "ingest",
     "open_features",

@@ -16,7 +16,9 @@ from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import SavedDocument
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.plain import plain
+from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
+from reid_dist.reports.words import integer, metric_value
 
 __all__ = ["DOCUMENT", "PAGE", "SCHEMA", "SweepReport"]
 
@@ -127,6 +129,51 @@ class SweepReport:
         metrics = {name: self.values(name) for name in self.metric_names}
         digests = {"digest": np.array([row["digest"] for row in self.rows])}
         return arrays_digest({"parameters": parameters, "metrics": metrics, "rows": digests})
+
+    def __repr__(self) -> str:
+        return self._summary().to_text()
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        return self._summary().to_html()
+
+    def _summary(self) -> Summary:
+        rows = [
+            (
+                *(f"{value:g}" if isinstance(value, float) else str(value) for value in row["parameters"].values()),
+                *(metric_value(name, row["metrics"][name]) for name in self.metric_names),
+            )
+            for row in self.rows
+        ]
+        best = (
+            f"{name} {metric_value(name, found['value'])} at "
+            + ", ".join(f"{key} {value}" for key, value in found["parameters"].items())
+            for name, found in self.best.items()
+        )
+        counts = self.counts
+        facts = {
+            "best": "; ".join(best) or "undefined",
+            "queries": f"{integer(counts['n_valid'])} valid of {integer(counts['n_query'])}, "
+            f"gallery {integer(counts['n_gallery'])} rows",
+            "digest": self.result_digest[:16],
+        }
+        title = f"SweepReport: {self.method['name']}, {self.protocol['name']}, {self.distance['name']}"
+        return Summary(title, (*self.parameters, *self.metric_names), rows, facts, self.notes)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one row per point: parameters, metrics, ``seconds`` and ``digest``.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed (``pip install 'reid-dist[pandas]'``).
+        """
+        columns = {
+            **{name: [row["parameters"][name] for row in self.rows] for name in self.parameters},
+            **{name: self.values(name) for name in self.metric_names},
+            **{name: [row[name] for row in self.rows] for name in ("seconds", "digest")},
+        }
+        return make_frame(columns, index="point")
 
     def describe(self) -> dict[str, Any]:
         """Return the content of ``sweep.json``, made of plain Python values; None stands for what is not finite."""

@@ -16,11 +16,11 @@ from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation import evaluate
 from reid_dist.fingerprint import fingerprint
 from reid_dist.metrics import metric_names
+from reid_dist.progress_bars import Shown, shown_progress
 from reid_dist.question import Options, Question
 from reid_dist.reports.plain import plain
-from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.inner import inner_folder
-from reid_dist.task_graph import Progress
 from reid_dist.tuning.finished import FinishedPoint, FinishedPoints
 from reid_dist.tuning.grid import Grid, Point, Values, make_grid
 from reid_dist.tuning.report import SweepReport
@@ -41,8 +41,8 @@ _DERIVED_STAGES = ("weights", "means", "query_weights")
 
 
 def sweep_parameters(
-    query: FeatureSet,
-    gallery: FeatureSet,
+    query: FeatureSource,
+    gallery: FeatureSource,
     *,
     expand: str | None = None,
     rerank: str | None = None,
@@ -57,7 +57,7 @@ def sweep_parameters(
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     keep: bool = True,
-    progress: Progress | None = None,
+    progress: Shown = None,
     told: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> SweepReport:
@@ -66,7 +66,7 @@ def sweep_parameters(
     Parameters
     ----------
     query, gallery
-        The two feature sets, of equal dimension.
+        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     expand
         A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
     rerank
@@ -87,7 +87,7 @@ def sweep_parameters(
         Whether derived features stay in `workspace`.  Otherwise they are removed after their point, and all else in the
         end; of a sweep that breaks, what is finished stays and the same sweep goes on from there.
     progress
-        Told of finished tasks, evaluation by evaluation.
+        As in `evaluate`, evaluation by evaluation.
     told
         Called after every point with the number of finished points, the number of all points, the point and its row.
     options
@@ -120,6 +120,7 @@ def sweep_parameters(
     }
     distance = asked.pop("distance", "cosine")
     check_client(client)
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, DISTANCES.get(distance))
     question = Question.of(
         Options.of({**asked, "expand": grid.points[0].expand, "rerank": grid.points[0].rerank}), query, gallery
@@ -131,9 +132,13 @@ def sweep_parameters(
     points: dict[int, FinishedPoint] = {}
     identity = _identity(question, distance, query, gallery)
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
-    with inner_folder(workspace, mine) as folder, visible_to(client, folder, query, gallery) as (near, far):
+    with (
+        shown_progress(progress) as tasks,
+        inner_folder(workspace, mine) as folder,
+        visible_to(client, folder, query, gallery) as (near, far),
+    ):
         removal = _Removal(folder, grid, keep and workspace is not None)
-        kept = FinishedPoints(Workspace(str(folder)), identity, (progress or Progress()).warn)
+        kept = FinishedPoints(Workspace(str(folder)), identity, tasks.warn)
         for n_done, place in enumerate(grid.order, start=1):
             point = grid.points[place]
             finished = kept.find(point)
@@ -146,7 +151,7 @@ def sweep_parameters(
                     rerank=point.rerank,
                     client=client,
                     workspace=folder,
-                    progress=progress,
+                    progress=tasks,
                     **asked,
                 )
                 finished = FinishedPoint.of(point, report, names)

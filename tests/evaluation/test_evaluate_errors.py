@@ -312,7 +312,7 @@ def test_unknown_distance_of_neighbours(pair):
         nearest(*map(as_feature_set, pair), distance="cosinee")
 
 
-@pytest.mark.parametrize("given", [np.zeros((4, 3), np.float32), None, "gallery.zarr"])
+@pytest.mark.parametrize("given", [np.zeros((4, 3), np.float32), None, 7])
 def test_what_is_no_feature_set(pair, given):
     with pytest.raises((InputError, TypeError)):
         evaluate(as_feature_set(pair[0]), given)

@@ -1,0 +1,202 @@
+"""The library as a notebook uses it: short reports, data frames, paths in place of sets, bars, types."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reid_dist
+from reid_dist import (
+    DistanceBlock,
+    FeatureSet,
+    Report,
+    evaluate,
+    evaluate_distances,
+    evaluate_lists,
+    evaluate_splits,
+    ingest,
+    k_reciprocal_graph,
+    nearest,
+    pool,
+    reranked_distances,
+    sweep_parameters,
+)
+from reid_dist.errors import InputError, StoreNotFoundError
+
+ROOT = Path(__file__).parents[2]
+RERANK = "k_reciprocal(k1=4,k2=2)"
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two stores, and a file of both sides beside them."""
+    folder = tmp_path_factory.mktemp("sides")
+    rng = np.random.default_rng(2)
+    held = {}
+    for name, n in (("query", 12), ("gallery", 48)):
+        pids, camids = np.arange(n) % 6, np.arange(n) % 5
+        features = rng.standard_normal((n, 8)).astype(np.float32)
+        FeatureSet.from_arrays(features, pids, camids).save(folder / f"{name}.zarr")
+        held |= {f"{name}_f": features, f"{name}_label": pids, f"{name}_cam": camids}
+    np.savez(folder / "both.npz", **held)
+    return folder / "query.zarr", folder / "gallery.zarr"
+
+
+@pytest.fixture(scope="module")
+def report(sides: tuple[Path, Path]) -> Report:
+    return evaluate(*sides)
+
+
+def test_a_report_is_a_short_table(report: Report) -> None:
+    lines = repr(report).splitlines()
+    assert len(lines) < 15
+    assert max(map(len, lines)) < 120
+    assert lines[0] == "Report: market1501, cosine"
+    value = f"{100 * report.metrics['mAP']:.2f} %"
+    assert any(re.match(rf"  mAP +{re.escape(value)} +\[", line) for line in lines)
+    assert any(f"12 valid of 12, gallery {48} rows" in line for line in lines)
+    assert report.result_digest[:16] in lines[-1]
+
+
+def test_what_a_notebook_shows_is_escaped(report: Report) -> None:
+    noted = Report(**{name: getattr(report, name) for name in ("metrics", "curves", "counts", "per_query", "protocol",
+                   "distance", "inputs")}, notes=["a <b> & c", "x" * 1000])  # fmt: skip
+    shown = noted._repr_html_()
+    assert "a &lt;b&gt; &amp; c" in shown
+    assert f"{100 * report.metrics['mAP']:.2f} %" in shown
+    assert len(shown) < 3000
+    assert len(repr(noted)) < 1500
+
+
+def test_sweeps_and_splits_are_short_tables(sides: tuple[Path, Path]) -> None:
+    swept = sweep_parameters(*sides, expand="alpha_qe", k="0:6", alpha="0:5", metrics="mAP")
+    drawn = evaluate_splits(*sides, repeats=2, metrics="mAP")
+    assert len(repr(swept).splitlines()) < 42
+    assert "more" in repr(swept)
+    assert repr(swept).startswith("SweepReport: alpha_qe, market1501, cosine\n")
+    assert repr(drawn).startswith("SplitReport: market1501, cosine\n")
+    for each in (swept, drawn):
+        assert "<table>" in each._repr_html_()
+        assert each.result_digest[:16] in repr(each)
+    pandas = pytest.importorskip("pandas")
+    frame = swept.to_pandas()
+    assert list(frame.columns) == ["k", "alpha", "mAP", "seconds", "digest"]
+    assert frame["mAP"].tolist() == swept.values("mAP").tolist()
+    assert isinstance(drawn.to_pandas(), pandas.DataFrame)
+    assert drawn.to_pandas()["mAP"].mean() == pytest.approx(drawn.metrics["mAP"], abs=1e-15)
+
+
+def test_data_frames(report: Report) -> None:
+    pytest.importorskip("pandas")
+    frame = report.to_pandas()
+    assert (frame.index.name, list(frame.columns[:2])) == ("query", ["pid", "camid"])
+    assert set(frame.columns) == set(report.per_query)
+    assert frame["AP"].mean() == pytest.approx(report.metrics["mAP"], abs=1e-15)
+    assert frame.groupby("camid")["AP"].count().sum() == report.counts["n_valid"]
+    metrics = report.to_pandas("metrics")
+    assert metrics["value"].to_dict() == report.metrics
+    assert metrics.loc["mAP", ["low", "high"]].tolist() == report.confidence["intervals"]["mAP"]
+    with pytest.raises(InputError, match="table must be"):
+        report.to_pandas("queries")
+
+
+def test_without_pandas_the_error_says_what_to_install(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=re.escape("pip install 'reid-dist[pandas]'")):
+        report.to_pandas()
+
+
+def test_paths_are_taken_where_sets_are(sides: tuple[Path, Path], report: Report, tmp_path: Path) -> None:
+    sets = query, gallery = tuple(map(FeatureSet.open, sides))
+    texts = tuple(map(str, sides))
+    for given in (texts, sides, (sides[0], gallery), (sides[0].parent / "both.npz",) * 2, (sides[0].parent,) * 2):
+        assert evaluate(*given, confidence=None, metrics=["mAP"]).result_digest == (
+            evaluate(*sets, confidence=None, metrics=["mAP"]).result_digest
+        )
+    assert nearest(*sides, k=3).index.tolist() == nearest(*sets, k=3).index.tolist()
+    found = reranked_distances(*sides, rerank=RERANK)
+    np.testing.assert_array_equal(found, reranked_distances(*sets, rerank=RERANK))
+    given = evaluate_distances(DistanceBlock.from_array(found), *sides, confidence=None)
+    assert given.metrics == evaluate(*sets, rerank=RERANK, confidence=None).metrics
+    lists = np.argsort(found, axis=1, kind="stable")
+    assert evaluate_lists(lists, *sides, confidence=None).metrics["mAP"] == given.metrics["mAP"]
+    assert k_reciprocal_graph(sides[1], rerank=RERANK).n_items == 48
+    assert pool(sides[1], tmp_path / "pooled.zarr", by="pid_camid").n_rows == 30
+    with pytest.raises(StoreNotFoundError, match="nothing is there"):
+        evaluate(tmp_path / "missing.zarr", gallery)
+    with pytest.raises(InputError, match="gallery must be a FeatureSet or a path, found int"):
+        evaluate(query, 7)
+
+
+def test_progress_is_shown_on_standard_error(sides: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:
+    calls = (
+        lambda told: evaluate(*sides, progress=told, confidence=None, metrics=["TAR@FAR=0.1"]),
+        lambda told: nearest(*sides, k=2, progress=told),
+        lambda told: reranked_distances(*sides, rerank=RERANK, progress=told),
+        lambda told: k_reciprocal_graph(sides[1], rerank=RERANK, progress=told),
+        lambda told: sweep_parameters(*sides, expand="aqe", k="0:1", progress=told),
+        lambda told: evaluate_splits(*sides, repeats=2, progress=told),
+    )
+    for call in calls:
+        for told in (None, False):
+            call(told)
+            assert capfd.readouterr() == ("", "")
+        call(True)
+        out, err = capfd.readouterr()
+        assert out == ""
+        # Whatever was begun is done.
+        counts = re.findall(r"(\d+)/(\d+)", err)
+        assert counts
+        assert all(done == total for done, total in counts)
+        with pytest.raises(InputError, match="progress must be True, False, None or a Progress, found str"):
+            call("yes")
+
+
+def test_ingest_is_public(sides: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "ingest" in reid_dist.__all__
+    assert "Parameters" in (ingest.__doc__ or "")
+    stores = ingest(sides[0].parent / "both.npz", tmp_path / "stores", drop_pids=[5])
+    assert [store.n_rows for store in stores] == [10, 40]
+
+
+USER = """
+from pathlib import Path
+from typing import assert_type
+
+import numpy as np
+
+from reid_dist import FeatureSet, Report, evaluate, ingest, nearest
+
+query, gallery = ingest("features.npz", "data", drop_pids=[-1])
+assert_type(query, FeatureSet)
+report = evaluate(Path("q.zarr"), gallery, metrics="rank-1", progress=True)
+assert_type(report, Report)
+share: float = report.metrics["CMC@1"]
+frame = report.to_pandas("metrics")
+rows = nearest("q.zarr", gallery, k=3).index.tolist()
+held = FeatureSet.from_arrays(np.zeros((2, 3)), [1, 2], workspace=Path("work"))
+"""
+WRONG = "\nevaluate(query, gallery, max_rank='ten')\n"
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "reid_dist" / "py.typed").is_file()
+    # Everything in the package folder that git does not ignore goes into the wheel.
+    assert 'packages = ["reid_dist"]' in (ROOT / "pyproject.toml").read_text()
+    ignored = subprocess.run(["git", "check-ignore", "-q", "reid_dist/py.typed"], cwd=ROOT, check=False)
+    assert ignored.returncode == 1
+
+
+@pytest.mark.slow
+def test_types_reach_a_script_of_a_user(tmp_path: Path) -> None:
+    """A clean script passes under --strict, and a wrong argument is found."""
+    (tmp_path / "user.py").write_text(USER + WRONG)
+    words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), "user.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=290)
+    (error,) = (line for line in done.stdout.splitlines() if "error:" in line)
+    assert 'Argument "max_rank"' in error, done.stdout
