@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from reid_dist.cli.grouping import GroupedCommand
 from reid_dist.cli.options import (
     choose_cluster,
     cluster_options,
@@ -21,7 +22,7 @@ from reid_dist.cli.options import (
 __all__ = ["command"]
 
 
-@click.command("evaluate")
+@click.command("evaluate", cls=GroupedCommand)
 @click.argument("query")
 @click.argument("gallery")
 @job_options

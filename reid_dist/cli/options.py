@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from reid_dist.cli.events import OPTION
+from reid_dist.cli.grouping import CONVENTIONS, INPUTS, OUTPUTS, RESOURCES, option
 
 if TYPE_CHECKING:
     from reid_dist.clusters import ClusterConfig
@@ -25,31 +26,92 @@ __all__ = [
     "override_option",
     "refuse_idle_options",
     "refuse_idle_resume",
+    "shared_options",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# Fields of a job that `evaluate` takes as options, in the order of its help.
-_JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (("--protocol",), {"default": "market1501", "show_default": True, "help": "See `reid-dist list protocols`."}),
-    (("--distance",), {"default": "cosine", "show_default": True, "help": "See `reid-dist list distances`."}),
-    (
-        ("--metric", "metrics"),
+PROTOCOLS = (
+    *("market1501", "market1501_matlab", "allshots", "cuhk03", "cuhk03_separate_cameras", "no_cameras", "same_set"),
+    *("oxford", "revisitop_easy", "revisitop_medium", "revisitop_hard"),
+)
+DISTANCES = ("cosine", "euclidean", "sqeuclidean")
+VARIANTS = ("zhong", "zhong_d4", "faiss_k1", "paper")
+"""Names of the registries, written out: help imports none of them."""
+
+_JobOption = tuple[tuple[str, ...], dict[str, Any]]
+
+# Options that commands share, by the field that they stand for.
+_SHARED: dict[str, _JobOption] = {
+    "protocol": (
+        ("--protocol",),
         {
-            "multiple": True,
+            "group": CONVENTIONS,
+            "default": "market1501",
+            "show_default": True,
             "metavar": "NAME",
-            "help": "mAP, CMC@10, TAR@FAR=1e-3, …; repeatable. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10.",
+            "help": f"Which items are relevant and which are junk: {', '.join(PROTOCOLS)}; see `reid-dist list "
+            "protocols`.",
         },
     ),
-    (("--max-rank",), {"type": int, "default": 50, "show_default": True, "help": "Length of the curves over ranks."}),
-    (
-        ("--ground-truth",),
-        {"metavar": "FILE", "help": "Lists for oxford and revisitop: JSON, or a directory of Oxford text files."},
+    "distance": (
+        ("--distance",),
+        {
+            "group": CONVENTIONS,
+            "default": "cosine",
+            "show_default": True,
+            "metavar": f"[{'|'.join(DISTANCES)}]",
+            "help": "See `reid-dist list distances`.",
+        },
     ),
+    "metrics": (
+        ("--metric", "metrics"),
+        {
+            "group": CONVENTIONS,
+            "multiple": True,
+            "metavar": "NAME",
+            "help": "mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or with commas; see `reid-dist list "
+            "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10.",
+        },
+    ),
+    "max_rank": (
+        ("--max-rank",),
+        {
+            "group": CONVENTIONS,
+            "type": int,
+            "default": 50,
+            "show_default": True,
+            "metavar": "N",
+            "help": "Length of the curves over ranks.",
+        },
+    ),
+    "ground_truth": (
+        ("--ground-truth",),
+        {
+            "group": INPUTS,
+            "metavar": "FILE",
+            "help": "Lists for oxford and revisitop: JSON, or a directory of Oxford text files.",
+        },
+    ),
+    "chunk_rows": (
+        ("--chunk-rows",),
+        {
+            "group": RESOURCES,
+            "type": int,
+            "metavar": "N",
+            "help": "Rows of a tile; the answer does not depend on it.",
+        },
+    ),
+}
+
+# Fields of a job that `evaluate` takes as options, in the order of its help.
+_JOB_OPTIONS: tuple[_JobOption, ...] = (
+    *(_SHARED[name] for name in ("protocol", "distance", "metrics", "max_rank", "ground_truth")),
     (
         ("--expand",),
         {
+            "group": CONVENTIONS,
             "metavar": "SPEC",
             "help": "Such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see `reid-dist list expansions`.",
         },
@@ -57,15 +119,32 @@ _JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (
         ("--rerank",),
         {
+            "group": CONVENTIONS,
             "metavar": "SPEC",
             "help": "Such as 'k_reciprocal(k1=20,k2=6,lambda_value=0.3)'; see `reid-dist list rerankers`.",
         },
     ),
-    (("--topk",), {"type": int, "metavar": "K", "help": "Write the K nearest items of every query to DIR (topk.npz)."}),
-    (("--ties",), {"is_flag": True, "help": "Also give optimistic and pessimistic values."}),
+    (
+        ("--topk",),
+        {
+            "group": OUTPUTS,
+            "type": int,
+            "metavar": "K",
+            "help": "Write the K nearest items of every query to DIR (topk.npz).",
+        },
+    ),
+    (
+        ("--ties",),
+        {
+            "group": OUTPUTS,
+            "is_flag": True,
+            "help": "Also give optimistic and pessimistic values.",
+        },
+    ),
     (
         ("--breakdown", "breakdowns"),
         {
+            "group": OUTPUTS,
             "multiple": True,
             "metavar": "NAME",
             "help": "camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
@@ -74,6 +153,7 @@ _JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (
         ("--gallery-size", "gallery_sizes"),
         {
+            "group": OUTPUTS,
             "multiple": True,
             "metavar": "N",
             "help": "Size of the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
@@ -82,6 +162,7 @@ _JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (
         ("--gallery-order",),
         {
+            "group": OUTPUTS,
             "type": click.Choice(["stored", "random"]),
             "default": "stored",
             "show_default": True,
@@ -90,41 +171,103 @@ _JOB_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     ),
     (
         ("--single-shot-draws",),
-        {"type": int, "metavar": "N", "help": "Estimate the single-shot CMC from N draws, not exactly."},
+        {
+            "group": CONVENTIONS,
+            "type": int,
+            "metavar": "N",
+            "help": "Estimate the single-shot CMC from N draws, not exactly.",
+        },
     ),
-    (("--roc",), {"is_flag": True, "help": "Also give the ROC at fixed false accept rates."}),
+    (
+        ("--roc",),
+        {
+            "group": OUTPUTS,
+            "is_flag": True,
+            "help": "Also give the ROC at fixed false accept rates.",
+        },
+    ),
     (
         ("--confidence",),
-        {"type": float, "default": 0.95, "show_default": True, "help": "Level of the bootstrap intervals."},
+        {
+            "group": OUTPUTS,
+            "type": float,
+            "metavar": "LEVEL",
+            "default": 0.95,
+            "show_default": True,
+            "help": "Level of the bootstrap intervals.",
+        },
     ),
-    (("--seed",), {"type": int, "default": 0, "show_default": True, "help": "Of draws, random orders and intervals."}),
+    (
+        ("--seed",),
+        {
+            "group": OUTPUTS,
+            "type": int,
+            "metavar": "N",
+            "default": 0,
+            "show_default": True,
+            "help": "Of draws, random orders and intervals.",
+        },
+    ),
     (
         ("--pictures",),
         {
+            "group": OUTPUTS,
             "metavar": "ROWS",
             "help": "Show ranked pictures: 'hardest', or query rows such as 3,17 beside them. Needs --topk.",
         },
     ),
-    (("--image-root",), {"metavar": "DIR", "help": "Where relative paths of --pictures start. Default: here."}),
+    (
+        ("--image-root",),
+        {
+            "group": INPUTS,
+            "metavar": "DIR",
+            "help": "Where relative paths of --pictures start. Default: here.",
+        },
+    ),
     (
         ("--distances",),
-        {"metavar": "FILE", "help": "A .npy block of distances, mapped; QUERY and GALLERY then give labels alone."},
+        {
+            "group": INPUTS,
+            "metavar": "FILE",
+            "help": "A .npy block of distances, mapped; QUERY and GALLERY then give labels alone.",
+        },
     ),
     (
         ("--lists",),
         {
+            "group": INPUTS,
             "metavar": "FILE",
             "help": "A .npz of top-k lists (index, distance); QUERY and GALLERY then give labels alone.",
         },
     ),
-    (("--chunk-rows",), {"type": int, "metavar": "N", "help": "Rows of a tile; the answer does not depend on it."}),
+    _SHARED["chunk_rows"],
 )
+
+
+def shared_options(*fields: str, **changed: dict[str, Any]) -> Callable[[F], F]:
+    """Add options that several commands share.
+
+    Parameters
+    ----------
+    *fields
+        The fields that they stand for, in the order of the help.
+    **changed
+        Attributes of an option that this command has otherwise, by field.
+    """
+
+    def add(function: F) -> F:
+        for field in reversed(fields):
+            names, attributes = _SHARED[field]
+            function = option(*names, **{**attributes, **changed.get(field, {})})(function)
+        return function
+
+    return add
 
 
 def job_options(function: F) -> F:
     """Add an option for every field of a job that is no input."""
     for names, attributes in reversed(_JOB_OPTIONS):
-        function = click.option(*names, **attributes)(function)
+        function = option(*names, **attributes)(function)
     return function
 
 
@@ -188,9 +331,10 @@ def _size(text: str) -> int | float:
 
 def override_option(function: F) -> F:
     """Add ``--set``."""
-    return click.option(
+    return option(
         "--set",
         "overrides",
+        group=INPUTS,
         multiple=True,
         metavar="KEY=VALUE",
         help="Override a field, VALUE in YAML; protocol.base=VALUE is a field of protocol. Repeatable.",
@@ -199,42 +343,55 @@ def override_option(function: F) -> F:
 
 def cluster_options(function: F) -> F:
     """Add ``--cluster`` and ``--workers``."""
-    function = click.option(
+    function = option(
         "--cluster",
         "cluster_file",
+        group=RESOURCES,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Cluster file, such as cluster_configs/threads.yaml. Without one: a local cluster on all cores.",
     )(function)
-    return click.option(
-        "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes of the local cluster."
+    return option(
+        "--workers",
+        group=RESOURCES,
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Worker processes of the local cluster.",
     )(function)
 
 
 def output_options(function: F) -> F:
     """Add ``--output``, ``--name``, ``--resume``, ``--workspace`` and ``--json``."""
-    function = click.option(
+    function = option(
         "--output",
+        group=OUTPUTS,
         type=click.Path(path_type=Path),
         metavar="DIR",
         help="Write report.json, report.html and per_query.npz there. Without it nothing is written.",
     )(function)
-    function = click.option(
-        "--resume", is_flag=True, help="Take up an output directory: a finished one gives the same report again."
+    function = option(
+        "--resume",
+        group=OUTPUTS,
+        is_flag=True,
+        help="Take up an output directory: a finished one gives the same report again.",
     )(function)
-    function = click.option(
+    function = option(
         "--workspace",
+        group=RESOURCES,
         metavar="URI",
         help="Directory for intermediate stores, seen by all workers. Default: DIR/workspace.",
     )(function)
     function = name_option(function)
-    return click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")(function)
+    return option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the report as JSON, and nothing else.")(
+        function
+    )
 
 
 def name_option(function: F) -> F:
     """Add ``--name``."""
-    return click.option(
+    return option(
         "--name",
+        group=OUTPUTS,
         metavar="TEXT",
         callback=_checked_name,
         help="Name of the run on page and console and in the JSON. Default: the last part of DIR.",
@@ -250,8 +407,9 @@ def _checked_name(_context: click.Context, _parameter: click.Parameter, given: s
 
 def observation_options(function: F) -> F:
     """Add ``--log-json`` and ``--performance-report``."""
-    function = click.option(
+    function = option(
         "--performance-report",
+        group=OUTPUTS,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Write Dask's performance report of the cluster there: an HTML page that needs no network.",
@@ -262,8 +420,9 @@ def observation_options(function: F) -> F:
 def events_option(function: F) -> F:
     """Add ``--log-json``."""
     # It holds before options are read, so that wrong ones are events too; see `reid_dist.cli.main`.
-    return click.option(
+    return option(
         OPTION,
+        group=OUTPUTS,
         is_flag=True,
         expose_value=False,
         help="Tell progress, messages and errors on standard error as JSON, an object a line.",

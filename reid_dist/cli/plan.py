@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from reid_dist.cli.grouping import RESOURCES, GroupedCommand, option
 from reid_dist.cli.options import override_option
 from reid_dist.plurals import counted
 
@@ -25,25 +26,43 @@ _STARTING = 2.0
 _SECONDS_PER_ROW = 3e-5
 
 
-@click.command("plan")
+@click.command("plan", cls=GroupedCommand)
 @click.argument("pipeline", type=click.Path(path_type=Path))
 @override_option
-@click.option(
+@option(
     "--cluster",
     "cluster_file",
+    group=RESOURCES,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Plan for its workers and their memory; a scheduler that runs is asked, nothing is started.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Of all workers. Default: the cores here.")
-@click.option("--memory-per-thread", "memory_gib", type=click.FloatRange(min=0, min_open=True), help="In GiB.")
-@click.option(
+@option(
+    "--threads",
+    group=RESOURCES,
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Of all workers. Default: the cores here.",
+)
+@option(
+    "--memory-per-thread",
+    "memory_gib",
+    group=RESOURCES,
+    metavar="GIB",
+    type=click.FloatRange(min=0, min_open=True),
+    help="In GiB.",
+)
+@option(
     "--gflops",
+    group=RESOURCES,
+    metavar="RATE",
     type=click.FloatRange(min=0, min_open=True),
     help="Of one thread of the workers, in products of float32.  Default: timed here.",
 )
-@click.option(
+@option(
     "--read-rate",
+    group=RESOURCES,
+    metavar="RATE",
     type=click.FloatRange(min=0, min_open=True),
     help="GB/s that storage gives to all workers together.  Default: as much as they take.",
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from reid_dist.cli.grouping import GroupedCommand
 from reid_dist.cli.options import (
     choose_cluster,
     cluster_options,
@@ -18,7 +19,7 @@ from reid_dist.cli.options import (
 __all__ = ["command"]
 
 
-@click.command("run")
+@click.command("run", cls=GroupedCommand)
 @click.argument("pipeline", type=click.Path(path_type=Path))
 @override_option
 @cluster_options

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, name_option, observation_options, refuse_idle_resume
+from reid_dist.cli.grouping import DRAW, OUTPUTS, RESOURCES, GroupedCommand, option
+from reid_dist.cli.options import (
+    choose_cluster,
+    cluster_options,
+    name_option,
+    observation_options,
+    refuse_idle_resume,
+    shared_options,
+)
 
 if TYPE_CHECKING:
     from reid_dist.splits import SplitReport
@@ -15,38 +23,49 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("splits")
+@click.command("splits", cls=GroupedCommand)
 @click.argument("query")
 @click.argument("gallery")
-@click.option("--repeats", type=int, default=10, show_default=True, metavar="N", help="Number of splits.")
-@click.option(
+@option("--repeats", group=DRAW, type=int, default=10, show_default=True, metavar="N", help="Number of splits.")
+@option(
     "--per-identity",
+    group=DRAW,
     type=int,
     default=1,
     show_default=True,
     metavar="N",
     help="Rows to keep of every gallery identity.",
 )
-@click.option("--per-camera", is_flag=True, help="Keep so many of every identity under every camera.")
-@click.option("--rest-as-queries", is_flag=True, help="Rows that are not kept are the queries; give one set twice.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draw.")
-@click.option("--protocol", default="market1501", show_default=True, help="See `reid-dist list protocols`.")
-@click.option("--distance", default="cosine", show_default=True, help="See `reid-dist list distances`.")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="mAP, CMC@10, …; repeatable.")
-@click.option("--max-rank", type=int, default=50, show_default=True, help="Length of the CMC curve.")
-@click.option("--chunk-rows", type=int, metavar="N", help="Rows of a tile; the answer does not depend on it.")
+@option("--per-camera", group=DRAW, is_flag=True, help="Keep so many of every identity under every camera.")
+@option(
+    "--rest-as-queries", group=DRAW, is_flag=True, help="Rows that are not kept are the queries; give one set twice."
+)
+@option("--seed", group=DRAW, type=int, default=0, show_default=True, metavar="N", help="Of the draw.")
+@shared_options(
+    *("protocol", "distance", "metrics", "max_rank", "chunk_rows"), max_rank={"help": "Length of the CMC curve."}
+)
 @cluster_options
-@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write splits.json, splits.html there.")
+@option(
+    "--output",
+    group=OUTPUTS,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write splits.json, splits.html there.",
+)
 @name_option
-@click.option(
+@option(
     "--workspace",
+    group=RESOURCES,
     metavar="URI",
     help="Directory for drawn rows, seen by all workers. Default: DIR/workspace. What is put there is removed.",
 )
-@click.option(
-    "--resume", is_flag=True, help="Take up an output directory: splits that are done are not evaluated again."
+@option(
+    "--resume",
+    group=OUTPUTS,
+    is_flag=True,
+    help="Take up an output directory: splits that are done are not evaluated again.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")
+@option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the report as JSON, and nothing else.")
 @observation_options
 def command(
     query: str,

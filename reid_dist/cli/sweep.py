@@ -7,46 +7,62 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, name_option, observation_options, refuse_idle_resume
+from reid_dist.cli.grouping import OUTPUTS, RESOURCES, SWEPT, GroupedCommand, option
+from reid_dist.cli.options import (
+    VARIANTS,
+    choose_cluster,
+    cluster_options,
+    name_option,
+    observation_options,
+    refuse_idle_resume,
+    shared_options,
+)
 
 __all__ = ["command"]
 
 
-@click.command("sweep")
+@click.command("sweep", cls=GroupedCommand)
 @click.argument("query")
 @click.argument("gallery")
-@click.option("--expand", metavar="SPEC", help="The expansion, such as aqe; of dba(k=5)+aqe, the last is swept.")
-@click.option("--k", metavar="VALUES", help="Numbers of neighbours of the expansion.")
-@click.option("--alpha", metavar="VALUES", help="Exponents of their similarities.")
-@click.option("--include-self", is_flag=True, help="Queries sit in the gallery, by item id, and are one of the k.")
-@click.option("--rerank", metavar="SPEC", help="The re-ranking, such as k_reciprocal.")
-@click.option("--k1", metavar="VALUES", help="Neighbours that a reciprocal set is taken from.")
-@click.option("--k2", metavar="VALUES", help="Items whose weights are averaged.")
-@click.option("--lambda-value", metavar="VALUES", help="Weights of the plain distance, 0 to 1.")
-@click.option("--variant", metavar="NAMES", help="Variants of the re-ranking; see `reid-dist list rerankers`.")
-@click.option("--protocol", default="market1501", show_default=True, help="See `reid-dist list protocols`.")
-@click.option("--distance", default="cosine", show_default=True, help="See `reid-dist list distances`.")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1, mINP]")
-@click.option("--max-rank", type=int, default=50, show_default=True, help="Length of the curves in the digests.")
-@click.option(
-    "--ground-truth",
-    metavar="FILE",
-    help="Lists for oxford and revisitop: JSON, or a directory of Oxford text files.",
+@option("--expand", group=SWEPT, metavar="SPEC", help="The expansion, such as aqe; of dba(k=5)+aqe, the last is swept.")
+@option("--k", group=SWEPT, metavar="VALUES", help="Numbers of neighbours of the expansion.")
+@option("--alpha", group=SWEPT, metavar="VALUES", help="Exponents of their similarities.")
+@option(
+    "--include-self", group=SWEPT, is_flag=True, help="Queries sit in the gallery, by item id, and are one of the k."
 )
-@click.option("--chunk-rows", type=int, metavar="N", help="Rows of a tile; the answer does not depend on it.")
+@option("--rerank", group=SWEPT, metavar="SPEC", help="The re-ranking, such as k_reciprocal.")
+@option("--k1", group=SWEPT, metavar="VALUES", help="Neighbours that a reciprocal set is taken from.")
+@option("--k2", group=SWEPT, metavar="VALUES", help="Items whose weights are averaged.")
+@option("--lambda-value", group=SWEPT, metavar="VALUES", help="Weights of the plain distance, 0 to 1.")
+@option("--variant", group=SWEPT, metavar="NAMES", help=f"Variants of the re-ranking: {', '.join(VARIANTS)}.")
+@shared_options(
+    *("protocol", "distance", "metrics", "max_rank", "ground_truth", "chunk_rows"),
+    metrics={"help": "mAP, CMC@10 (or rank-10), …; repeatable, or with commas.  [default: mAP, CMC@1, mINP]"},
+    max_rank={"help": "Length of the curves in the digests."},
+)
 @cluster_options
-@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write sweep.json and sweep.html there.")
+@option(
+    "--output",
+    group=OUTPUTS,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write sweep.json and sweep.html there.",
+)
 @name_option
-@click.option(
+@option(
     "--workspace",
+    group=RESOURCES,
     metavar="URI",
     help="Directory for neighbour lists and derived features, seen by all workers; they stay there. "
     "Default: DIR/workspace, and nothing stays.",
 )
-@click.option(
-    "--resume", is_flag=True, help="Take up an output directory: points that are done are not evaluated again."
+@option(
+    "--resume",
+    group=OUTPUTS,
+    is_flag=True,
+    help="Take up an output directory: points that are done are not evaluated again.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")
+@option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the report as JSON, and nothing else.")
 @observation_options
 def command(
     query: str,

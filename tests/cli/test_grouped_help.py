@@ -1,0 +1,82 @@
+"""The help of the computing commands: options under headings, and choices by name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import click
+import pytest
+
+from reid_dist.cli.grouping import GroupedCommand, option
+from reid_dist.cli.options import DISTANCES, PROTOCOLS, VARIANTS
+from reid_dist.distances import DISTANCES as REGISTERED_DISTANCES
+from reid_dist.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
+from reid_dist.reranking import VARIANTS as REGISTERED_VARIANTS
+
+HEADINGS = {
+    "evaluate": ["Inputs", "Conventions", "Outputs", "Resources"],
+    "sweep": ["Inputs", "Swept parameters", "Conventions", "Outputs", "Resources"],
+    "splits": ["Draw", "Conventions", "Outputs", "Resources"],
+    "run": ["Inputs", "Outputs", "Resources"],
+    "plan": ["Inputs", "Resources"],
+}
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """Options by heading, from the help of a command."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if heading := re.fullmatch(r"(\w[\w ]*):", line):
+            found[heading[1]] = []
+        elif (name := re.match(r"  (?:-h, )?(--[\w-]+)", line)) and found:
+            found[[*found][-1]].append(name[1])
+    return {heading: names for heading, names in found.items() if names}
+
+
+@pytest.mark.parametrize("name", HEADINGS)
+def test_options_are_in_groups_and_each_is_there_once(reid_dist, name: str) -> None:
+    text = reid_dist(name, "--help").out
+    shown = sections(text)
+    assert [*shown] == [*HEADINGS[name], "Other options"]
+    command = importlib.import_module(f"reid_dist.cli.{name}").command
+    declared = [each.opts[0] for each in command.params if isinstance(each, click.Option)]
+    assert sorted(each for names in shown.values() for each in names) == sorted([*declared, "--help"])
+    # A value is named, or its choices are listed; the name of a run is any text.
+    assert set(re.findall(r"--([\w-]+) (?:TEXT|INTEGER|FLOAT)\b", text)) <= {"name"}
+
+
+def test_where_some_options_are(reid_dist) -> None:
+    shown = sections(reid_dist("evaluate", "--help").out)
+    places = {"--distances": "Inputs", "--protocol": "Conventions", "--roc": "Outputs", "--workers": "Resources"}
+    for name, heading in places.items():
+        assert name in shown[heading]
+
+
+@pytest.mark.parametrize("name", ["evaluate", "sweep", "splits"])
+def test_choices_are_named(reid_dist, name: str) -> None:
+    words = re.sub(r"\s+", "", reid_dist(name, "--help").out)
+    assert ",".join(REGISTERED_PROTOCOLS.names()) in words
+    assert "|".join(REGISTERED_DISTANCES.names()) in words
+
+
+def test_splits_says_which_published_numbers_agree(reid_dist) -> None:
+    words = " ".join(reid_dist("splits", "--help").out.split())
+    assert "CMC of SYSU-MM01 ranks distinct identities" in words
+    assert "rank 1 and mAP alone agree" in words
+
+
+def test_the_names_that_help_writes_out_are_those_of_the_registries() -> None:
+    assert list(PROTOCOLS) == REGISTERED_PROTOCOLS.names()
+    assert list(DISTANCES) == REGISTERED_DISTANCES.names()
+    assert list(VARIANTS) == REGISTERED_VARIANTS.names()
+
+
+def test_options_without_a_group_come_last() -> None:
+    @click.command("made", cls=GroupedCommand)
+    @click.option("--plain", metavar="X", help="No group.")
+    @option("--own", metavar="X", group="Inputs", help="A group.")
+    def made() -> None: ...
+
+    shown = sections(click.Context(made).get_help())
+    assert shown == {"Inputs": ["--own"], "Other options": ["--plain", "--help"]}
