@@ -8,13 +8,15 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import scipy.io
 import yaml
 
+from reid_dist import FeatureSet
 from reid_dist.clusters import read_cluster
 from reid_dist.jobs import read_job
 
@@ -31,21 +33,18 @@ def commands() -> list[str]:
     return [line for block in blocks("bash") for line in block.splitlines() if line]
 
 
-def make_result(path: Path) -> dict[str, np.ndarray]:
-    """Write what a model's test script writes: both sides in one .mat file."""
+def make_demo(folder: Path) -> None:
+    """Write stores where the demo writes its own, which are larger; `test_the_first_command` finds these there."""
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((12, 16))
-    held: dict[str, np.ndarray] = {}
     for side, n in (("query", 24), ("gallery", 120)):
         pids = rng.integers(1, 13, n)
-        held[f"{side}_f"] = (centres[pids - 1] + rng.standard_normal((n, 16))).astype(np.float32)
-        held[f"{side}_label"], held[f"{side}_cam"] = pids, rng.integers(1, 5, n)
-    scipy.io.savemat(path, held)
-    return held
+        features = (centres[pids - 1] + rng.standard_normal((n, 16))).astype(np.float32)
+        FeatureSet.from_arrays(features, pids, rng.integers(1, 5, n)).save(folder / "data" / f"{side}.zarr")
 
 
 def test_the_commands_run_in_order(tmp_path: Path) -> None:
-    held = make_result(tmp_path / "pytorch_result.mat")
+    make_demo(tmp_path / "reid-dist-demo")
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     (tmp_path / "cluster_configs").symlink_to(ROOT / "cluster_configs")
     ran = []
@@ -66,7 +65,7 @@ def test_the_commands_run_in_order(tmp_path: Path) -> None:
     )
     assert first["metrics"]["mAP"] == again["metrics"]["mAP"]
 
-    names = {"query_features": held["query_f"], "query_pids": held["query_label"], "query_camids": held["query_cam"]}
+    names: dict[str, Any] = {}
     for block in blocks("python"):
         before = Path.cwd()
         os.chdir(tmp_path)
@@ -75,6 +74,14 @@ def test_the_commands_run_in_order(tmp_path: Path) -> None:
         finally:
             os.chdir(before)
     assert names["report"].metrics["mAP"] == first["metrics"]["mAP"]
+
+
+def test_extras_are_installed_from_the_clone() -> None:
+    """The package is on no index, so that its name with an extra is found by pip nowhere else."""
+    assert "pip install 'reid-dist[" not in README
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for named in re.findall(r"pip install (?:-q )?-e '\.\[([\w,]+)\]'", README):
+        assert set(named.split(",")) <= set(extras)
 
 
 def test_every_other_command_has_its_test() -> None:
@@ -109,6 +116,10 @@ def test_the_first_command(tmp_path: Path) -> None:
     assert printed is not None, done.stdout
     assert printed[0] in README
     assert (checkout / "reid-dist-demo" / "report.html").stat().st_size > 10_000
+    # What the next command of the README begins with.
+    assert f"reid-dist ingest {Path('reid-dist-demo') / 'data'} " in README
+    for side in ("query", "gallery"):
+        assert (checkout / "reid-dist-demo" / "data" / f"{side}.zarr").is_dir()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "pipelines").glob("[!n]*.yaml")), ids=lambda path: path.stem)
