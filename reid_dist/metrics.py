@@ -33,6 +33,7 @@ __all__ = [
     "notes_on_metrics",
     "parse_metric",
     "parse_metrics",
+    "reported_name",
 ]
 
 Float64 = NDArray[np.float64]
@@ -405,6 +406,14 @@ def parse_metrics(names: str | Sequence[str]) -> list[Metric]:
         As `parse_metric` and `metric_names`.
     """
     return list({metric.name: metric for metric in map(parse_metric, metric_names(names))}.values())
+
+
+def reported_name(name: str) -> str:
+    """Return the name under which reports have a metric, whatever its spelling; what is no metric, as it is."""
+    try:
+        return parse_metric(name).name
+    except InputError:
+        return name
 
 
 def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:

@@ -17,6 +17,7 @@ from reid_dist.history.liveness import FINISHED, run_state
 from reid_dist.history.streaks import Streak
 from reid_dist.history.values import DONE, FAILED, Entry, Estimate, Run
 from reid_dist.history.wording import brief_verdict, size
+from reid_dist.metrics import reported_name
 from reid_dist.reports.words import duration, interval, metric_value
 
 __all__ = ["print_run", "print_runs"]
@@ -157,10 +158,11 @@ def _verdict(entry: Entry) -> str:
 def _shown(runs: Sequence[Run], asked: Sequence[str]) -> list[str]:
     """Return the metrics that a table shows: unasked mAP and CMC@1, or the first two that there are."""
     known = dict.fromkeys(name for run in runs for entry in run.entries for name in entry.metrics)
-    for name in asked:
+    names = [*dict.fromkeys(map(reported_name, asked))]
+    for name in names:
         if name not in known:
             raise UnknownNameError(f"no entry has a metric {name!r}; there are {', '.join(known) or 'none'}")
-    return list(asked) or [name for name in _USUAL if name in known] or list(known)[:2]
+    return names or [name for name in _USUAL if name in known] or list(known)[:2]
 
 
 def _value(name: str, estimate: Estimate | None) -> str:

@@ -19,7 +19,9 @@ __all__ = ["command"]
     metavar="LABEL",
     help="A label column of the set, or pid_camid (identity and camera), or item_id.",
 )
-@click.option("--method", default="mean", show_default=True, help="See `reid-dist list poolings`.")
+@click.option(
+    "--method", metavar="[mean|max]", default="mean", show_default=True, help="See `reid-dist list poolings`."
+)
 @click.option("--no-normalise", is_flag=True, help="Keep pooled rows as they are; otherwise they get length 1.")
 @click.option("--normalise-rows", is_flag=True, help="Scale every row to length 1 before it is pooled.")
 @click.option("--drop-camids", is_flag=True, help="Leave cameras out, where rows of several cameras are pooled.")

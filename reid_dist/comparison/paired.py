@@ -14,7 +14,7 @@ from reid_dist.comparison.conditions import differing_conditions, differing_opti
 from reid_dist.comparison.values import ChangedQuery, Comparison, MetricComparison
 from reid_dist.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics import exact_mean, metric_names, parse_metric
+from reid_dist.metrics import exact_mean, metric_names, parse_metric, reported_name
 from reid_dist.protocols import ZERO
 from reid_dist.registry import did_you_mean
 from reid_dist.reports import Report
@@ -141,7 +141,7 @@ def _choose(metrics: str | Sequence[str] | None, baseline: Report, candidate: Re
     runs = {"baseline": baseline, "candidate": candidate}
     known = list(dict.fromkeys(name for report in runs.values() for name in (*report.metrics, *report.bounds)))
     chosen, notes = [], []
-    for name in known if metrics is None else dict.fromkeys(map(_spelling, metric_names(metrics))):
+    for name in known if metrics is None else dict.fromkeys(map(reported_name, metric_names(metrics))):
         having = [run for run, report in runs.items() if _has(report, name)]
         if len(having) == 2:
             chosen.append(name)
@@ -155,14 +155,6 @@ def _choose(metrics: str | Sequence[str] | None, baseline: Report, candidate: Re
     if not chosen:
         raise InputError(f"the runs have no metric in common: {', '.join(known)}; evaluate one of them again")
     return chosen, notes
-
-
-def _spelling(name: str) -> str:
-    """Name of a metric as reports have it; what is no metric, as it is."""
-    try:
-        return parse_metric(name).name
-    except InputError:
-        return name
 
 
 def _column(name: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from reid_dist.cli.grouping import GroupedCommand, option
 from reid_dist.cli.options import DISTANCES, PROTOCOLS, VARIANTS
 from reid_dist.distances import DISTANCES as REGISTERED_DISTANCES
+from reid_dist.pooling import POOLINGS
 from reid_dist.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
 from reid_dist.reranking import VARIANTS as REGISTERED_VARIANTS
 
@@ -51,6 +52,10 @@ def test_where_some_options_are(reid_dist) -> None:
     places = {"--distances": "Inputs", "--protocol": "Conventions", "--roc": "Outputs", "--workers": "Resources"}
     for name, heading in places.items():
         assert name in shown[heading]
+
+
+def test_the_methods_of_pooling_are_named(reid_dist) -> None:
+    assert f"[{'|'.join(POOLINGS.names())}]" in reid_dist("pool", "--help").out
 
 
 @pytest.mark.parametrize("name", ["evaluate", "sweep", "splits"])

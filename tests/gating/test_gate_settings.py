@@ -62,6 +62,7 @@ def test_the_rates_of_all_gates_add_up_to_less_than_a_night_in_a_hundred() -> No
 def test_resamples_need_only_reach_the_rate_of_the_gated_metrics() -> None:
     assert AccuracyGate(metrics=("mAP",), n_resamples=5000).n_resamples == 5000
     assert AccuracyGate(metrics=("mAP", "mAP"), n_resamples=5000).metrics == ("mAP",)
+    assert AccuracyGate(metrics=("rank-1", "CMC@1"), n_resamples=5000).metrics == ("CMC@1",)
     assert AccuracyGate(false_alarm=0.05, n_resamples=1000).n_resamples == 1000
 
 

@@ -67,6 +67,7 @@ def test_show_chooses_runs_entries_and_metrics(reid_dist, nights: Path) -> None:
     assert "mAP" not in shown.out
     rows = [line.split() for line in shown.out.splitlines() if "75.00 %" in line]
     assert [row[0] for row in rows] == ["2", "3"]
+    assert reid_dist("history", "show", nights, "--last", 2, "--name", NAME, "--metric", "rank-1").out == shown.out
     unknown = reid_dist("history", "show", nights, "--metric", "mPA")
     assert unknown.code == 2
     assert unknown.err == "Error: no entry has a metric 'mPA'; there are mAP, CMC@1, undefined\n"
