@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from expansion_runs import labelled
@@ -14,7 +12,6 @@ from strategies import scattered_sets
 from reid_dist import FeatureSet, evaluate, sweep_parameters
 from reid_dist.errors import InputError
 
-VERI = Path(__file__).parents[3] / "shared" / "data" / "veri776_sample.npz"
 DEPENDENT = ("euclidean", "sqeuclidean")
 
 
@@ -90,10 +87,10 @@ def test_a_sweep_is_refused_before_its_first_point_and_k_0_is_the_plain_result(t
     assert swept.rows[0]["digest"] == plain.result_digest
 
 
-@pytest.mark.skipif(not VERI.exists(), reason="no real features here")
-def test_the_command_on_real_features_that_are_not_normalised(reid_dist, tmp_path):
+def test_the_command_on_real_features_that_are_not_normalised(reid_dist, shared_data, tmp_path):
+    veri = shared_data("veri776_sample.npz")
     (tmp_path / "threads.yaml").write_text("kind: threads\n")
-    words = ("evaluate", VERI, VERI, "--protocol", "same_set", "--distance", "euclidean", "--metric", "mAP")
+    words = ("evaluate", veri, veri, "--protocol", "same_set", "--distance", "euclidean", "--metric", "mAP")
     words += ("--cluster", tmp_path / "threads.yaml", "--output", tmp_path / "out")
     done = reid_dist(*words, "--expand", "aqe(k=1)")
     assert done.code == 2

@@ -138,6 +138,17 @@ def test_the_answer_is_that_of_arrays_in_memory() -> None:
     assert found.inputs["query"]["content_digest"] == in_memory().content_digest
 
 
+def test_workers_read_what_lies_in_the_workspace(two_workers, tmp_path: Path) -> None:
+    expected = evaluate(in_memory(), in_memory(), protocol="no_cameras", confidence=None).result_digest
+    workspace = tmp_path / "workspace"
+    outside = FeatureSet.from_arrays(Counting(FEATURES, 50), PIDS, CAMIDS)
+    inside = FeatureSet.from_arrays(Counting(FEATURES, 50), PIDS, CAMIDS, workspace=workspace)
+    for lazy, copies in ((inside, 0), (outside, 1)):
+        found = evaluate(lazy, lazy, protocol="no_cameras", confidence=None, client=two_workers, workspace=workspace)
+        assert found.result_digest == expected
+        assert len(list(workspace.glob("features-*.zarr"))) == copies
+
+
 def test_the_store_goes_with_the_set(small: Path, tmp_path: Path) -> None:
     made = FeatureSet.from_arrays(Counting(FEATURES, 50), PIDS, CAMIDS)
     assert len(list(small.iterdir())) == 1
