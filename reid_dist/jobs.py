@@ -25,7 +25,7 @@ from pydantic import (
 from reid_dist.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.expansion import make_step, parse_expand
-from reid_dist.metrics import metric_names, parse_metrics
+from reid_dist.metrics import metric_names, parse_metric
 from reid_dist.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.reranking import parse_rerank
 from reid_dist.specs import parse_spec
@@ -251,10 +251,13 @@ def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
         ("rerank", content.get("rerank"), parse_rerank),
     ]
     metrics = content.get("metrics")
+    texts = {"metrics": metrics} if isinstance(metrics, str) else {}
     if isinstance(metrics, list):
-        looked_up += [(f"metrics.{place}", name, parse_metrics) for place, name in enumerate(metrics)]
-    else:
-        looked_up.append(("metrics", metrics, parse_metrics))
+        texts = {f"metrics.{place}": text for place, text in enumerate(metrics)}
+    for path, text in texts.items():
+        # What is no text, or an empty one, is among the problems already.
+        with contextlib.suppress(InputError):
+            looked_up += [(path, name, parse_metric) for name in metric_names(text)]
     for path, given, look_up in looked_up:
         if isinstance(given, str):
             yield from _told(path, look_up, given)

@@ -116,3 +116,4 @@ def test_a_pipeline_says_what_is_wrong_with_metrics(tmp_path: Path, text: str, s
     with pytest.raises(InputError, match=says) as caught:
         read_job(tmp_path / "job.yaml")
     assert "tuple" not in str(caught.value)
+    assert "has 1 problem:" in str(caught.value)
