@@ -56,7 +56,7 @@ def shown_progress(progress: Shown) -> Iterator[Progress]:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bars:
             yield _StageBars(bars)
-    elif isinstance(progress, Progress):
+    elif hasattr(progress, "start") and hasattr(progress, "advance"):
         yield progress
     else:
         raise InputError(f"progress must be True, False, None or a Progress, found {type(progress).__name__}")

@@ -385,7 +385,7 @@ REFUSALS = {
     "distance": (QUERY, GALLERY, {"distance": "cosin"}, UnknownNameError, "did you mean 'cosine'"),
     "metric": (QUERY, GALLERY, {"metrics": ["mAPP"]}, UnknownNameError, "did you mean 'mAP'"),
     "lists": (QUERY, GALLERY, {"protocol": "oxford"}, InputError, "goes by lists"),
-    "metrics as text": (QUERY, GALLERY, {"metrics": "mAP"}, InputError, "['mAP']"),
+    "metrics as text": (QUERY, GALLERY, {"metrics": "mAP,"}, InputError, "is empty"),
     "intervals": (QUERY, GALLERY, {"confidence": 0.9}, InputError, "confidence is about one gallery"),
     "one gallery": (QUERY, GALLERY, {"topk": 5}, InputError, "topk is about one gallery"),
     "chunk_rows": (QUERY, GALLERY, {"chunk_rows": 0}, InputError, "chunk_rows"),

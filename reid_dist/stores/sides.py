@@ -57,5 +57,7 @@ def as_labelled_set(source: LabelSource, role: Role) -> LabelledSet:
     if isinstance(source, str | os.PathLike):
         return open_labels(source, role)
     if not isinstance(source, LabelledSet):
-        raise InputError(f"{role} must be LabelledRows, a FeatureSet or a path, found {type(source).__name__}")
+        raise InputError(
+            f"{role} must be labels, found {type(source).__name__}; use LabelledRows, a FeatureSet or a path"
+        )
     return source
