@@ -8,11 +8,10 @@ from typing import Any
 import click
 
 from reid_dist.cli.grouping import GroupedCommand
+from reid_dist.cli.job_options import job_fields, job_options
 from reid_dist.cli.options import (
     choose_cluster,
     cluster_options,
-    job_fields,
-    job_options,
     observation_options,
     output_options,
     refuse_idle_options,

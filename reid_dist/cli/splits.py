@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from reid_dist.cli.grouping import DRAW, OUTPUTS, RESOURCES, GroupedCommand, option
+from reid_dist.cli.job_options import shared_options
 from reid_dist.cli.options import (
     choose_cluster,
     cluster_options,
     name_option,
     observation_options,
     refuse_idle_resume,
-    shared_options,
 )
 
 if TYPE_CHECKING:

@@ -8,14 +8,13 @@ from typing import Any
 import click
 
 from reid_dist.cli.grouping import OUTPUTS, RESOURCES, SWEPT, GroupedCommand, option
+from reid_dist.cli.job_options import VARIANTS, shared_options
 from reid_dist.cli.options import (
-    VARIANTS,
     choose_cluster,
     cluster_options,
     name_option,
     observation_options,
     refuse_idle_resume,
-    shared_options,
 )
 
 __all__ = ["command"]

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from reid_dist.cli.grouping import GroupedCommand, option
-from reid_dist.cli.options import DISTANCES, PROTOCOLS, VARIANTS
+from reid_dist.cli.job_options import DISTANCES, PROTOCOLS, VARIANTS
 from reid_dist.distances import DISTANCES as REGISTERED_DISTANCES
 from reid_dist.pooling import POOLINGS
 from reid_dist.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
