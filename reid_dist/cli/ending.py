@@ -127,6 +127,7 @@ class _Process:
 
     temporary: Path | None = None
     reported = False
+    code: int | None = None
 
 
 def prepare() -> None:
@@ -181,6 +182,7 @@ def leave(code: int) -> NoReturn:
     """
     signals.stop_raising()
     if code != ABORTED and signals.received() is None:
+        _Process.code = code
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
@@ -201,8 +203,14 @@ def _end_last() -> None:
     if signals.received() is not None:
         report_interruption(interruption("the command had just ended"))
         os._exit(signals.exit_code(0))
-    # The interpreter calls no handlers any more while it takes itself apart.
-    signals.release()
+    if _Process.code is None:
+        # A defect, which the interpreter has reported.
+        return
+    # The interpreter would take itself apart for some tenths of a second, and call no handlers any more.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(signals.exit_code(_Process.code))
 
 
 def _end_at_once(why: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import gc
 import importlib
 import io
 import sys
@@ -111,6 +112,9 @@ def run_command(words: list[str]) -> int:
     words
         What follows ``reid-dist``.
     """
+    # Importing Numba, Dask and Zarr makes a million objects that stay.  At the usual thresholds the collector looks at
+    # them again and again: half a second of nothing.
+    gc.set_threshold(50_000, 20, 100)
     # Looked for here, for an option that cannot be read must be an event, too.
     if OPTION in words:
         with logged() as log:
