@@ -35,9 +35,6 @@ LEAST_FALSE_ACCEPTS: Final = 10
 
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*(e-?[0-9]+)?")
 
-# More queries than this many times the gallery rows: no benchmark whose gallery has several rows of an identity.
-_SWAPPED_RATIO: Final = 2
-
 # Identical features are noted from this share of the valid queries on, and from two queries on.
 _MANY: Final = Fraction(1, 100)
 
@@ -45,8 +42,8 @@ _MANY: Final = Fraction(1, 100)
 def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> list[str]:
     """Note signs that query and gallery are exchanged.
 
-    The signs are queries of the pid that marks junk, and fewer than half as many gallery rows as queries.  Galleries
-    with one row of each identity are small by design.
+    The signs are queries of the pid that marks junk, and fewer gallery rows than queries.  Galleries with one row of
+    each identity are small by design.
 
     Parameters
     ----------
@@ -66,7 +63,7 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
             "marks junk, so that no match of theirs counts"
         )
         remedy += f"; if not, leave these queries out (ingest --drop-pid {protocol.junk_pid})"
-    if query.n_rows > _SWAPPED_RATIO * gallery.n_rows and len(np.unique(gallery.pids)) < gallery.n_rows:
+    if query.n_rows > gallery.n_rows and len(np.unique(gallery.pids)) < gallery.n_rows:
         signs.append(f"there are {query.n_rows:,} queries and only {counted(gallery.n_rows, 'gallery row')}")
     return [f"query and gallery may be swapped: {'; '.join(signs)}; if they are, {remedy}"] if signs else []
 

@@ -92,7 +92,7 @@ def test_features_of_few_values_are_no_own_rows():
         ItemSet(np.ones((4, 2), np.float32), np.arange(4)),
         ItemSet(np.ones((8, 2), np.float32), np.arange(8) % 4),
     )
-    assert evaluate_items(query, gallery, "no_cameras").notes == []
+    assert evaluate_items(query, gallery, "no_cameras", **QUICK).notes == []
 
 
 def test_distances_and_lists_have_the_same_notes():
@@ -226,12 +226,12 @@ def test_exchanged_sides_are_noted():
 
 def test_a_small_gallery_is_noted_unless_it_is_single_shot():
     query, gallery = scattered_sets(90, 30, 6, seed=3)
-    (note,) = evaluate_items(query, gallery, "no_cameras").notes
+    (note,) = evaluate_items(query, gallery, "no_cameras", **QUICK).notes
     assert "there are 90 queries and only 30 gallery rows" in note
     one_each = gallery.take(np.unique(gallery.pids, return_index=True)[1])
-    assert evaluate_items(query, one_each, "no_cameras").notes == []
+    assert evaluate_items(query, one_each, "no_cameras", **QUICK).notes == []
     junk = ItemSet(query.features[:5], np.append(gallery.pids[:4], -1), query.camids[:5])
-    (note,) = evaluate_items(junk, gallery, "no_cameras").notes
+    (note,) = evaluate_items(junk, gallery, "no_cameras", **QUICK).notes
     assert "1 of 5 queries has pid -1" in note
     assert "queries and only" not in note
 
