@@ -23,12 +23,16 @@ from reid_dist.stores.overlap import own_queries
 
 __all__ = [
     "LEAST_FALSE_ACCEPTS",
+    "WARNING",
     "notes_of_splits",
     "own_row_notes",
     "side_notes",
     "smallest_rate",
     "threshold_notes",
 ]
+
+WARNING: Final = "warning: "
+"""How a note begins that a reader must see before any number."""
 
 LEAST_FALSE_ACCEPTS: Final = 10
 """A rate of false accepts is supported by a sample in which it comes to this many."""
@@ -65,7 +69,9 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
         remedy += f"; if not, leave these queries out (ingest --drop-pid {protocol.junk_pid})"
     if query.n_rows > gallery.n_rows and len(np.unique(gallery.pids)) < gallery.n_rows:
         signs.append(f"there are {query.n_rows:,} queries and only {counted(gallery.n_rows, 'gallery row')}")
-    return [f"query and gallery may be swapped: {'; '.join(signs)}; if they are, {remedy}"] if signs else []
+    # Sizes alone are a weak sign: some benchmarks have small galleries.
+    mark = WARNING if n_junk else ""
+    return [f"{mark}query and gallery may be swapped: {'; '.join(signs)}; if they are, {remedy}"] if signs else []
 
 
 def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, ranked: RankedQueries) -> list[str]:
@@ -93,15 +99,17 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
         if own.by == "content" and query.content_digest == query.labels_digest:
             # Labels alone: two sets of different images may be labelled alike, row by row.
             return [
-                "query and gallery have the same labels in every row; if they are the same images, queries match "
-                f"themselves ({found} is one of the relevant gallery rows): {remedy}"
+                f"{WARNING}query and gallery have the same labels in every row; if they are the same images, queries "
+                f"match themselves ({found} is one of the relevant gallery rows): {remedy}"
             ]
         evidence = {
             "content": "query and gallery are the same set",
             "item_ids": "by item id",
             "image_paths": "by image path",
         }[own.by]
-        return [f"queries match themselves: {found} is one of the relevant gallery rows ({evidence}); {remedy}"]
+        return [
+            f"{WARNING}queries match themselves: {found} is one of the relevant gallery rows ({evidence}); {remedy}"
+        ]
     identical = (ranked.distance == 0.0) & (ranked.tied == 0)
     if not identical.any():
         return []
@@ -114,8 +122,8 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     elif protocol.needs_camids:
         remedy = f"check that both sides number their cameras alike, or {remedy}"
     return [
-        f"{n_identical:,} of {n_valid:,} valid queries have a relevant gallery row at distance 0: identical features, "
-        f"as of an image that is on both sides; if these are the same images, {remedy}"
+        f"{WARNING}{n_identical:,} of {n_valid:,} valid queries have a relevant gallery row at distance 0: identical "
+        f"features, as of an image that is on both sides; if these are the same images, {remedy}"
     ]
 
 
@@ -187,8 +195,9 @@ def notes_of_splits(notes: Sequence[Sequence[str]]) -> list[str]:
         if len({text for _, text in found}) == 1:
             together.append(note)
         else:
+            mark, said = (WARNING, note.removeprefix(WARNING)) if note.startswith(WARNING) else ("", note)
             together.append(
-                f"in {n_splits} of {len(notes)} splits, with other numbers in each; in split {split}: {note}"
+                f"{mark}in {n_splits} of {len(notes)} splits, with other numbers in each; in split {split}: {said}"
             )
     return together
 

@@ -141,6 +141,7 @@ def command(
 def _lines(report: SplitReport) -> list[str]:
     """The report as a table of plain text."""
     from reid_dist.plurals import counted
+    from reid_dist.reports.caution import without_warnings
     from reid_dist.reports.splits import splits_caution
     from reid_dist.reports.words import metric_value
 
@@ -157,7 +158,7 @@ def _lines(report: SplitReport) -> list[str]:
         for row in rows
     ]
     draw, counts = report.draw, report.counts
-    caution = splits_caution(counts, report.protocol)
+    caution = splits_caution(counts, report.protocol, report.notes)
     kind = "identity and camera" if draw["per_camera"] else "identity"
     facts = {
         **report.heading.chosen("date", "command"),
@@ -175,7 +176,7 @@ def _lines(report: SplitReport) -> list[str]:
         *table,
         "",
         *(f"{name:<8}  {words}" for name, words in facts.items()),
-        *(f"note      {n}" for n in report.notes),
+        *(f"note      {n}" for n in without_warnings(report.notes)),
     ]
 
 

@@ -19,7 +19,7 @@ from reid_dist.errors import InputError
 from reid_dist.jobs import SweptParameters
 from reid_dist.plurals import counted
 from reid_dist.question import Options, Question
-from reid_dist.reports.caution import caution_of
+from reid_dist.reports.caution import caution_of, without_warnings
 from reid_dist.reports.files import refuse_occupied, refuse_uri
 from reid_dist.reports.plain import plain
 from reid_dist.reports.words import metric_value
@@ -183,7 +183,7 @@ def _lines(report: SweepReport) -> list[str]:
         "   ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table
     ]
     counts = report.counts
-    caution = caution_of(counts, report.protocol, counts.get("n_identities"))
+    caution = caution_of(counts, report.protocol, counts.get("n_identities"), report.notes)
     facts = {
         _BEST: "best value of its metric; of equal ones, the first",
         **report.heading.chosen("date", "command"),
@@ -200,7 +200,7 @@ def _lines(report: SweepReport) -> list[str]:
         *lines,
         "",
         *(f"{name:<8}  {words}" for name, words in facts.items()),
-        *(f"note      {note}" for note in report.notes),
+        *(f"note      {note}" for note in without_warnings(report.notes)),
     ]
 
 

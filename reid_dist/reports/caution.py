@@ -1,17 +1,19 @@
-"""How much evidence there is behind the numbers of a report: by the share of valid queries, and by identities.
+"""What must be known before any number of a report: warnings of the run, and how much evidence there is.
 
-A mean over 7 of 100 queries, or over 3 identities, prints with as many digits as one over 3,368 queries of 750.
+Evidence is the share of valid queries and the number of identities.  A mean over 7 of 100 queries, or over 3
+identities, prints with as many digits as one over 3,368 queries of 750.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from reid_dist.confidence import FEW_UNITS, VERY_FEW_UNITS
+from reid_dist.notes import WARNING
 from reid_dist.plurals import counted
 from reid_dist.protocols import CAMERA_NOT_COUNTED, ZERO
 from reid_dist.reports.words import integer, share
@@ -19,7 +21,7 @@ from reid_dist.reports.words import integer, share
 if TYPE_CHECKING:
     from reid_dist.reports.report import Report
 
-__all__ = ["CAUTION", "STRONG", "Caution", "caution_of", "n_identities", "report_caution"]
+__all__ = ["CAUTION", "STRONG", "Caution", "caution_of", "n_identities", "report_caution", "without_warnings"]
 
 CAUTION: Final = "caution"
 STRONG: Final = "strong"
@@ -34,7 +36,7 @@ _TENTH: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """Little evidence, in words.
+    """Warnings and little evidence, in words.
 
     Attributes
     ----------
@@ -65,11 +67,18 @@ class Caution:
 
 def report_caution(report: Report) -> Caution | None:
     """Return the caution that a report calls for; None where there is evidence enough."""
-    return caution_of(report.counts, report.protocol, n_identities(report))
+    return caution_of(report.counts, report.protocol, n_identities(report), report.notes)
 
 
-def caution_of(counts: Mapping[str, Any], protocol: Mapping[str, Any], identities: int | None) -> Caution | None:
-    """Return the caution that counts call for; None where there is evidence enough.
+def without_warnings(notes: Sequence[str]) -> list[str]:
+    """Return the notes that are no part of the caution."""
+    return [note for note in notes if not note.startswith(WARNING)]
+
+
+def caution_of(
+    counts: Mapping[str, Any], protocol: Mapping[str, Any], identities: int | None, notes: Sequence[str]
+) -> Caution | None:
+    """Return the caution that counts and warnings call for; None where there is evidence enough and no warning.
 
     Parameters
     ----------
@@ -79,11 +88,14 @@ def caution_of(counts: Mapping[str, Any], protocol: Mapping[str, Any], identitie
         Its description.
     identities
         Identities that the means rest on; None where that is not known.
+    notes
+        Notes of the run, of which some are warnings.
     """
     # A query of a camera that the protocol does not count is invalid by design.
     n_query = counts["n_query"] - counts.get("n_invalid_by_reason", {}).get(CAMERA_NOT_COUNTED, 0)
     n_valid = counts["n_valid"]
-    levels, reasons = [], []
+    reasons = [note.removeprefix(WARNING) for note in dict.fromkeys(notes) if note.startswith(WARNING)]
+    levels = [STRONG] * len(reasons)
     if n_query and n_valid < _HALF * n_query:
         levels.append(STRONG if n_valid < _TENTH * n_query else CAUTION)
         others = "the others count as 0" if protocol.get("invalid_query") == ZERO else "the means are over these alone"

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reid_dist.plurals import counted
-from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution
+from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution, without_warnings
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.verification import distance_words
@@ -158,7 +158,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in report.timing.items())
         yield "time", stages
     yield from report.heading.chosen("version", "digest").items()
-    for note in report.notes:
+    for note in without_warnings(report.notes):
         yield "note", note
 
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from reid_dist.plurals import counted
 from reid_dist.reports import words
-from reid_dist.reports.caution import n_identities, report_caution
+from reid_dist.reports.caution import n_identities, report_caution, without_warnings
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
 from reid_dist.reports.sections.curves import curves, distributions
@@ -92,7 +92,7 @@ def _content(report: Report) -> dict[str, Any]:
         ],
         "headline": headline(report),
         "metrics": metric_table(report),
-        "notes": report.notes,
+        "notes": without_warnings(report.notes),
         "identities": None if identities is None else counted(identities, "identity"),
         "n_query": report.counts["n_query"],
         "n_valid": report.counts["n_valid"],

@@ -8,7 +8,7 @@ from typing import Any
 
 from reid_dist.plurals import counted
 from reid_dist.reports import words
-from reid_dist.reports.caution import Caution, caution_of
+from reid_dist.reports.caution import Caution, caution_of, without_warnings
 from reid_dist.reports.heading import make_heading
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.sections.conventions import described_rows
@@ -41,11 +41,11 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
             document["result_digest"],
         ),
         "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
-        "caution": splits_caution(counts, document["protocol"]),
+        "caution": splits_caution(counts, document["protocol"], document["notes"]),
         "counted_at": "splits",
         "has_images": False,
         "headline": [_card(document, name, n_splits) for name in _headline(names)],
-        "notes": document["notes"],
+        "notes": without_warnings(document["notes"]),
         "table": [
             (name, *(words.metric_value(name, value) for value in _facts(document, name)), convention)
             for name, convention in zip(names, conventions, strict=True)
@@ -103,12 +103,12 @@ def _splits(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
     return {"heads": ["split", "queries", "valid", "gallery rows", *names], "rows": rows}
 
 
-def splits_caution(counts: Mapping[str, Any], protocol: Mapping[str, Any]) -> Caution | None:
-    """Return the caution that the split with the smallest share of valid queries calls for."""
+def splits_caution(counts: Mapping[str, Any], protocol: Mapping[str, Any], notes: Sequence[str]) -> Caution | None:
+    """Return the caution that the split with the smallest share of valid queries calls for, and warnings of all."""
     shares = [valid / query for valid, query in zip(counts["n_valid"], counts["n_query"], strict=True)]
     worst = shares.index(min(shares))
     of_split = {name: counts[name][worst] for name in ("n_query", "n_valid")}
-    return caution_of(of_split, protocol, counts["n_identity"])
+    return caution_of(of_split, protocol, counts["n_identity"], notes)
 
 
 def _number(value: float | None) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reid_dist.reports import words
-from reid_dist.reports.caution import caution_of
+from reid_dist.reports.caution import caution_of, without_warnings
 from reid_dist.reports.heading import make_heading
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
@@ -47,7 +47,7 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
             document["environment"],
             document["result_digest"],
         ),
-        "caution": caution_of(counts, document["protocol"], counts.get("n_identities")),
+        "caution": caution_of(counts, document["protocol"], counts.get("n_identities"), document["notes"]),
         "counted_at": "points",
         "has_images": False,
         "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
@@ -61,7 +61,7 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
             for name in names
             if name in best
         ],
-        "notes": document["notes"],
+        "notes": without_warnings(document["notes"]),
         "charts": [_chart(document, name) for name in names],
         "table": _table(rows, best, names),
         "sign": BEST,

@@ -28,7 +28,8 @@ def test_one_file_twice_is_led_to_same_set(reid_dist, shared_data, threads, tmp_
     assert words in joined(done.out)
     assert words in (output / "report.html").read_text()
     (note,) = json.loads((output / "report.json").read_text())["notes"]
-    assert note.startswith(words)
+    assert note.startswith(f"warning: {words}")
+    assert done.out.index(words) < done.out.index("mAP")
     assert "'same_set'" in note
 
 
