@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,9 +14,6 @@ from reid_dist.errors import InputError
 from reid_dist.task_graph import Progress
 
 __all__ = ["Shown", "shown_progress"]
-
-Shown: TypeAlias = Progress | bool | None
-"""What is told of finished tasks: True for bars, False or None for nothing, or an object of one's own."""
 
 
 class _StageBars(Progress):
@@ -39,6 +36,33 @@ class _StageBars(Progress):
         self._bars.advance(self._tasks[stage])
 
 
+class _Counters(Protocol):
+    """The two methods that an object of a caller's own needs."""
+
+    def start(self, totals: dict[str, int]) -> None: ...
+
+    def advance(self, stage: str) -> None: ...
+
+
+Shown: TypeAlias = _Counters | bool | None
+"""True for bars, False or None for nothing, or an object with `start` and `advance`, such as a `Progress`."""
+
+
+class _Forwarded(Progress):
+    """An object of a caller's own, which has the two methods and no others."""
+
+    def __init__(self, counters: _Counters) -> None:
+        self._counters = counters
+
+    def start(self, totals: dict[str, int]) -> None:
+        """Pass the stages of a pass on."""
+        self._counters.start(totals)
+
+    def advance(self, stage: str) -> None:
+        """Pass a finished task on."""
+        self._counters.advance(stage)
+
+
 @contextlib.contextmanager
 def shown_progress(progress: Shown) -> Iterator[Progress]:
     """Return what is told of finished tasks, and show it for as long as the context lasts.
@@ -56,7 +80,9 @@ def shown_progress(progress: Shown) -> Iterator[Progress]:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bars:
             yield _StageBars(bars)
-    elif hasattr(progress, "start") and hasattr(progress, "advance"):
+    elif isinstance(progress, Progress):
         yield progress
+    elif hasattr(progress, "start") and hasattr(progress, "advance"):
+        yield _Forwarded(progress)
     else:
         raise InputError(f"progress must be True, False, None or a Progress, found {type(progress).__name__}")
