@@ -140,4 +140,9 @@ def _trend(earlier: _EarlierNights, gate: TrendGate) -> Finding:
         nights = earlier.nights(past, metrics)
     except DamagedStoreError as error:
         return Finding(gate="trend", verdict=INCOMPARABLE, reason=str(error))
-    return judge_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=len(past), gate=gate)
+    if past and not nights:
+        reason = "no earlier night has a report of the same queries"
+        return Finding(gate="trend", verdict=INCOMPARABLE, reason=reason)
+    results = {night.digest for night in nights}
+    n_earlier = sum(each.entry.result_digest in results for each in past)
+    return judge_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)
