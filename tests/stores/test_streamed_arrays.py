@@ -9,6 +9,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -16,8 +18,6 @@ import zarr
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError
 from reid_dist.stores import streamed
-
-da = pytest.importorskip("dask.array")
 
 N_ROWS, DIM = 230, 12
 FEATURES = np.random.default_rng(0).standard_normal((N_ROWS, DIM)).astype(np.float32)
@@ -74,7 +74,9 @@ def test_chunks_of_a_dask_array_are_computed_once(chunks: tuple) -> None:
         return block
 
     array = da.from_array(FEATURES, chunks=chunks)
-    made = FeatureSet.from_arrays(array.map_blocks(note, dtype=array.dtype), da.from_array(PIDS), CAMIDS)
+    # A client of another test would compute them, and count, in processes of its own.
+    with dask.config.set(scheduler="threads"):
+        made = FeatureSet.from_arrays(array.map_blocks(note, dtype=array.dtype), da.from_array(PIDS), CAMIDS)
     assert made.content_digest == in_memory().content_digest
     assert set(computed.values()) == {1}
     assert len(computed) == np.prod(array.numblocks)
@@ -184,6 +186,7 @@ def test_what_cannot_be_kept_leaves_nothing(small: Path) -> None:
 
 PEAK = """
 import resource, sys
+import dask
 import dask.array as da
 import numpy as np
 from reid_dist import FeatureSet
