@@ -8,22 +8,39 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import secrets
+import shutil
 import signal
 import tempfile
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.util import Finalize, get_temp_dir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reid_dist.signals as signals
+from reid_dist.errors import ClusterError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["end_local_workers", "prepare_local_workers", "workers_of"]
+__all__ = ["end_local_workers", "prepare_local_workers", "remove_sockets", "workers_of"]
 
 _PRELOADED = ["reid_dist.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _TEMPORARY = "TMPDIR"
+
+# Bytes of the longest address of a socket that is a file, on the system that allows the fewest, and of what
+# multiprocessing, and this package before it, append to the temporary directory.
+_LONGEST_ADDRESS = 103
+_APPENDED = len("/pymp-12345678/listener-12345678")
+_OWN = len("/reid-dist-12345678")
+_SHORT_PLACES = tuple(Path(os.sep, *names) for names in (("tmp",), ("var", "tmp"), ("dev", "shm")))
+
+
+class _Sockets:
+    """Directory of the sockets, where the temporary directory has too long a name for them."""
+
+    folder: Path | None = None
 
 
 def prepare_local_workers() -> None:
@@ -33,7 +50,13 @@ def prepare_local_workers() -> None:
     worker then starts in milliseconds and shares those pages.  It has no threads, so forking it is safe, and it ends
     with this process.  It ignores SIGINT, SIGTERM and SIGHUP, which terminals and schedulers send to all processes:
     this one ends it, and its workers.  A second call does nothing.
+
+    Raises
+    ------
+    ClusterError
+        If no directory for its socket can be made.
     """
+    _place_sockets()
     # BLAS reads the number of threads when it is loaded; a pool of its own in the server would be a thread.
     added = {name: value for name, value in _ONE_THREAD.items() if name not in os.environ}
     before = os.environ.get(_TEMPORARY)
@@ -57,6 +80,43 @@ def prepare_local_workers() -> None:
             os.environ.pop(name, None)
         if before is not None:
             os.environ[_TEMPORARY] = before
+
+
+def _place_sockets() -> None:
+    """Have multiprocessing make its sockets where their addresses fit; batch systems set long temporary directories."""
+    usual = tempfile.gettempdir()
+    if _Sockets.folder is not None or len(os.fsencode(usual)) + _APPENDED <= _LONGEST_ADDRESS:
+        return
+    for place in _SHORT_PLACES:
+        folder = place / f"reid-dist-{secrets.token_hex(4)}"
+        # Noted before it is made, so that an interruption in between leaves nothing.
+        _Sockets.folder = folder
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError:
+            _Sockets.folder = None
+            continue
+        # After multiprocessing has removed its own directory in it.
+        Finalize(None, remove_sockets, exitpriority=-200)
+        before = tempfile.tempdir
+        tempfile.tempdir = str(folder)
+        try:
+            # The first call sets it for the process.
+            get_temp_dir()
+        finally:
+            tempfile.tempdir = before
+        return
+    raise ClusterError(
+        f"the name of the temporary directory {usual} is too long for the socket of local workers, and none of "
+        f"{', '.join(map(str, _SHORT_PLACES))} can be written: set TMPDIR to a directory of at most "
+        f"{_LONGEST_ADDRESS - _APPENDED - _OWN} bytes"
+    )
+
+
+def remove_sockets() -> None:
+    """Remove what `prepare_local_workers` has made outside the temporary directory; the process is about to end."""
+    if _Sockets.folder is not None:
+        shutil.rmtree(_Sockets.folder, ignore_errors=True)
 
 
 def end_local_workers() -> None:

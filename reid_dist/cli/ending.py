@@ -42,9 +42,6 @@ _SHOW_CURSOR = b"\x1b[?25h"
 # What writing breaks with where there is no room, or no disk.
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
-# Bytes of the longest path of a socket, less what multiprocessing appends to the temporary directory.
-_LONGEST_TEMPORARY = 107 - len("/pymp-12345678/listener-12345678")
-
 
 @dataclass(frozen=True)
 class Ending:
@@ -141,17 +138,18 @@ def make_temporary_folder() -> None:
     """Put all temporary files of this process and of its workers into one directory, which goes when it ends."""
     if not signals.is_guarded() or _Process.temporary is not None:
         return
+    import secrets
     import tempfile
 
-    with contextlib.suppress(OSError):
-        for prefix in ("reid-dist-", ""):
-            place = Path(tempfile.mkdtemp(prefix=prefix))
-            _Process.temporary = place
-            if len(os.fsencode(place)) <= _LONGEST_TEMPORARY:
-                tempfile.tempdir = str(place)
-                return
-            place.rmdir()
-            _Process.temporary = None
+    place = Path(tempfile.gettempdir(), f"reid-dist-{secrets.token_hex(4)}")
+    # Noted before it is made, so that an interruption in between leaves nothing.
+    _Process.temporary = place
+    try:
+        place.mkdir(mode=0o700)
+    except OSError:
+        _Process.temporary = None
+    else:
+        tempfile.tempdir = str(place)
 
 
 def report_interruption(ending: Ending) -> None:
@@ -233,13 +231,18 @@ def _discard_standard_error() -> None:
 
 
 def _end_workers() -> None:
-    if "multiprocessing.forkserver" in sys.modules:
-        from reid_dist.workers import end_local_workers
+    _call_of_workers("end_local_workers")
 
-        end_local_workers()
+
+def _call_of_workers(name: str) -> None:
+    """Call a function of the module of workers, if it is loaded; to import it, a thread may wait for the main one."""
+    function = getattr(sys.modules.get("reid_dist.workers"), name, None)
+    if function is not None:
+        function()
 
 
 def _remove_temporary_folder() -> None:
+    _call_of_workers("remove_sockets")
     if _Process.temporary is None:
         return
     import shutil

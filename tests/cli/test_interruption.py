@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -117,7 +118,9 @@ def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60, numb
     assert process.returncode == 128 + number, err
     assert out == ""
     assert "Traceback" not in err
-    (message,) = (line for line in err.splitlines() if line and "tasks" not in line and "compiling" not in line)
+    told = [line for line in err.splitlines() if line and "tasks" not in line and "compiling" not in line]
+    assert len(told) == 1, err
+    (message,) = told
     deadline = time.monotonic() + 10
     while left := group(process.pid):
         assert time.monotonic() < deadline, left
@@ -140,22 +143,68 @@ def test_a_local_cluster_that_is_interrupted_while_it_starts(large, tmp_path: Pa
         assert assert_interrupted(process).startswith("Interrupted")
 
 
+@pytest.fixture
+def long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary directory as batch systems have them, whose name leaves no room for the address of a socket."""
+    path = tmp_path / "scratch-of-job-12345678".ljust(90, "-")
+    path.mkdir()
+    monkeypatch.setenv("TMPDIR", str(path))
+    return path
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="r-", dir=os.sep + "tmp") as name:
+        yield Path(name)
+
+
+_SOCKETS_IN = """
+from pathlib import Path
+import reid_dist.workers
+
+reid_dist.workers._SHORT_PLACES = (Path("/there-is-no-such-place"), Path({place!r}))
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_local_cluster_that_is_interrupted_at_work(
-    large, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    large, long: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     slow = tmp_path / "slow.py"
     slow.write_text(_SLOW.format(seconds=60))
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", str(slow))
     words = ("evaluate", *large, "--workers", 2, "--output", "out")
-    with started(tmp_path, _PLAIN, *words) as process:
+    with started(tmp_path, _SOCKETS_IN.format(place=str(short)) + _PLAIN, *words) as process:
         wait_for(tmp_path / "begun", process)
+        (sockets,) = short.iterdir()
+        assert sockets.stat().st_mode & 0o777 == 0o700
         os.killpg(process.pid, number)
         message = assert_interrupted(process, number=number)
     assert message.startswith("Interrupted" if number == signal.SIGINT else "Ended by SIGTERM")
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert [*long.iterdir(), *short.iterdir()] == []
+
+
+def test_a_temporary_directory_with_a_long_name(large, long: Path, short: Path, tmp_path: Path) -> None:
+    words = ("evaluate", *large, "--workers", 1, "--json")
+    with started(tmp_path, _SOCKETS_IN.format(place=str(short)) + _PLAIN, *words) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert (
+        json.loads(out)["result_digest"]
+        == evaluate(*(FeatureSet.open(str(tmp_path / side)) for side in large)).result_digest
+    )
+    assert [*long.iterdir(), *short.iterdir()] == []
+
+
+def test_no_directory_whose_name_is_short(large, long: Path, tmp_path: Path) -> None:
+    program = _SOCKETS_IN.format(place="/nor-that") + _PLAIN
+    with started(tmp_path, program, "evaluate", *large, "--workers", 1) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (3, "")
+    (line,) = err.splitlines()
+    assert f"temporary directory {long}" in line
+    assert "set TMPDIR to a directory of at most 52 bytes" in line
+    assert list(long.iterdir()) == []
 
 
 def test_threads_in_the_middle_of_a_long_task_are_not_waited_for(large, threads: Path, tmp_path: Path) -> None:
