@@ -190,7 +190,7 @@ def leave(code: int) -> NoReturn:
     with contextlib.suppress(Exception):
         _discard_standard_error()
         _end_workers()
-        atexit._run_exitfuncs()
+        _run_exit_handlers()
     _remove_temporary_folder()
     os._exit(signals.exit_code(code))
 
@@ -219,7 +219,13 @@ def _end_at_once(why: str) -> None:
     _remove_temporary_folder()
     # Names of semaphores, and keys in directories that others share, would outlive the process.
     with contextlib.suppress(Exception):
-        atexit._run_exitfuncs()
+        _run_exit_handlers()
+
+
+def _run_exit_handlers() -> None:
+    """Call all exit handlers but our own, which would end the process before those that were registered earlier."""
+    atexit.unregister(_end_last)
+    atexit._run_exitfuncs()
 
 
 def _discard_standard_error() -> None:
