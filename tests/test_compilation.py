@@ -187,6 +187,8 @@ def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path)
         ("evaluate", *sides, "--distance", "euclidean", "--metric", "EER"),
         ("evaluate", *sides, "--rerank", "k_reciprocal", "--expand", "alpha_qe(k=3,alpha=2)"),
         ("evaluate", *sides, "--protocol", "cuhk03"),
+        ("sweep", *sides, "--expand", "aqe", "--k", "0:3"),
+        ("splits", *sides, "--repeats", "2"),
         ("demo",),
         ("compile",),
     ):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,32 @@ class Ended:
 def test_one_line_and_the_code_of_shells(tmp_path: Path, name: str, line: str, code: int) -> None:
     ended = Ended(tmp_path, f"{_SEND.format(name=name)}; time.sleep(20)")
     assert (ended.code, ended.lines) == (code, [line])
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_a_signal_while_modules_are_imported(tmp_path: Path, events: bool) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from reid_dist.cli import main\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click':\n"
+        f"            {_SEND.format(name='SIGTERM')}\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        f"sys.argv = ['reid-dist', 'list'{', ' + repr('--log-json') if events else ''}]\n"
+        "main()\n"
+    )
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (143, "")
+    (line,) = done.stderr.splitlines()
+    if events:
+        told = json.loads(line)
+        assert datetime.fromisoformat(told.pop("time")).tzinfo is not None
+        facts = {"event": "error", "message": "Ended by SIGTERM.", "kind": "Interrupted", "exit_code": 143}
+        assert told == facts
+    else:
+        assert line == "Ended by SIGTERM."
 
 
 def test_an_exception_that_a_library_catches_is_raised_again(tmp_path: Path) -> None:

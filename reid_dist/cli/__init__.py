@@ -57,5 +57,17 @@ def _leave_at_once() -> NoReturn:
     if signals is not None and hasattr(signals, "silence_libraries"):
         signals.stop_raising()
         line, code = f"{signals.name_of(signals.received())}.", signals.exit_code(_INTERRUPTED)
+    if "--log-json" in sys.argv[1:]:
+        line = _as_event(line, code)
     os.write(2, f"{line}\n".encode())
     os._exit(code)
+
+
+def _as_event(message: str, code: int) -> str:
+    """Return the event as `events.EventLog` writes it; that module may be there in part."""
+    import json
+    import time
+
+    now = time.time()
+    stamp = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z"
+    return json.dumps({"time": stamp, "event": "error", "message": message, "kind": "Interrupted", "exit_code": code})
