@@ -12,6 +12,7 @@ import secrets
 import shutil
 import signal
 import tempfile
+import time
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.util import Finalize, get_temp_dir
 from pathlib import Path
@@ -131,10 +132,28 @@ def end_local_workers() -> None:
     with contextlib.suppress(ProcessLookupError):
         # It must not fork while its children are looked up: one that has just begun only the system knows.
         os.kill(server, signal.SIGSTOP)
-        for worker in {*_children(server), *(each.pid for each in multiprocessing.active_children() if each.pid)}:
+        # A signal is delivered some time after it was sent; until then, the process goes on.
+        _await_state(server, "TtZX")
+        workers = {*_children(server), *(each.pid for each in multiprocessing.active_children() if each.pid)}
+        for worker in workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
         os.kill(server, signal.SIGKILL)
+        for worker in workers:
+            _await_state(worker, "ZX")
+
+
+def _await_state(process: int, states: str, within_s: float = 0.5) -> None:
+    """Wait until a process is in one of the states of the system's table of processes, or gone; not for long."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return
+        if state in states:
+            return
+        time.sleep(0.001)
 
 
 def _children(process: int) -> list[int]:

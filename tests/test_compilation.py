@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from reid_dist import FeatureSet
 from reid_dist.cli.progress import stages
 from reid_dist.compilation import Spans, compilation_of, report_to_scheduler
 from reid_dist.kernels import settings
@@ -155,6 +157,16 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch:
     found.rmdir()
     found.symlink_to(tmp_path)
     assert settings._private_folder() is None
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> tuple[Path, Path]:
+    generator = np.random.default_rng(7)
+    for name, n in (("query", 30), ("gallery", 400)):
+        features = generator.standard_normal((n, 16)).astype(np.float32)
+        made = FeatureSet.from_arrays(features, generator.integers(0, 12, n), generator.integers(0, 4, n))
+        made.save(tmp_path / f"{name}.zarr", chunk_rows=128)
+    return tmp_path / "query.zarr", tmp_path / "gallery.zarr"
 
 
 @pytest.mark.slow
