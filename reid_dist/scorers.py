@@ -18,6 +18,7 @@ from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.model import RowRange
 from reid_dist.plan import SetShape
 from reid_dist.reductions import FeatureBlock
+from reid_dist.segments import order_of_rows
 from reid_dist.stores import DistanceBlock, FeatureSet
 
 __all__ = ["BlockScorer", "FeatureScorer", "Scorer"]
@@ -127,13 +128,19 @@ class FeatureScorer(Scorer):
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Peek at the gallery rows, some thousand at a time; see `Scorer.pair_distances`."""
         query = read_block(self.query, rows)
-        wanted, position = np.unique(gallery_row, return_inverse=True)
+        # Gallery row by gallery row: each is fetched once, and stays in the cache for all pairs that it belongs to.
+        order = order_of_rows(gallery_row)
+        ordered = gallery_row[order]
+        opens = np.flatnonzero(np.diff(ordered, prepend=-1))
+        bounds = np.append(opens, len(ordered))
         distance = np.empty(len(owner))
-        for start in range(0, len(wanted), _PEEKED_ROWS):
-            features = self.gallery.peek(wanted[start : start + _PEEKED_ROWS])
-            mine = np.flatnonzero((position >= start) & (position < start + _PEEKED_ROWS))
+        for start in range(0, len(opens), _PEEKED_ROWS):
+            stop = min(start + _PEEKED_ROWS, len(opens))
+            features = self.gallery.peek(ordered[opens[start:stop]])
+            position = np.repeat(np.arange(stop - start), np.diff(bounds[start : stop + 1]))
+            mine = order[bounds[start] : bounds[stop]]
             pairs = PairRows(self.distance.kind, query.features, features, query.norm, squared_norms(features))
-            distance[mine] = pair_distances(pairs, owner[mine], position[mine] - start)
+            distance[mine] = pair_distances(pairs, owner[mine], position)
         return distance
 
 

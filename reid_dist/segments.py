@@ -1,4 +1,4 @@
-"""Sums over the positives of each query, in the order in which they stand: one definite float64 each.
+"""Sums over the positives of each query, in the order in which they stand: one definite float64 each; and their order.
 
 Plain NumPy, one addition per place over all queries that reach it: whoever only turns ranks into metrics needs no
 compiler, and elementwise additions have one result on every machine, which `numpy.add.reduceat` does not promise.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["segment_running_sums", "segment_suffix_maxima", "segment_sums"]
+__all__ = ["order_of_rows", "segment_running_sums", "segment_suffix_maxima", "segment_sums"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -48,3 +48,16 @@ def segment_suffix_maxima(values: Float64, indptr: Int64) -> Float64:
         at = indptr[order[: reaching[place]] + 1] - 1 - place
         maxima[at] = np.maximum(maxima[at], maxima[at + 1])
     return maxima
+
+
+def order_of_rows(row: Int64) -> Int64:
+    """Stable order of row numbers, int64.
+
+    NumPy sorts numbers of 16 bits in linear time; most blocks have fewer rows than that.
+    """
+    if not len(row):
+        return np.empty(0, np.int64)
+    least = row.min()
+    if row.max() - least < 2**16:
+        return np.argsort((row - least).astype(np.uint16), kind="stable")
+    return np.argsort(row, kind="stable")

@@ -17,6 +17,7 @@ from reid_dist.model import GalleryMask, Targets
 from reid_dist.reductions.bands import ScreenedTargets, most_decided
 from reid_dist.reductions.base import FeatureBlock, pair_rows
 from reid_dist.reductions.tiles import Tile
+from reid_dist.segments import order_of_rows
 
 __all__ = ["CountNearer", "GroupedCounts", "PartialCounts", "SparseCounts", "add_counts"]
 
@@ -153,6 +154,9 @@ class _Counting:
         place, column = self._gallery.find(targets.positive_row)
         threshold = np.searchsorted(targets.positive_start, place, "right") - 1
         owner = np.searchsorted(targets.indptr, threshold, "right") - 1
+        # Gallery row by gallery row: each stays in the cache for all pairs that it belongs to.
+        order = order_of_rows(column)
+        place, column, threshold, owner = place[order], column[order], threshold[order], owner[order]
         pairs = pair_rows(self._reduction.distance, self._query, self._gallery)
         again = pair_distances(pairs, owner, column)
         wrong = np.flatnonzero(again != targets.distance[threshold])
