@@ -21,6 +21,10 @@ similarity ``1 - d``.
 one makes norms and therefore bands small).  With ``h = |y - m|^2 / 2`` as bias, ``v = (x - m)(y - m) - h`` and
 ``d^2 = |x - m|^2 - 2 v``.  Rounding ``h`` and ``v`` adds ``u (h + |v|)``.
 
+*Products in parts.*  The elements may be cut into ``p`` parts of at most ``w`` elements each, whose products are
+computed apart and added.  Each term then carries the roundings of its own part and of ``p - 1`` additions, and the
+lengths of the parts obey Cauchy-Schwarz once more, so ``gamma_{w+p+7} |x| |y|`` bounds the error of the sum.
+
 Canonical distances are float64 sums with errors of their own, some 2^29 times smaller; they are added as well.
 Products that fall below the range of normal numbers are covered by an absolute term.
 """
@@ -39,7 +43,7 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
 from reid_dist.kernels.edges import band_edges
 from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_centre
-from reid_dist.model import RowRange
+from reid_dist.model import RowRange, cut_rows
 from reid_dist.registry import Registry
 
 __all__ = [
@@ -52,6 +56,8 @@ __all__ = [
     "Screen",
     "UnitScreen",
     "Values",
+    "can_be_parted",
+    "part_width",
 ]
 
 Rows = NDArray[np.floating]
@@ -61,6 +67,9 @@ Float64 = NDArray[np.float64]
 _ROUNDOFF = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float64): 2.0**-53}
 _TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float64): 2.0**-1022}
 
+# Elements of a part, at most, where products are computed in parts: the products of much smaller ones run slowly.
+_PART = 176
+
 # Beyond this, squares and their sums might leave the range of float32.
 _LARGEST_NORM = 1e18
 
@@ -68,6 +77,17 @@ _LARGEST_NORM = 1e18
 def _gamma(roundings: int, roundoff: float) -> float:
     """Bound the relative error of a product of `roundings` factors ``1 + delta`` (Higham, lemma 3.1)."""
     return roundings * roundoff / (1.0 - roundings * roundoff)
+
+
+def can_be_parted(dim: int) -> bool:
+    """Whether products of rows of so many elements can be computed in parts."""
+    return dim > _PART
+
+
+def part_width(dim: int) -> int:
+    """Elements of each part but the last, for products in parts; multiples of 16 where the parts are large."""
+    n_parts = max(1, -(-dim // _PART))
+    return min(dim, -(-dim // (16 * n_parts)) * 16)
 
 
 class Mirrored(NamedTuple):
@@ -98,6 +118,8 @@ class Screen(ABC):
         Their canonical squared norms, float64.
     dtype
         Type of the products: float32, or float64 where its band is too crowded.
+    in_parts
+        Whether the products are computed in parts: somewhat slower, with narrower bands.
 
     Attributes
     ----------
@@ -119,11 +141,22 @@ class Screen(ABC):
     largest_bias: float = 0.0
     exact: bool = False
     _prepared: Values | None = None
+    _partial: Values | None = None
 
     def __init__(
-        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
+        self,
+        query: Rows,
+        gallery: Rows,
+        query_norm: Float64,
+        gallery_norm: Float64,
+        dtype: DTypeLike = np.float32,
+        *,
+        in_parts: bool = False,
     ) -> None:
         self.dtype = np.dtype(dtype)
+        dim = query.shape[1]
+        width = part_width(dim) if in_parts else dim
+        self._cuts = [*cut_rows(dim, max(1, width))] or [RowRange(0, 0)]
         self._query = query
         self._gallery = gallery
         self._gallery_norm = gallery_norm
@@ -134,10 +167,28 @@ class Screen(ABC):
 
     @abstractmethod
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
-        """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return them and the bias."""
+        """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return it and the bias.
+
+        Where products are computed in parts, the memory of `out` holds those of all rows, part by part.
+        """
+
+    def _panels(self, rows: Values) -> list[Values]:
+        """Memory of prepared rows, as an array in C order for each part."""
+        n, memory = len(rows), rows.reshape(-1)
+        return [memory[n * cut.start : n * cut.stop].reshape(n, len(cut)) for cut in self._cuts]
+
+    @property
+    def _n_roundings(self) -> int:
+        """The most roundings that a term of a product carries, four to spare."""
+        return max(len(cut) for cut in self._cuts) + len(self._cuts) + 7
 
     def query_rows(self, queries: RowRange) -> Values:
-        """Prepared rows of some queries, shape (n, dim), in the type of the products.
+        """Prepared rows of some queries, shape (n, dim), in the type of the products, which are not in parts."""
+        (rows,) = self._query_panels(queries)
+        return rows
+
+    def _query_panels(self, queries: RowRange) -> list[Values]:
+        """Prepared rows of some queries, in parts.
 
         In float32 all are prepared at once.  In float64, which few tiles need, they would take twice as much memory;
         there a tile's are prepared at a time, and are good until those of the next.
@@ -149,12 +200,12 @@ class Screen(ABC):
             if every:
                 self._prepare(RowRange(0, size), self._prepared)
         if self.dtype == np.float32:
-            return self._prepared[queries.start : queries.stop]
+            return [panel[queries.start : queries.stop] for panel in self._panels(self._prepared)]
         if len(self._prepared) < len(queries):
             self._prepared = np.empty((len(queries), self._query.shape[1]), self.dtype)
         prepared = self._prepared[: len(queries)]
         self._prepare(queries, prepared)
-        return prepared
+        return self._panels(prepared)
 
     def _prepare(self, queries: RowRange, out: Values) -> None:
         """Prepare rows of some queries in `out`."""
@@ -162,7 +213,16 @@ class Screen(ABC):
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Write the screening values, bias not yet taken off, of some queries against a prepared tile to `out`."""
-        np.dot(self.query_rows(queries), matrix.T, out=out)
+        first, *others = zip(self._query_panels(queries), self._panels(matrix), strict=True)
+        np.dot(first[0], first[1].T, out=out)
+        if not others:
+            return
+        if self._partial is None or self._partial.size < out.size:
+            self._partial = np.empty(out.size, self.dtype)
+        partial = self._partial[: out.size].reshape(out.shape)
+        for near, far in others:
+            np.dot(near, far.T, out=partial)
+            np.add(out, partial, out=out)
 
     def spare(self, floor: Values) -> None:
         """Take note that no value below a floor of each query's, shape (n_query,), is looked at: here of no use."""
@@ -213,18 +273,30 @@ class UnitScreen(Screen):
     slope = 1.0
 
     def __init__(
-        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
+        self,
+        query: Rows,
+        gallery: Rows,
+        query_norm: Float64,
+        gallery_norm: Float64,
+        dtype: DTypeLike = np.float32,
+        *,
+        in_parts: bool = False,
     ) -> None:
-        super().__init__(query, gallery, query_norm, gallery_norm, dtype)
+        super().__init__(query, gallery, query_norm, gallery_norm, dtype, in_parts=in_parts)
         dim = query.shape[1]
         self._query_norm = query_norm
         self.centre = np.ones(len(query))
-        error = _gamma(dim + 8, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
+        error = _gamma(self._n_roundings, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
         self.epsilon = np.full(len(query), error + (2 * dim + 4) * _TINY[self.dtype])
 
     def _prepare(self, queries: RowRange, out: Values) -> None:
         rows = slice(queries.start, queries.stop)
-        scale_rows(self._query[rows], self._inverse_length(self._query_norm[rows]), out)
+        self._scale(self._query[rows], self._query_norm[rows], out)
+
+    def _scale(self, rows: Rows, squared_norm: Float64, out: Values) -> None:
+        factor = self._inverse_length(squared_norm)
+        for cut, panel in zip(self._cuts, self._panels(out), strict=True):
+            scale_rows(rows, factor, cut.start, panel)
 
     @staticmethod
     def _inverse_length(squared_norm: Float64) -> Float64:
@@ -239,7 +311,7 @@ class UnitScreen(Screen):
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Scale gallery rows; there is no bias."""
-        scale_rows(self._gallery[start:stop], self._inverse_length(self._gallery_norm[start:stop]), out)
+        self._scale(self._gallery[start:stop], self._gallery_norm[start:stop], out)
         return out, np.zeros(stop - start, self.dtype)
 
 
@@ -256,9 +328,16 @@ class CentredScreen(Screen):
     _SAMPLE: ClassVar[int] = 256
 
     def __init__(
-        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
+        self,
+        query: Rows,
+        gallery: Rows,
+        query_norm: Float64,
+        gallery_norm: Float64,
+        dtype: DTypeLike = np.float32,
+        *,
+        in_parts: bool = False,
     ) -> None:
-        super().__init__(query, gallery, query_norm, gallery_norm, dtype)
+        super().__init__(query, gallery, query_norm, gallery_norm, dtype, in_parts=in_parts)
         longest = float(np.sqrt(max(query_norm.max(initial=0.0), gallery_norm.max(initial=0.0))))
         if longest > _LARGEST_NORM:
             raise InputError(
@@ -276,7 +355,11 @@ class CentredScreen(Screen):
         self.epsilon = self._bound(self.centre, self._half, dim)
 
     def _prepare(self, queries: RowRange, out: Values) -> None:
-        subtract_centre(self._query[queries.start : queries.stop], self._centre, out)
+        self._move(self._query[queries.start : queries.stop], out)
+
+    def _move(self, rows: Rows, out: Values) -> None:
+        for cut, panel in zip(self._cuts, self._panels(out), strict=True):
+            subtract_centre(rows, self._centre, cut.start, panel)
 
     def _bound(self, half: Float64, others: Float64, dim: int) -> Float64:
         """Bound the error for rows of which half the squared norms are given, against rows of which they are too."""
@@ -284,7 +367,7 @@ class CentredScreen(Screen):
         largest = float(others.max(initial=0.0))
         reach = np.sqrt(2.0 * largest)
         roundoff = _ROUNDOFF[self.dtype]
-        product = _gamma(dim + 8, roundoff) * length * reach
+        product = _gamma(self._n_roundings, roundoff) * length * reach
         rounded = 1.01 * roundoff * (2.0 * largest + length * reach)
         canonical = _gamma(2 * dim + 32, 2.0**-53) * (length + reach) ** 2
         # Elements below the normal range are rounded absolutely, not relatively: at most 2^-150 each in float32.
@@ -299,7 +382,7 @@ class CentredScreen(Screen):
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Centre gallery rows; the bias is half their squared norms."""
-        subtract_centre(self._gallery[start:stop], self._centre, out)
+        self._move(self._gallery[start:stop], out)
         return out, self._half[start:stop].astype(self.dtype)
 
 
@@ -313,7 +396,14 @@ class GivenScreen(Screen):
     exact = True
 
     def __init__(
-        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float64
+        self,
+        query: Rows,
+        gallery: Rows,
+        query_norm: Float64,
+        gallery_norm: Float64,
+        dtype: DTypeLike = np.float64,
+        *,
+        in_parts: bool = False,
     ) -> None:
         super().__init__(query, gallery, query_norm, gallery_norm, np.float64)
         self.centre = np.zeros(len(query))

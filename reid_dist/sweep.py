@@ -11,7 +11,7 @@ import numpy as np
 from reid_dist.distances import Distance
 from reid_dist.model import cut_rows
 from reid_dist.plan import TileShape
-from reid_dist.reductions import FeatureBlock, Products, Reduction, Tile, pair_rows, screen_pairs
+from reid_dist.reductions import FeatureBlock, Precision, Products, Reduction, Tile, pair_rows, screen_pairs
 
 __all__ = ["sweep"]
 
@@ -49,14 +49,16 @@ def sweep(
     n_query, n_gallery = len(query), len(gallery)
     query_rows, gallery_rows = min(tile.query, n_query), min(tile.gallery, n_gallery)
     size = gallery.features.shape[1], query_rows, gallery_rows
-    products = Products(screen, *size)
 
     @cache
-    def wide() -> Products:
-        return Products(screen_pairs(distance, pairs, np.float64), *size)
+    def products(precision: Precision) -> Products:
+        if precision is Precision.PLAIN:
+            return Products(screen, *size)
+        dtype = np.float64 if precision is Precision.WIDE else np.float32
+        return Products(screen_pairs(distance, pairs, dtype, in_parts=precision is Precision.IN_PARTS), *size)
 
     for columns in cut_rows(n_gallery, gallery_rows):
         for rows in cut_rows(n_query, query_rows):
             for accumulator in accumulators:
-                accumulator.absorb(Tile(rows, columns, products, wide))
+                accumulator.absorb(Tile(rows, columns, products, len(accumulators) > 1))
     return [accumulator.result() for accumulator in accumulators]

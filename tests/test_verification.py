@@ -32,6 +32,7 @@ from reid_dist.reductions import (
     FeatureBlock,
     ImpostorHistogram,
     KeyCounts,
+    Precision,
     Reduction,
     Sight,
     Tile,
@@ -219,10 +220,10 @@ def test_a_crowded_tile_is_screened_again(monkeypatch):
     genuine, impostors = np.sort(exact[problem.genuine]), np.sort(exact[~problem.hidden])
     levels = wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors)))
     times = []
-    again = Tile.wide
-    monkeypatch.setattr(Tile, "wide", lambda tile: times.append(1) or again(tile))
+    read = Tile.read
+    monkeypatch.setattr(Tile, "read", lambda tile, precision: times.append(precision) or read(tile, precision))
     found, _ = search_through(problem, levels, genuine, len(impostors), 2**18, [], (8, 100))
-    assert times
+    assert Precision.WIDE in times
     assert all(found[level].distance == by_definition(level, genuine, impostors)[0] for level in levels)
 
 

@@ -15,13 +15,13 @@ __all__ = ["centred_squared_norms", "scale_rows", "subtract_centre"]
 
 
 @kernel
-def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], out: NDArray[np.floating]) -> None:
-    """Write ``rows * scale`` to `out`, computed in float64 and rounded to the type of `out`.
+def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], first: int, out: NDArray[np.floating]) -> None:
+    """Write ``rows * scale``, from element `first` on, to `out`, computed in float64 and rounded to the type of `out`.
 
     In float64 the scale of a row of subnormal numbers does not overflow, which it would in float32.
     """
     for i in range(rows.shape[0]):
-        source = rows[i]
+        source = rows[i, first : first + out.shape[1]]
         target = out[i]
         factor = scale[i]
         for k in range(len(source)):
@@ -29,13 +29,17 @@ def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], out: NDArr
 
 
 @kernel
-def subtract_centre(rows: NDArray[np.float32], centre: NDArray[np.float32], out: NDArray[np.floating]) -> None:
-    """Write ``rows - centre`` to `out`, computed in float64 and rounded to the type of `out`."""
+def subtract_centre(
+    rows: NDArray[np.float32], centre: NDArray[np.float32], first: int, out: NDArray[np.floating]
+) -> None:
+    """Write ``rows - centre``, from element `first` on, to `out`, computed in float64 and rounded to its type."""
+    stop = first + out.shape[1]
+    middle = centre[first:stop]
     for i in range(rows.shape[0]):
-        source = rows[i]
+        source = rows[i, first:stop]
         target = out[i]
         for k in range(len(source)):
-            target[k] = np.float64(source[k]) - np.float64(centre[k])
+            target[k] = np.float64(source[k]) - np.float64(middle[k])
 
 
 @kernel

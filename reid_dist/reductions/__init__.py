@@ -19,7 +19,7 @@ from reid_dist.reductions.screens import make_screen, screen_pairs
 from reid_dist.reductions.single_shot import ListBefore, ListedItems, SingleShot
 from reid_dist.reductions.symmetric import Seed, Surroundings, merge_surroundings, sweep_both_ways, sweep_one_way
 from reid_dist.reductions.targets import make_targets, rank, relevant_places
-from reid_dist.reductions.tiles import Products, Tile
+from reid_dist.reductions.tiles import Precision, Products, Tile
 
 PARTIAL_RESULTS = (
     BracketCounts,
@@ -49,6 +49,7 @@ __all__ = [
     "KnownPairs",
     "ListBefore",
     "PartialCounts",
+    "Precision",
     "Products",
     "Reduction",
     "Seed",

@@ -5,22 +5,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.distances import Distance, Screen
+from reid_dist.distances import Distance, Screen, can_be_parted, part_width
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.counting import FEW_THRESHOLDS, Bands
 from reid_dist.kernels.edges import count_in_bands
 from reid_dist.kernels.placing import ScreenedTile
 from reid_dist.model import GalleryMask, RowRange, Targets, cut_rows
 from reid_dist.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
-from reid_dist.reductions.tiles import Tile
+from reid_dist.reductions.tiles import Precision, Tile
 
 __all__ = ["ScreenedTargets", "most_decided"]
 
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
 
-# A pair decided by its canonical distance costs about as much as ten of a float32 product, and the product in float64
-# one more than that in float32: above this share of pairs inside bands it is the cheaper one of the two.
-_CROWDED = 0.1
+# A pair decided by its canonical distance costs about as much as 14 of a float32 product.
+_DECIDED = 14.0
+# What a pair costs in each precision, in units of the first.
+_COSTS = {Precision.PLAIN: 1.0, Precision.IN_PARTS: 1.12, Precision.WIDE: 2.0}
 # Where a float32 product was computed and had better not been: the share at which it is given up.
 _GIVEN_UP = 0.2
 # Queries of a tile, and gallery rows for each, whose pairs are looked at beforehand.
@@ -72,9 +73,13 @@ class ScreenedTargets:
         self._pairs = pair_rows(distance, query, gallery)
         self._hidden = HiddenColumns(targets.hidden, mask, gallery)
         self._screen = screen
-        self._narrow = self._edges(screen)
-        self._wide: Edges | None = None
-        self._crowded: dict[RowRange, bool] = {}
+        self._edges_in = {Precision.PLAIN: self._edges(screen)}
+        self._chosen: dict[RowRange, Precision] = {}
+        # How wide bands are in each precision, in units of the first; they are taken for nothing in float64.
+        self._widths = {Precision.PLAIN: 1.0, Precision.WIDE: 0.0}
+        dim = query.features.shape[1]
+        if can_be_parted(dim) and not (screen.exact or self._pairs.rescoring.active):
+            self._widths[Precision.IN_PARTS] = part_width(dim) / dim
 
     def _edges(self, screen: Screen) -> Edges:
         """Lower and upper edges of all thresholds."""
@@ -91,25 +96,38 @@ class ScreenedTargets:
     def floor(self) -> NDArray[np.floating]:
         """Lower edge of the farthest threshold of each query, infinite where there is none, shape (n_query,)."""
         own = self._targets.indptr
-        lower, _ = self._narrow
+        lower, _ = self._edges_in[Precision.PLAIN]
         floor = np.full(len(own) - 1, np.inf, lower.dtype)
         has = own[1:] > own[:-1]
         floor[has] = lower[own[1:][has] - 1]
         return floor
 
-    def crowded(self, tile: Tile) -> bool:
-        """Whether so many pairs lie inside bands that a tile had better be screened in float64 from the start.
+    def precision(self, tile: Tile) -> Precision:
+        """How a tile is screened at the least cost, from the share of its pairs that lie inside bands.
 
         A sample of its queries and of all gallery rows of the block says so, until a tile of these queries was counted.
         """
-        known = self._crowded.get(tile.queries)
+        known = self._chosen.get(tile.queries)
         if known is None:
-            known = self._crowded[tile.queries] = self._sampled_share(tile.queries) > _CROWDED
+            known = self._chosen[tile.queries] = self._cheapest(self._sampled_share(tile.queries), tile.shared)
         return known
 
-    def note(self, tile: Tile, decided: int) -> None:
+    def note(self, tile: Tile, precision: Precision, decided: int) -> None:
         """Take note of how many pairs of a tile were decided canonically, for the next tiles of these queries."""
-        self._crowded[tile.queries] = decided > _CROWDED * tile.size
+        self._chosen[tile.queries] = self._cheapest(decided / tile.size / self._widths[precision], tile.shared)
+
+    def _cheapest(self, share: float, shared: bool) -> Precision:
+        """Precision of the least cost where this share of the pairs lies inside bands in float32.
+
+        A tile that others read, too, is computed in plain float32 in any case.
+        """
+        spared = _COSTS[Precision.PLAIN] if shared else 0.0
+
+        def cost(precision: Precision) -> float:
+            product = _COSTS[precision] - (spared if precision is Precision.PLAIN else 0.0)
+            return product + _DECIDED * share * self._widths[precision]
+
+        return min(self._widths, key=cost)
 
     def _sampled_share(self, queries: RowRange) -> float:
         """Share of the pairs of some queries that lie inside bands, from a sample."""
@@ -127,23 +145,19 @@ class ScreenedTargets:
             column,
             (low + high) / 2,
             self._targets.indptr,
-            *self._narrow,
+            *self._edges_in[Precision.PLAIN],
             self._hidden.indptr,
             self._hidden.column,
         )
         return inside / len(query)
 
-    def screened(self, tile: Tile) -> ScreenedTile:
-        """A tile with the thresholds of its queries."""
-        return self._put_together(tile.values, tile.bias, tile.queries, tile.columns, self._narrow)
-
-    def screened_in_float64(self, tile: Tile, first: int) -> ScreenedTile:
-        """Screen a tile from row `first` on by a product in float64, whose bands are some 2^29 times narrower."""
-        screen, values, bias = tile.wide()
-        if self._wide is None:
-            self._wide = self._edges(screen)
+    def screened(self, tile: Tile, precision: Precision, first: int) -> ScreenedTile:
+        """A tile in a precision, from row `first` on, with the thresholds of its queries."""
+        screen, values, bias = tile.read(precision)
+        if precision not in self._edges_in:
+            self._edges_in[precision] = self._edges(screen)
         queries = RowRange(tile.queries.start + first, tile.queries.stop)
-        return self._put_together(values[first:], bias, queries, tile.columns, self._wide)
+        return self._put_together(values[first:], bias, queries, tile.columns, self._edges_in[precision])
 
     def _put_together(
         self,

@@ -16,7 +16,7 @@ from reid_dist.kernels.placing import ScreenedTile
 from reid_dist.model import GalleryMask, Targets
 from reid_dist.reductions.bands import ScreenedTargets, most_decided
 from reid_dist.reductions.base import FeatureBlock, pair_rows
-from reid_dist.reductions.tiles import Tile
+from reid_dist.reductions.tiles import Precision, Tile
 from reid_dist.segments import order_of_rows
 
 __all__ = ["CountNearer", "GroupedCounts", "PartialCounts", "SparseCounts", "add_counts"]
@@ -174,12 +174,13 @@ class _Counting:
     def absorb(self, tile: Tile) -> None:
         """Count one tile; one whose bands are too crowded is screened in float64, or what is left of it."""
         done = 0
-        if not self._thresholds.crowded(tile):
+        precision = self._thresholds.precision(tile)
+        if precision is not Precision.WIDE:
             limit = tile.size if self._exact else most_decided(tile.size)
-            done, decided = self._count(self._thresholds.screened(tile), tile, 0, limit)
-            self._thresholds.note(tile, decided if done == len(tile.queries) else tile.size)
+            done, decided = self._count(self._thresholds.screened(tile, precision, 0), tile, 0, limit)
+            self._thresholds.note(tile, precision, decided if done == len(tile.queries) else tile.size)
         if done < len(tile.queries):
-            self._count(self._thresholds.screened_in_float64(tile, done), tile, done, tile.size)
+            self._count(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, tile.size)
 
     def _count(self, screened: ScreenedTile, tile: Tile, first: int, limit: int) -> tuple[int, int]:
         targets, counts = self._reduction.targets, self._counts

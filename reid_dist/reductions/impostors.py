@@ -26,7 +26,7 @@ from reid_dist.kernels.impostors import (
 from reid_dist.model import GalleryMask, Hidden, RowRange
 from reid_dist.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
 from reid_dist.reductions.key_counts import KeyCounts, add_key_counts, falling_of, ordered_keys
-from reid_dist.reductions.tiles import Tile
+from reid_dist.reductions.tiles import Precision, Tile
 
 __all__ = [
     "BracketCounts",
@@ -298,7 +298,7 @@ class _Collection(_Sighted):
 
     def _absorb_wide(self, tile: Tile, gaps: Int64) -> None:
         queries, columns = tile.queries, tile.columns
-        screen, values, bias = tile.wide()
+        screen, values, bias = tile.read(Precision.WIDE)
         own = slice(queries.start, queries.stop)
         self._last_place = self._fill_places(screen)
         screened = self._screened(screen, screen.centre[own], values, bias, tile)

@@ -30,11 +30,11 @@ def make_screen(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) 
     return screen_pairs(distance, pair_rows(distance, query, gallery), np.float32)
 
 
-def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike) -> Screen:
-    """Screen pairs by products in a type."""
+def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike, *, in_parts: bool = False) -> Screen:
+    """Screen pairs by products in a type; under a distance that is not rescored, also in parts."""
     if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
         return _UnweightedScreen(pairs)
-    screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype)
+    screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype, in_parts=in_parts)
     return _RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
 
 

@@ -46,7 +46,7 @@ from reid_dist.plan import MERGED_AT_ONCE
 from reid_dist.reductions.bands import ScreenedTargets, most_decided
 from reid_dist.reductions.base import FeatureBlock
 from reid_dist.reductions.identities import Identities, giants
-from reid_dist.reductions.tiles import Tile
+from reid_dist.reductions.tiles import Precision, Tile
 
 __all__ = ["ListBefore", "ListedItems", "SingleShot", "dead_mass", "longest_list"]
 
@@ -324,10 +324,11 @@ class _Listing:
             self._lists = self._make_lists(len(tile.columns))
         lists = self._lists
         done = 0
-        if not self._thresholds.crowded(tile):
-            done = self._list(self._thresholds.screened(tile), tile, 0, lists, most_decided(tile.size))
+        precision = self._thresholds.precision(tile)
+        if precision is not Precision.WIDE:
+            done = self._list(self._thresholds.screened(tile, precision, 0), tile, 0, lists, most_decided(tile.size))
         if done < len(tile.queries):
-            self._list(self._thresholds.screened_in_float64(tile, done), tile, done, lists, tile.size)
+            self._list(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, lists, tile.size)
 
     def _list(self, screened: ScreenedTile, tile: Tile, first: int, lists: Lists, limit: int) -> int:
         column = slice(tile.columns.start, tile.columns.stop)

@@ -1,20 +1,30 @@
 """Tiles: screening values of some queries against some gallery rows, in the precision that is wanted of them.
 
 A tile is computed when a reduction reads it, once for all of them, in memory that is reused from tile to tile.  Most
-are read in float32.  Where bands are too crowded for that, a reduction reads the same tile in float64, with bands that
-are some 2^29 times narrower; if all reductions do, the product in float32 is never computed.
+are read in float32.  Where bands are too crowded for that, a reduction reads the same tile as a sum of products of
+parts of the rows, with bands a few times narrower, or in float64, with bands some 2^29 times narrower; if all
+reductions do, the plain product in float32 is never computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 
 import numpy as np
 
 from reid_dist.distances import Screen, Values
 from reid_dist.model import RowRange
 
-__all__ = ["Products", "Tile"]
+__all__ = ["Precision", "Products", "Tile"]
+
+
+class Precision(Enum):
+    """How the values of a tile are computed: each way is slower than the one before it, and has narrower bands."""
+
+    PLAIN = "float32"
+    IN_PARTS = "float32, in parts"
+    WIDE = "float64"
 
 
 class Products:
@@ -67,21 +77,23 @@ class Tile:
     columns
         Positions in the gallery block.
     products
-        What computes it.
-    wide
-        Gives what computes it in float64.
+        Gives what computes it in a precision.
+    shared
+        Whether several reductions read it.
 
     Attributes
     ----------
-    queries, columns
+    queries, columns, shared
         As given.
     """
 
-    def __init__(self, queries: RowRange, columns: RowRange, products: Products, wide: Callable[[], Products]) -> None:
+    def __init__(
+        self, queries: RowRange, columns: RowRange, products: Callable[[Precision], Products], shared: bool
+    ) -> None:
         self.queries = queries
         self.columns = columns
+        self.shared = shared
         self._products = products
-        self._wide = wide
 
     @property
     def size(self) -> int:
@@ -91,14 +103,14 @@ class Tile:
     @property
     def values(self) -> Values:
         """Shape (n_query, n_column), in the type of the screen; larger is nearer, once the bias is taken off."""
-        return self._products.tile(self.queries, self.columns)[0]
+        return self.read(Precision.PLAIN)[1]
 
     @property
     def bias(self) -> Values:
         """Shape (n_column,)."""
-        return self._products.tile(self.queries, self.columns)[1]
+        return self.read(Precision.PLAIN)[2]
 
-    def wide(self) -> tuple[Screen, Values, Values]:
-        """The screen of both blocks in float64, and values and bias of the tile under it."""
-        products = self._wide()
+    def read(self, precision: Precision) -> tuple[Screen, Values, Values]:
+        """The screen of both blocks in a precision, and values and bias of the tile under it."""
+        products = self._products(precision)
         return products.screen, *products.tile(self.queries, self.columns)

@@ -8,7 +8,7 @@ from agreement import assert_agrees, evaluate_items
 from reference import ItemSet, reference_evaluate
 
 from reid_dist.distances import DISTANCES
-from reid_dist.reductions import Products
+from reid_dist.reductions import Precision, Products, Tile
 
 
 def features(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -57,3 +57,25 @@ def test_crowded_tiles_are_computed_in_float64_alone(monkeypatch: pytest.MonkeyP
     computed.clear()
     evaluate_items(*sets("random", 12))
     assert set(computed) == {np.dtype(np.float32)}
+
+
+def test_products_are_computed_in_parts_where_some_pairs_are_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    original = Tile.read
+
+    def noted(self: Tile, precision: Precision):
+        read.append(precision)
+        return original(self, precision)
+
+    monkeypatch.setattr(Tile, "read", noted)
+    rng = np.random.default_rng(15)
+    pids = rng.integers(0, 12, 1500)
+    gallery = ItemSet(rng.standard_normal((1500, 400)).astype(np.float32), pids, rng.integers(0, 5, 1500))
+    query = ItemSet(rng.standard_normal((9, 400)).astype(np.float32), pids[:9], rng.integers(0, 5, 9))
+    report = evaluate_items(query, gallery)
+    assert set(read) == {Precision.IN_PARTS}
+    assert_agrees(report, reference_evaluate(query, gallery, "market1501", "cosine"))
+    # Neighbours are read from plain products, beside which those in parts are not worth their time.
+    read.clear()
+    assert evaluate_items(query, gallery, topk=3).result_digest == report.result_digest
+    assert set(read) == {Precision.PLAIN}
