@@ -252,8 +252,10 @@ def _task_bytes(
     widening = (4 if gallery.itemsize == 4 else 6) * dim
     blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
     tile_query, tile_gallery = min(tile.query, query_rows), min(tile.gallery, gallery_rows)
-    # Values in float32; for a crowded tile once more in float64, with both sides prepared in float64.
+    # Values in float32; for a crowded tile once more in float64, with both sides prepared in float64.  In parts, twice
+    # more in float32, with both sides prepared once more.
     values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
+    values += tile_query * tile_gallery * 8 + (tile_gallery + query_rows) * dim * 4
     # Per relevant pair: judgement and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
     # (16), what sorting them takes, and the counts of the blocks that wait to be merged.
     thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64

@@ -150,6 +150,42 @@ def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float
 
 
 @kernel
+def _two_dots(
+    x: NDArray[np.float64],
+    y: NDArray[np.float32],
+    z: NDArray[np.float32],
+    lanes: NDArray[np.float64],
+    others: NDArray[np.float64],
+) -> tuple[float, float]:
+    """Canonical products of a row with two: as two of `_dot`, with two rows on their way from memory at a time."""
+    n = x.shape[0]
+    lanes[:] = 0.0
+    others[:] = 0.0
+    fours = n // (4 * LANES)
+    for four in range(fours):
+        xs = x[four * 4 * LANES : (four + 1) * 4 * LANES]
+        ys = y[four * 4 * LANES : (four + 1) * 4 * LANES]
+        zs = z[four * 4 * LANES : (four + 1) * 4 * LANES]
+        for lane in range(LANES):
+            first, second = xs[lane], xs[lane + LANES]
+            third, fourth = xs[lane + 2 * LANES], xs[lane + 3 * LANES]
+            total = lanes[lane] + first * np.float64(ys[lane])
+            other = others[lane] + first * np.float64(zs[lane])
+            total += second * np.float64(ys[lane + LANES])
+            other += second * np.float64(zs[lane + LANES])
+            total += third * np.float64(ys[lane + 2 * LANES])
+            other += third * np.float64(zs[lane + 2 * LANES])
+            lanes[lane] = total + fourth * np.float64(ys[lane + 3 * LANES])
+            others[lane] = other + fourth * np.float64(zs[lane + 3 * LANES])
+    rest = fours * 4 * LANES
+    for block in range(rest, n, LANES):
+        for lane in range(min(LANES, n - block)):
+            lanes[lane] += x[block + lane] * np.float64(y[block + lane])
+            others[lane] += x[block + lane] * np.float64(z[block + lane])
+    return _fold(lanes), _fold(others)
+
+
+@kernel
 def _squared(x: np.float32, y: np.float32) -> float:
     difference = np.float64(x) - np.float64(y)
     return float(difference * difference)
@@ -181,6 +217,14 @@ def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: N
 
 
 @kernel
+def _cosine(xy: float, xx: float, yy: float) -> float:
+    """Cosine distance of two rows, from their canonical product and squared norms."""
+    if xx == 0.0 or yy == 0.0:
+        return 1.0
+    return 1.0 - xy / math.sqrt(xx * yy)
+
+
+@kernel
 def plain_distance(
     kind: int,
     x: NDArray[np.floating],
@@ -208,7 +252,7 @@ def plain_distance(
     if kind == COSINE:
         if xx == 0.0 or yy == 0.0:
             return 1.0
-        return 1.0 - _dot(x, y, lanes) / math.sqrt(xx * yy)
+        return _cosine(_dot(x, y, lanes), xx, yy)
     total = _squared_difference(x, y, lanes)
     if kind == EUCLIDEAN:
         return math.sqrt(total)
@@ -353,7 +397,16 @@ def row_distances(
     own_norm = rows.query_norm[i]
     for k in range(len(wide)):
         wide[k] = query[k]
-    for p in range(len(columns)):
+    done = 0
+    if kind == COSINE:
+        others = np.empty(LANES, np.float64)
+        while done + 2 <= len(columns):
+            j, k = columns[done], columns[done + 1]
+            first, second = _two_dots(wide, gallery[j], gallery[k], lanes, others)
+            distances[done] = _cosine(first, own_norm, norm[j])
+            distances[done + 1] = _cosine(second, own_norm, norm[k])
+            done += 2
+    for p in range(done, len(columns)):
         j = columns[p]
         distances[p] = plain_distance(kind, wide, gallery[j], own_norm, norm[j], lanes)
 

@@ -17,6 +17,7 @@ from reid_dist.kernels.canonical import (
     PairRows,
     pair_distances,
     plain_distance,
+    row_distances,
     squared_norms,
 )
 
@@ -95,3 +96,18 @@ def test_norms_are_not_finite_exactly_where_a_row_is_not() -> None:
     rows[1, 39] = np.nan
     rows[3, 0] = -np.inf
     assert np.isfinite(squared_norms(rows)).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("dim", [1, 31, 33, 128, 160, 517])
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+def test_distances_of_a_row_are_those_of_its_pairs(kind: int, dim: int, n: int) -> None:
+    rng = np.random.default_rng(dim)
+    x, y = (rng.standard_normal((rows, dim)).astype(np.float32) for rows in (2, 9))
+    y[3] = 0.0
+    y[4] = x[1]
+    columns = np.array([4, 0, 3, 8, 3, 4, 1])[:n]
+    rows = PairRows(kind, x, y, squared_norms(x), squared_norms(y))
+    found = np.empty(n)
+    row_distances(rows, 1, columns, found, np.empty(dim), np.empty(LANES))
+    assert found.tolist() == pairwise(kind, x, y)[1, columns].tolist()

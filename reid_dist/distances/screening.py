@@ -1,7 +1,5 @@
-r"""Distances: the canonical definition, and the screening that agrees with it outside a proven band.
+r"""Screening that agrees with the canonical distances outside a proven band.
 
-Screening
----------
 A tile is a plain matrix product ``P = A B^T`` of prepared rows.  A value of it, less a bias per column, is a *screening
 value* that grows as the distance falls and corresponds to a canonical distance ``d`` by ``centre - slope * d`` (``d``
 squared for Euclidean).  What makes it usable is a bound ``epsilon`` on how far it can lie from that correspondence,
@@ -32,25 +30,18 @@ Products that fall below the range of normal numbers are covered by an absolute 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
 from reid_dist.kernels.edges import band_edges
 from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_centre
 from reid_dist.model import RowRange, cut_rows
-from reid_dist.registry import Registry
 
 __all__ = [
-    "DISTANCES",
-    "GIVEN_DISTANCE",
     "CentredScreen",
-    "Distance",
     "GivenScreen",
     "Mirrored",
     "Screen",
@@ -426,88 +417,3 @@ class GivenScreen(Screen):
         """Both edges are the value itself."""
         value = np.negative(distance).astype(self.dtype)
         return value, value
-
-
-@dataclass(frozen=True)
-class Distance:
-    """A distance between feature rows.
-
-    Attributes
-    ----------
-    name, summary, source
-        For people.
-    definition
-        The formula, as reports print it.
-    kind
-        The number that the kernels know it by.
-    screen
-        How tiles of it are screened.
-    squared
-        Whether its screening value falls with the square of the distance.
-    needs_length
-        Whether a zero row has no meaningful distance.
-    """
-
-    name: str
-    summary: str
-    source: str
-    definition: str
-    kind: int
-    screen: Callable[..., Screen]
-    squared: bool = False
-    needs_length: bool = False
-
-    @property
-    def sees_length(self) -> bool:
-        """Whether it depends on the lengths of rows, not on their directions alone."""
-        return self.kind in (EUCLIDEAN, SQEUCLIDEAN)
-
-    def describe(self) -> dict[str, str]:
-        """Return what a report says of it."""
-        return {"name": self.name, "definition": self.definition, "source": self.source}
-
-
-DISTANCES: Registry[Distance] = Registry("distance")
-
-COSINE_DISTANCE = DISTANCES.register(
-    Distance(
-        name="cosine",
-        summary="1 - cosine similarity; exactly 0 for equal rows",
-        source="the usual choice of ReID evaluation code since Zheng et al., ICCV 2015",
-        definition="1 - xy / sqrt(xx * yy), sums in float64 in a fixed order",
-        kind=COSINE,
-        screen=UnitScreen,
-        needs_length=True,
-    )
-)
-EUCLIDEAN_DISTANCE = DISTANCES.register(
-    Distance(
-        name="euclidean",
-        summary="length of the difference, features as they are",
-        source="Euclid; torchreid's and fast-reid's `euclidean` is its square, here `sqeuclidean`",
-        definition="sqrt(sum (x - y)^2), sums in float64 in a fixed order",
-        kind=EUCLIDEAN,
-        screen=CentredScreen,
-        squared=True,
-    )
-)
-SQEUCLIDEAN_DISTANCE = DISTANCES.register(
-    Distance(
-        name="sqeuclidean",
-        summary="squared length of the difference, features as they are",
-        source="scipy.spatial.distance.sqeuclidean",
-        definition="sum (x - y)^2, sums in float64 in a fixed order",
-        kind=SQEUCLIDEAN,
-        screen=CentredScreen,
-    )
-)
-
-# Not registered: it is what a distance block brings along, and nothing that features could be compared by.
-GIVEN_DISTANCE = Distance(
-    name="given",
-    summary="distances from a block that was computed elsewhere",
-    source="the block",
-    definition="as given; float64, smaller is nearer",
-    kind=GIVEN,
-    screen=GivenScreen,
-)
