@@ -195,7 +195,7 @@ def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path)
     kept = {path.name for path in tmp_path.rglob("cache/**/*.nb?")}
     assert len(kept) > 100
     for words in (
-        ("evaluate", *sides, "--workers", "1", "--topk", "5", "--ties"),
+        ("evaluate", *sides, "--workers", "1", "--topk", "5", "--ties", "--output", "out"),
         ("evaluate", *sides, "--distance", "euclidean", "--metric", "EER"),
         ("evaluate", *sides, "--rerank", "k_reciprocal", "--expand", "alpha_qe(k=3,alpha=2)"),
         ("evaluate", *sides, "--protocol", "cuhk03"),
