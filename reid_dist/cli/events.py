@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import IO, Any
 
@@ -37,6 +37,8 @@ class EventLog:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
+        # What standard error still holds becomes events; nothing where it is not read.
+        self.catch_up: Callable[[], None] = lambda: None
 
     def tell(self, event: str, **facts: Any) -> None:
         """Write an event, whole lines even where threads write at once; numbers that JSON does not have become null."""
@@ -52,6 +54,9 @@ class EventLog:
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and value - value != 0 else value
 
+
+# A reader that is stuck does not keep a command from ending.
+_MOST_SECONDS = 5.0
 
 _CURRENT: list[EventLog] = []
 
@@ -69,10 +74,23 @@ def logged() -> Iterator[EventLog]:
     readable, writable = os.pipe()
     os.dup2(writable, _STANDARD_ERROR)
     log = EventLog(kept)
+    marks: dict[bytes, threading.Event] = {}
     # Unique, for it marks the end: child processes may hold the pipe open longer than this one.
     last = f"end of {os.getpid()} {id(log)}"
-    reader = threading.Thread(target=_tell_lines, args=(os.fdopen(readable, "rb"), last.encode(), log), daemon=True)
+    reader = threading.Thread(
+        target=_tell_lines, args=(os.fdopen(readable, "rb"), last.encode(), log, marks), daemon=True
+    )
     reader.start()
+
+    def catch_up() -> None:
+        sys.stderr.flush()
+        passed = threading.Event()
+        mark = f"mark of {os.getpid()} {id(passed)}".encode()
+        marks[mark] = passed
+        os.write(writable, b"\n" + mark + b"\n")
+        passed.wait(_MOST_SECONDS)
+
+    log.catch_up = catch_up
     _CURRENT.append(log)
     try:
         yield log
@@ -86,11 +104,13 @@ def logged() -> Iterator[EventLog]:
         os.close(kept)
 
 
-def _tell_lines(source: IO[bytes], last: bytes, log: EventLog) -> None:
+def _tell_lines(source: IO[bytes], last: bytes, log: EventLog, marks: dict[bytes, threading.Event]) -> None:
     with source:
         for line in source:
             content = line.rstrip(b"\r\n")
             if content == last:
                 return
-            if content:
+            if content in marks:
+                marks.pop(content).set()
+            elif content:
                 log.tell("log", text=content.decode(errors="replace"))

@@ -181,5 +181,7 @@ def _run_with_events(words: list[str], log: EventLog) -> int:
         # A defect of ours.  Standard error has events alone, so the traceback is one of them.
         code = _DEFECT
         log.tell("error", message=repr(error), kind="defect", exit_code=code, traceback=traceback.format_exc())
+    # Lines that were written before the end come before it.
+    log.catch_up()
     log.tell("ended", exit_code=code, seconds=round(time.monotonic() - began, 3))
     return code
