@@ -27,6 +27,7 @@ from reid_dist.reductions import FeatureBlock, Identities, ListBefore, SingleSho
 from reid_dist.reductions.bands import ScreenedTargets
 from reid_dist.reductions.identities import GIANT_ITEMS, MOST_GIANTS, giants
 from reid_dist.reductions.single_shot import ListedItems, dead_mass, longest_list
+from reid_dist.reductions.tiles import Precision
 from reid_dist.stores import DistanceBlock
 from reid_dist.sweep import sweep
 
@@ -170,13 +171,14 @@ def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest
 
     case = Gallery(side(5), side(400), "no_cameras", distance, SingleShot(8))
     rows = []
-    screened = ScreenedTargets.screened_in_float64
+    screened = ScreenedTargets.screened
 
-    def noted(self, tile, first):
-        rows.append(first)
-        return screened(self, tile, first)
+    def noted(self, tile, precision, first):
+        if precision is Precision.WIDE:
+            rows.append(first)
+        return screened(self, tile, precision, first)
 
-    monkeypatch.setattr(ScreenedTargets, "screened_in_float64", noted)
+    monkeypatch.setattr(ScreenedTargets, "screened", noted)
     curves = case.curves(case.lists(150, TileShape(3, 60)))
     assert len(rows) > 5
     for q, curve in enumerate(curves):
