@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from reid_dist._version import __version__
 
 if TYPE_CHECKING:
-    from reid_dist.comparison import compare
-    from reid_dist.evaluation import evaluate, evaluate_distances
-    from reid_dist.listed_evaluation import evaluate_lists
-    from reid_dist.pooling import pool
-    from reid_dist.protocols import compose_protocol
+    from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
+    from reid_dist.evaluation.lists import evaluate_lists
+    from reid_dist.evaluation.search import k_reciprocal_graph, nearest, reranked_distances
+    from reid_dist.evaluation.splits import evaluate_splits
+    from reid_dist.evaluation.sweeps import sweep_parameters
+    from reid_dist.relevance.protocols import compose_protocol
     from reid_dist.reports import Report
-    from reid_dist.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
-    from reid_dist.search import k_reciprocal_graph, nearest, reranked_distances
-    from reid_dist.splits import evaluate_splits
+    from reid_dist.reports.comparison import compare
+    from reid_dist.stages.pooling import pool
+    from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, ingest
-    from reid_dist.tuning import sweep_parameters
 
 __all__ = [
     "DistanceBlock",
@@ -50,22 +50,22 @@ _HOMES = {
     "DistanceBlock": "reid_dist.stores",
     "FeatureSet": "reid_dist.stores",
     "LabelledRows": "reid_dist.stores",
-    "NeighbourGraph": "reid_dist.reranking",
+    "NeighbourGraph": "reid_dist.stages.reranking",
     "Report": "reid_dist.reports",
-    "compare": "reid_dist.comparison",
-    "compose_protocol": "reid_dist.protocols",
-    "evaluate": "reid_dist.evaluation",
-    "evaluate_distances": "reid_dist.evaluation",
-    "evaluate_lists": "reid_dist.listed_evaluation",
-    "evaluate_splits": "reid_dist.splits",
+    "compare": "reid_dist.reports.comparison",
+    "compose_protocol": "reid_dist.relevance.protocols",
+    "evaluate": "reid_dist.evaluation.evaluate",
+    "evaluate_distances": "reid_dist.evaluation.evaluate",
+    "evaluate_lists": "reid_dist.evaluation.lists",
+    "evaluate_splits": "reid_dist.evaluation.splits",
     "ingest": "reid_dist.stores",
-    "jaccard_distances": "reid_dist.reranking",
-    "k_reciprocal_graph": "reid_dist.search",
-    "nearest": "reid_dist.search",
-    "pool": "reid_dist.pooling",
-    "rerank_blocks": "reid_dist.reranking",
-    "reranked_distances": "reid_dist.search",
-    "sweep_parameters": "reid_dist.tuning",
+    "jaccard_distances": "reid_dist.stages.reranking",
+    "k_reciprocal_graph": "reid_dist.evaluation.search",
+    "nearest": "reid_dist.evaluation.search",
+    "pool": "reid_dist.stages.pooling",
+    "rerank_blocks": "reid_dist.stages.reranking",
+    "reranked_distances": "reid_dist.evaluation.search",
+    "sweep_parameters": "reid_dist.evaluation.sweeps",
 }
 
 

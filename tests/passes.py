@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reid_dist.task_graph import Progress
+from reid_dist.engine.task_graph import Progress
 
 
 class Count(Progress):

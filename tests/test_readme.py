@@ -18,7 +18,7 @@ import yaml
 
 from reid_dist import FeatureSet
 from reid_dist.clusters import read_cluster
-from reid_dist.jobs import read_job
+from reid_dist.evaluation.pipelines import read_job
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

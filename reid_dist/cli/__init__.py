@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         sys.exit(run_command([*arguments]))
     try:
-        import reid_dist.signals as signals
+        import reid_dist.core.signals as signals
 
         signals.guard()
         from reid_dist.cli.ending import leave, prepare
@@ -51,7 +51,7 @@ def _leave_at_once() -> NoReturn:
     import os
     import sys
 
-    signals = sys.modules.get("reid_dist.signals")
+    signals = sys.modules.get("reid_dist.core.signals")
     line, code = "Interrupted.", _INTERRUPTED
     # Loaded to its last line.
     if signals is not None and hasattr(signals, "silence_libraries"):

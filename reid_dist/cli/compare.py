@@ -70,11 +70,11 @@ def command(
       reid-dist compare nightly.db#11:resnet50/market1501/plain nightly.db#latest:resnet50/market1501/plain
     """
     from reid_dist.cli.comparison_table import print_comparison
-    from reid_dist.comparison import compare
     from reid_dist.errors import StoreError, StoreExistsError
-    from reid_dist.history.address import load_report
+    from reid_dist.nightly.history.address import load_report
+    from reid_dist.reports.comparison import compare
     from reid_dist.reports.files import write_together
-    from reid_dist.verdicts import SMALLEST_EFFECT
+    from reid_dist.reports.verdicts import SMALLEST_EFFECT
 
     if output is not None and output.exists():
         raise StoreExistsError(f"{output} is there already; choose another --output")

@@ -23,9 +23,9 @@ def command() -> None:
     """
     import time
 
-    from reid_dist.ahead import compile_all
     from reid_dist.cli.progress import say, stages
     from reid_dist.errors import InputError
+    from reid_dist.evaluation.ahead import compile_all
     from reid_dist.kernels.settings import cache_folder, cache_words
 
     folder = cache_folder()

@@ -35,10 +35,10 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
     """
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.line import deliver, evaluate_job
-    from reid_dist.jobs import PipelineJob
+    from reid_dist.evaluation.pipelines import PipelineJob
     from reid_dist.reports.files import refuse_occupied
     from reid_dist.stores import FeatureSet
-    from reid_dist.synthetic import MARKET1501, make_sets
+    from reid_dist.stores.synthetic import MARKET1501, make_sets
 
     target = _first_free() if output is None else output
     refuse_occupied(target, otherwise="")

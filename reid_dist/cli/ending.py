@@ -16,9 +16,9 @@ from typing import NoReturn
 
 import click
 
-import reid_dist.signals as signals
+import reid_dist.core.signals as signals
 from reid_dist.cli.events import OPTION, EventLog, current_log
-from reid_dist.credentials import without_credentials
+from reid_dist.core.credentials import without_credentials
 from reid_dist.errors import ReidDistError, RunFailedError
 
 __all__ = [
@@ -242,7 +242,7 @@ def _end_workers() -> None:
 
 def _call_of_workers(name: str) -> None:
     """Call a function of the module of workers, if it is loaded; to import it, a thread may wait for the main one."""
-    function = getattr(sys.modules.get("reid_dist.workers"), name, None)
+    function = getattr(sys.modules.get("reid_dist.clusters.workers"), name, None)
     if function is not None:
         function()
 

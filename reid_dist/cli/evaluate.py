@@ -60,9 +60,9 @@ def command(
     from pydantic import ValidationError
 
     from reid_dist.cli.line import deliver, evaluate_job
+    from reid_dist.core.validation import explain
     from reid_dist.errors import InputError
-    from reid_dist.jobs import PipelineJob
-    from reid_dist.validation import explain
+    from reid_dist.evaluation.pipelines import PipelineJob
 
     try:
         job = PipelineJob(query=query, gallery=gallery, **job_fields(given))

@@ -18,11 +18,11 @@ from typing import Any
 
 import click
 
-import reid_dist.signals as signals
+import reid_dist.core.signals as signals
 from reid_dist._version import __version__
 from reid_dist.cli.ending import ABORTED, Ending, ending_of, interruption, make_temporary_folder, report_interruption
 from reid_dist.cli.events import OPTION, EventLog, logged
-from reid_dist.credentials import without_credentials
+from reid_dist.core.credentials import without_credentials
 
 __all__ = ["run_command"]
 

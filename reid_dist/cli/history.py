@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from reid_dist.history.values import Run
+    from reid_dist.nightly.history.values import Run
 
 __all__ = ["command"]
 
@@ -51,10 +51,10 @@ def show(
 ) -> None:
     """Print the runs of HISTORY, or one run in detail: HISTORY#12, HISTORY#latest or HISTORY#last-good."""
     from reid_dist.cli.history_table import print_run, print_runs
-    from reid_dist.history import History
-    from reid_dist.history.address import Address, find_run, is_address
-    from reid_dist.history.export import to_document
-    from reid_dist.history.streaks import streak
+    from reid_dist.nightly.history import History
+    from reid_dist.nightly.history.address import Address, find_run, is_address
+    from reid_dist.nightly.history.export import to_document
+    from reid_dist.nightly.history.streaks import streak
 
     if is_address(history):
         if last is not None or suite is not None:
@@ -115,8 +115,8 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     import io
 
     from reid_dist.errors import InputError, StoreError, StoreExistsError
-    from reid_dist.history import History
-    from reid_dist.history.export import write_csv, write_json, write_parquet
+    from reid_dist.nightly.history import History
+    from reid_dist.nightly.history.export import write_csv, write_json, write_parquet
     from reid_dist.reports.files import write_together
 
     if output is None and kind == "parquet":
@@ -149,7 +149,7 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
 def accept(run: Path, why: str) -> None:
     """Accept what the gates found: the entry, or each of the run, becomes the baseline of later nights."""
     from reid_dist.cli.opened_history import opened_for_writing
-    from reid_dist.history.address import Address, find_run
+    from reid_dist.nightly.history.address import Address, find_run
 
     address = Address.parse(run)
     with opened_for_writing(address.file, create=False) as opened:
@@ -183,7 +183,7 @@ def prune(
     HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
     """
     from reid_dist.cli.opened_history import opened_for_writing
-    from reid_dist.history.pruning import remove_folder
+    from reid_dist.nightly.history.pruning import remove_folder
 
     if keep is None and older_than is None and keep_reports is None:
         raise click.UsageError("Say what to remove: --keep N, --older-than AGE or --keep-reports N.")

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from reid_dist.errors import UnknownNameError
-from reid_dist.history.liveness import FINISHED, run_state
-from reid_dist.history.streaks import Streak
-from reid_dist.history.values import DONE, FAILED, Entry, Estimate, Run
-from reid_dist.history.wording import brief_verdict, size
-from reid_dist.metrics import reported_name
+from reid_dist.metrics.definitions import reported_name
+from reid_dist.nightly.history.liveness import FINISHED, run_state
+from reid_dist.nightly.history.streaks import Streak
+from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
+from reid_dist.nightly.history.wording import brief_verdict, size
 from reid_dist.reports.words import duration, interval, metric_value
 
 __all__ = ["print_run", "print_runs"]

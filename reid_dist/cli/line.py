@@ -11,22 +11,22 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-import reid_dist.signals as signals
+import reid_dist.core.signals as signals
 from reid_dist.cli.drafts import without_old_drafts
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
-from reid_dist.credentials import command_line, printable
+from reid_dist.core.credentials import command_line, printable
 from reid_dist.errors import InputError, RunFailedError, StoreError
-from reid_dist.expansion import describe_expansion
-from reid_dist.jobs import PipelineJob
-from reid_dist.question import Options, Question
+from reid_dist.evaluation.options import Options, Question
+from reid_dist.evaluation.pipelines import PipelineJob
+from reid_dist.evaluation.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.reports import Report, described_run, print_report
 from reid_dist.reports.files import refuse_occupied, refuse_uri, written_files
 from reid_dist.reports.heading import Heading
-from reid_dist.runs import evaluate_sides, open_side, ranking_digests
+from reid_dist.stages.expansion import describe_expansion
 from reid_dist.stores import LabelledSet, Role, Workspace
 
 __all__ = ["RESUME_OTHERWISE", "deliver", "evaluate_job", "named_already", "resumable", "this_run", "workspace_for"]

@@ -38,29 +38,29 @@ def command(kind: str) -> None:
 
 def _registry(kind: str) -> Any:
     if kind == "metrics":
-        from reid_dist.metrics import METRICS
+        from reid_dist.metrics.definitions import METRICS
 
         return METRICS
     if kind == "protocols":
-        from reid_dist.protocols import PROTOCOLS
+        from reid_dist.relevance.protocols import PROTOCOLS
 
         return PROTOCOLS
     if kind == "distances":
-        from reid_dist.distances import DISTANCES
+        from reid_dist.engine.distances import DISTANCES
 
         return DISTANCES
     if kind == "rerankers":
-        from reid_dist.reranking import RERANKERS, VARIANTS
+        from reid_dist.stages.reranking import RERANKERS, VARIANTS
 
         # Variants are values of a parameter, and are shown as what one writes.
         variants = (replace(each, name=f"k_reciprocal(variant={each.name})") for each in VARIANTS)
         return [*RERANKERS, *variants]
     if kind == "expansions":
-        from reid_dist.expansion import EXPANSIONS
+        from reid_dist.stages.expansion import EXPANSIONS
 
         return EXPANSIONS
     if kind == "poolings":
-        from reid_dist.pooling.methods import POOLINGS
+        from reid_dist.stages.pooling.methods import POOLINGS
 
         return POOLINGS
     from reid_dist.stores.importers import FORMATS

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reid_dist.curves import curve_bytes
+from reid_dist.engine.plan import DEFAULT_MEMORY, readable_bytes
 from reid_dist.errors import PlanError
-from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
+from reid_dist.metrics.curves import curve_bytes
 
 __all__ = ["refuse_long_curves"]
 

@@ -13,13 +13,13 @@ from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.opened_history import opened_for_writing
 from reid_dist.cli.progress import rows_progress, say, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
-from reid_dist.environment import describe_environment
+from reid_dist.core.environment import describe_environment
 from reid_dist.errors import InputError
-from reid_dist.history.removals import removals
-from reid_dist.history.streaks import streak
-from reid_dist.history.values import DONE, GATES, Entry, Finding, Run
-from reid_dist.history.wording import brief_verdict
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
+from reid_dist.nightly.history.removals import removals
+from reid_dist.nightly.history.streaks import streak
+from reid_dist.nightly.history.values import DONE, GATES, Entry, Finding, Run
+from reid_dist.nightly.history.wording import brief_verdict
 from reid_dist.nightly.running import FINE, INTERRUPTED, PARTS_FAILED, REGRESSION, Surroundings, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
 from reid_dist.reports.words import metric_value

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from reid_dist.cli.progress import say
 from reid_dist.clusters import ClusterConfig, Threads, connect
-from reid_dist.diagnostics import dashboard_link, performance_report, refuse_without_bokeh
+from reid_dist.clusters.diagnostics import dashboard_link, performance_report, refuse_without_bokeh
+from reid_dist.clusters.failures import cluster_failures
 from reid_dist.errors import InputError, StoreExistsError
-from reid_dist.failures import cluster_failures
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from reid_dist.history import History
+from reid_dist.nightly.history import History
 
 __all__ = ["opened_for_writing"]
 

@@ -159,7 +159,7 @@ def events_option(function: F) -> F:
 
 def choose_cluster(cluster_file: Path | None, workers: int | None) -> ClusterConfig:
     """Turn the two options into a cluster."""
-    from reid_dist.workers import prepare_local_workers
+    from reid_dist.clusters.workers import prepare_local_workers
 
     if cluster_file is None:
         # Before everything that takes time, so that the workers' imports run beside this process's own.

@@ -10,14 +10,14 @@ import click
 
 from reid_dist.cli.grouping import RESOURCES, GroupedCommand, option
 from reid_dist.cli.options import override_option
-from reid_dist.plurals import counted
+from reid_dist.core.plurals import counted
 
 if TYPE_CHECKING:
-    from reid_dist.calibration import ListRates, Rates
     from reid_dist.clusters import Size
-    from reid_dist.expansion.projection import ExpandPlan
-    from reid_dist.plan import Plan
-    from reid_dist.reranking.projection import RerankPlan
+    from reid_dist.engine.calibration import ListRates, Rates
+    from reid_dist.engine.plan import Plan
+    from reid_dist.stages.expansion.projection import ExpandPlan
+    from reid_dist.stages.reranking.projection import RerankPlan
 
 __all__ = ["command"]
 
@@ -87,21 +87,21 @@ def command(
       reid-dist plan pipelines/million_gallery.yaml --threads 512 --gflops 60 --read-rate 3
       reid-dist plan pipelines/clothes_changing.yaml --set protocol.base=allshots
     """
-    from reid_dist.calibration import calibrate, calibrate_lists
     from reid_dist.clusters import cluster_size, read_cluster
-    from reid_dist.distances import DISTANCES
-    from reid_dist.environment import usable_cores
+    from reid_dist.core.environment import usable_cores
+    from reid_dist.engine.calibration import calibrate, calibrate_lists
+    from reid_dist.engine.distances import DISTANCES
+    from reid_dist.engine.plan import DEFAULT_MEMORY, readable_bytes
     from reid_dist.errors import InputError
-    from reid_dist.evaluation import plan_job
-    from reid_dist.expansion import parse_expand
-    from reid_dist.expansion.projection import plan_expand
-    from reid_dist.jobs import SweptParameters, read_job
-    from reid_dist.plan import DEFAULT_MEMORY, readable_bytes
-    from reid_dist.projection import planned_memory
-    from reid_dist.reranking import parse_rerank
-    from reid_dist.reranking.projection import plan_rerank
+    from reid_dist.evaluation.evaluate import plan_job
+    from reid_dist.evaluation.pipelines import SweptParameters, read_job
+    from reid_dist.evaluation.projection import planned_memory
+    from reid_dist.evaluation.sweeps import make_grid
+    from reid_dist.stages.expansion import parse_expand
+    from reid_dist.stages.expansion.projection import plan_expand
+    from reid_dist.stages.reranking import parse_rerank
+    from reid_dist.stages.reranking.projection import plan_rerank
     from reid_dist.stores import FeatureSet
-    from reid_dist.tuning import make_grid
 
     job = read_job(pipeline, overrides)
     if job.distances is not None or job.lists is not None:
@@ -198,7 +198,7 @@ def command(
 
 
 def _cluster_line(size: Size) -> str:
-    from reid_dist.plan import readable_bytes
+    from reid_dist.engine.plan import readable_bytes
 
     limit = size.memory_per_thread
     memory = "no limit of memory" if limit is None else f"{readable_bytes(limit)} a thread, half of it planned with"
@@ -206,7 +206,7 @@ def _cluster_line(size: Size) -> str:
 
 
 def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    from reid_dist.plan import readable_bytes
+    from reid_dist.engine.plan import readable_bytes
 
     pairs = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
     seconds = (pairs + plan.n_items * _SECONDS_PER_ROW) / n_threads
@@ -224,7 +224,7 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> 
 
 
 def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    from reid_dist.plan import readable_bytes
+    from reid_dist.engine.plan import readable_bytes
 
     if plan.both_ways:
         work = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling

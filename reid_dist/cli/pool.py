@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from reid_dist.plurals import counted
+from reid_dist.core.plurals import counted
 
 __all__ = ["command"]
 
@@ -66,7 +66,7 @@ def command(
     """
     from reid_dist.cli.ingest import identities
     from reid_dist.cli.progress import rows_progress
-    from reid_dist.pooling import pool
+    from reid_dist.stages.pooling import pool
     from reid_dist.stores.importers import open_features
 
     with rows_progress() as progress:

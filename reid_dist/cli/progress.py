@@ -19,9 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from reid_dist.cli.events import EventLog, current_log
-from reid_dist.compilation import Spans
+from reid_dist.clusters.compilation import Spans
+from reid_dist.engine.task_graph import Progress
 from reid_dist.reports.words import metric_value
-from reid_dist.task_graph import Progress
 
 __all__ = ["bars", "points", "rows_progress", "say", "stages"]
 

@@ -25,13 +25,13 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
       reid-dist report results/plain results/other
       reid-dist report nightly.db#latest:resnet50/market1501/plain --output results/latest
     """
-    from reid_dist.history.address import is_address, load_report
+    from reid_dist.evaluation.splits import SplitReport
+    from reid_dist.evaluation.splits import report as splits
+    from reid_dist.evaluation.sweeps import SweepReport
+    from reid_dist.evaluation.sweeps import report as sweeps
+    from reid_dist.nightly.history.address import is_address, load_report
     from reid_dist.reports import print_report
     from reid_dist.reports.files import refuse_occupied
-    from reid_dist.splits import SplitReport
-    from reid_dist.splits import report as splits
-    from reid_dist.tuning import SweepReport
-    from reid_dist.tuning import report as sweeps
 
     if output is not None:
         if len(runs) != 1 or not is_address(runs[0]):

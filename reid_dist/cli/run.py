@@ -50,7 +50,7 @@ def command(
     refuse_idle_resume(resume, output)
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.line import deliver, evaluate_job
-    from reid_dist.jobs import read_job
+    from reid_dist.evaluation.pipelines import read_job
 
     job = read_job(pipeline, overrides)
     if job.sweep is not None:

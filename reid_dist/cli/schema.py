@@ -20,7 +20,7 @@ def command(kind: str) -> None:
       reid-dist schema cluster > cluster.schema.json
     """
     from reid_dist.clusters import cluster_schema
-    from reid_dist.jobs import PipelineJob
+    from reid_dist.evaluation.pipelines import PipelineJob
     from reid_dist.nightly.suite import Suite
 
     schemas = {"pipeline": PipelineJob.model_json_schema, "suite": Suite.model_json_schema, "cluster": cluster_schema}

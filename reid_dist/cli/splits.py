@@ -18,7 +18,7 @@ from reid_dist.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from reid_dist.splits import SplitReport
+    from reid_dist.evaluation.splits import SplitReport
 
 __all__ = ["command"]
 
@@ -104,7 +104,7 @@ def command(
     refuse_idle_resume(resume, output)
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.splitting import evaluate_drawn
-    from reid_dist.splits import Draw
+    from reid_dist.evaluation.splits import Draw
 
     report = evaluate_drawn(
         query,
@@ -140,7 +140,7 @@ def command(
 
 def _lines(report: SplitReport) -> list[str]:
     """The report as a table of plain text."""
-    from reid_dist.plurals import counted
+    from reid_dist.core.plurals import counted
     from reid_dist.reports.caution import without_warnings
     from reid_dist.reports.splits import splits_caution
     from reid_dist.reports.words import metric_value

@@ -15,11 +15,11 @@ from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
 from reid_dist.errors import InputError
-from reid_dist.metrics import default_metrics, parse_metrics
-from reid_dist.protocols import PROTOCOLS
+from reid_dist.evaluation.splits import Draw, SplitReport, evaluate_splits
+from reid_dist.evaluation.splits.report import DOCUMENT
+from reid_dist.metrics.definitions import default_metrics, parse_metrics
+from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.reports.files import refuse_occupied, refuse_uri
-from reid_dist.splits import Draw, SplitReport, evaluate_splits
-from reid_dist.splits.report import DOCUMENT
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.importers import open_features
 

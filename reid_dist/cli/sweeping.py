@@ -15,19 +15,19 @@ from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import points, rows_progress
 from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
+from reid_dist.core.plurals import counted
 from reid_dist.errors import InputError
-from reid_dist.jobs import SweptParameters
-from reid_dist.plurals import counted
-from reid_dist.question import Options, Question
+from reid_dist.evaluation.options import Options, Question
+from reid_dist.evaluation.pipelines import SweptParameters
+from reid_dist.evaluation.sweeps import USUAL_METRICS, SweepReport, make_grid, sweep_parameters
+from reid_dist.evaluation.sweeps.grid import Grid
+from reid_dist.evaluation.sweeps.report import DOCUMENT
 from reid_dist.reports.caution import caution_of, without_warnings
 from reid_dist.reports.files import refuse_occupied, refuse_uri
 from reid_dist.reports.plain import plain
 from reid_dist.reports.words import metric_value
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.importers import open_features
-from reid_dist.tuning import USUAL_METRICS, SweepReport, make_grid, sweep_parameters
-from reid_dist.tuning.grid import Grid
-from reid_dist.tuning.report import DOCUMENT
 
 __all__ = ["deliver_sweep", "sweep_sides"]
 

@@ -14,7 +14,7 @@ from reid_dist.clusters.kinds import ClusterConfig, ExistingCluster, LocalCluste
 from reid_dist.clusters.reading import cluster_schema, read_cluster
 from reid_dist.clusters.single_job import take_part
 from reid_dist.clusters.size import Size, cluster_size
-from reid_dist.workers import prepare_local_workers
+from reid_dist.clusters.workers import prepare_local_workers
 
 __all__ = [
     "ClusterConfig",

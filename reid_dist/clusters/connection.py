@@ -15,7 +15,7 @@ from reid_dist.clusters.local import open_local
 from reid_dist.clusters.settings import in_force
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh
-from reid_dist.workers import prepare_local_workers
+from reid_dist.clusters.workers import prepare_local_workers
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reid_dist.clusters.kinds import LocalCluster
-from reid_dist.environment import usable_cores
+from reid_dist.core.environment import usable_cores
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import Any, cast, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from reid_dist.clusters.kinds import KINDS, Cluster, ClusterConfig
-from reid_dist.credentials import without_credentials
+from reid_dist.core.credentials import without_credentials
+from reid_dist.core.validation import explain
+from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.errors import InputError
-from reid_dist.validation import explain
-from reid_dist.yaml_text import read_yaml_file
 
 __all__ = ["cluster_schema", "read_cluster"]
 

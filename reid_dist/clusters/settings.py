@@ -18,7 +18,7 @@ _SETTINGS: dict[str, Any] = {
     # Tasks reuse their own memory and keep nothing: writing results to disk would only hide a plan that is wrong.
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
-    # Local workers are forked from a server that has imported everything already; see `reid_dist.workers`.
+    # Local workers are forked from a server that has imported everything already; see `reid_dist.clusters.workers`.
     "distributed.worker.multiprocessing-method": "forkserver",
 }
 

@@ -22,15 +22,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import reid_dist.signals as signals
+import reid_dist.core.signals as signals
 from reid_dist.clusters.batch import import_jobqueue, private_directory
 from reid_dist.clusters.existing import address_in, await_workers, reach
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import Cluster, SLURMJobCluster
 from reid_dist.clusters.security import certificates, temporary_certificates
 from reid_dist.clusters.settings import in_force
+from reid_dist.clusters.workers import end_local_workers
 from reid_dist.errors import ClusterError, InputError
-from reid_dist.workers import end_local_workers
 
 if TYPE_CHECKING:
     from distributed import Client, Security

@@ -15,8 +15,8 @@ from reid_dist.clusters.kinds import (
     Threads,
 )
 from reid_dist.clusters.local import memory_of_worker, shares
-from reid_dist.environment import usable_cores
-from reid_dist.workers import workers_of
+from reid_dist.clusters.workers import workers_of
+from reid_dist.core.environment import usable_cores
 
 __all__ = ["Size", "cluster_size"]
 

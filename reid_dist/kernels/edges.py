@@ -33,7 +33,7 @@ def band_edges(
     falling
         Shape (n,).
     centre, epsilon, slope
-        As in `reid_dist.distances.Screen`.
+        As in `reid_dist.engine.distances.Screen`.
     step, tiny
         Relative distance of neighbouring numbers in the type of the tiles, at most, and the smallest of them.
     lower, upper

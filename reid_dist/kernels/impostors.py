@@ -18,8 +18,8 @@ What follows is one look-up a value, in a table of which the hot part lies in th
 key, or what lies at the key (which gap between brackets, or a bracket, where the value must be looked at).
 
 *Certainty.*  A key says which gap a pair lies in when it is farther from the brackets than screening can err; see
-`reid_dist.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query, and
-what is still open is decided by the canonical distance.
+`reid_dist.engine.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query,
+and what is still open is decided by the canonical distance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows made ready for screening: scaled to unit length, or moved by a common centre.
 
 What is computed here need not be canonical.  It only has to stay within the rounding errors that
-``reid_dist.distances`` counts: two roundings per element for scaled rows, one for centred rows.
+``reid_dist.engine.distances`` counts: two roundings per element for scaled rows, one for centred rows.
 """
 
 from __future__ import annotations

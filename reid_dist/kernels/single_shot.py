@@ -5,7 +5,7 @@ positive that it comes before.  Both are one number, an *entry*: the place of th
 low bits.
 
 *Dead positives.*  A far positive has thousands of items before it, and no chance worth a number.  Each item of an
-identity with ``n`` items weighs ``floor(2^32 / n)``.  Beyond a limit (see `reid_dist.reductions.single_shot`) a
+identity with ``n`` items weighs ``floor(2^32 / n)``.  Beyond a limit (see `reid_dist.engine.reductions.single_shot`) a
 positive is *dead*: its share is defined as 0, and neither it nor what lies beyond is listed.  Weights are integers and
 only ever added, so a positive that is dead by some of the gallery is dead by all of it, and who is dead at the end does
 not depend on how it was cut.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from reid_dist.errors import InputError, RunFailedError, StoreError
-from reid_dist.history import History
-from reid_dist.history.values import Entry, Run
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.values import Entry, Run
 from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
 from reid_dist.nightly.page import render_nights
 from reid_dist.reports.files import refuse_uri, write_together

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reid_dist.credentials import without_credentials
-from reid_dist.fingerprint import fingerprint
-from reid_dist.gating.differences import PROSE
-from reid_dist.history.values import Entry, Estimate
+from reid_dist.core.credentials import without_credentials
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.nightly.gating.differences import PROSE
+from reid_dist.nightly.history.values import Entry, Estimate
 from reid_dist.nightly.suite import PlannedJob
 from reid_dist.reports import Report
 from reid_dist.reports.plain import plain

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
-from reid_dist.gating import (
+from reid_dist.nightly.gating import (
     AccuracyGate,
     Earlier,
     Gates,
@@ -21,8 +21,8 @@ from reid_dist.gating import (
     night_of,
     tested_metrics,
 )
-from reid_dist.history import History, Past
-from reid_dist.history.values import DONE, INCOMPARABLE, Entry, Finding
+from reid_dist.nightly.history import History, Past
+from reid_dist.nightly.history.values import DONE, INCOMPARABLE, Entry, Finding
 from reid_dist.reports import Report
 
 __all__ = ["judged"]

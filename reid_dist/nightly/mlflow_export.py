@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 
 from reid_dist.errors import InputError, RunFailedError
-from reid_dist.history.values import DONE, FAILED, Entry, Run
+from reid_dist.nightly.history.values import DONE, FAILED, Entry, Run
 
 __all__ = ["export_run", "refuse_without_mlflow"]
 

@@ -12,9 +12,9 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from reid_dist.history.removals import removals
-from reid_dist.history.streaks import streak
-from reid_dist.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
+from reid_dist.nightly.history.removals import removals
+from reid_dist.nightly.history.streaks import streak
+from reid_dist.nightly.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.reasons import reasons
 from reid_dist.nightly.page.standing import SIGNS, STANDINGS, counted, standing

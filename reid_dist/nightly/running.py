@@ -12,22 +12,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import reid_dist.signals as signals
+import reid_dist.core.signals as signals
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
-from reid_dist.fingerprint import fingerprint
-from reid_dist.history import History
-from reid_dist.history.liveness import RUNNING
-from reid_dist.history.schema import now
-from reid_dist.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
+from reid_dist.evaluation.runs import evaluate_sides, open_side
 from reid_dist.nightly.entries import done_entry, undone_entry
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.liveness import RUNNING
+from reid_dist.nightly.history.schema import now
+from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
 from reid_dist.nightly.judgement import judged
 from reid_dist.nightly.memory import forget_peaks, peak_bytes
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.reports import Report, described_run
-from reid_dist.runs import evaluate_sides, open_side
 from reid_dist.stores import Workspace
 from reid_dist.stores.folders import folder_at
-from reid_dist.task_graph import Progress
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -10,17 +10,17 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from reid_dist.distances import DISTANCES
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.validation import explain
+from reid_dist.core.yaml_text import read_yaml_file
+from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.expansion import parse_expand
-from reid_dist.fingerprint import fingerprint
-from reid_dist.gating import Gates
-from reid_dist.jobs import PipelineJob, ProtocolParts
-from reid_dist.metrics import parse_metrics
-from reid_dist.protocols import PROTOCOLS
-from reid_dist.reranking import parse_rerank
-from reid_dist.validation import explain
-from reid_dist.yaml_text import read_yaml_file
+from reid_dist.evaluation.pipelines import PipelineJob, ProtocolParts
+from reid_dist.metrics.definitions import parse_metrics
+from reid_dist.nightly.gating import Gates
+from reid_dist.relevance.protocols import PROTOCOLS
+from reid_dist.stages.expansion import parse_expand
+from reid_dist.stages.reranking import parse_rerank
 
 __all__ = ["DataSet", "Model", "PlannedJob", "Suite", "Variant", "read_suite"]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from reid_dist.confidence import FEW_UNITS, VERY_FEW_UNITS
-from reid_dist.notes import WARNING
-from reid_dist.plurals import counted
-from reid_dist.protocols import CAMERA_NOT_COUNTED, ZERO
+from reid_dist.core.plurals import counted
+from reid_dist.metrics.confidence import FEW_UNITS, VERY_FEW_UNITS
+from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED, ZERO
+from reid_dist.reports.notes import WARNING
 from reid_dist.reports.words import integer, share
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reid_dist.plurals import counted
+from reid_dist.core.plurals import counted
 from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution, without_warnings
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values

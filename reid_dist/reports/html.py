@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-from reid_dist.plurals import counted
+from reid_dist.core.plurals import counted
 from reid_dist.reports import words
 from reid_dist.reports.caution import n_identities, report_caution, without_warnings
 from reid_dist.reports.sections.breakdowns import breakdowns

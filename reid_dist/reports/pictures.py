@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.plurals import counted
 from reid_dist.errors import InputError
-from reid_dist.plurals import counted
 from reid_dist.reports.hardest import hardest_by_lists, hardest_queries
 from reid_dist.reports.thumbnails import UnreadableImageError, pillow_is_there, thumbnail
 from reid_dist.reports.topk import TopK

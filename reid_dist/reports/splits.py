@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reid_dist.plurals import counted
+from reid_dist.core.plurals import counted
 from reid_dist.reports import words
 from reid_dist.reports.caution import Caution, caution_of, without_warnings
 from reid_dist.reports.heading import make_heading

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from reid_dist.plurals import counted
+from reid_dist.core.plurals import counted
 
 __all__ = [
     "advice",

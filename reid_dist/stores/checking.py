@@ -15,8 +15,8 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from reid_dist.core.plurals import counted
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
-from reid_dist.plurals import counted
 from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.locations import canonical_uri, local_path

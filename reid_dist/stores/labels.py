@@ -30,8 +30,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from reid_dist.core.plurals import counted
 from reid_dist.errors import InputError
-from reid_dist.plurals import counted
 
 __all__ = [
     "COLUMN_PREFIX",

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from reid_dist.core.plurals import counted
 from reid_dist.errors import InputError
-from reid_dist.plurals import counted
 
 __all__ = [
     "FIRST_OFFENDERS",

@@ -25,8 +25,8 @@ from blake3 import blake3
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
+from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, StoreError, StoreNotFoundError
-from reid_dist.model import RowRange, cut_rows
 from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.locations import (
     MANIFEST_KEY,

@@ -27,8 +27,8 @@ from typing import IO, Any, Final, TypeVar
 
 from numpy.typing import NDArray
 
+from reid_dist.core.fingerprint import fingerprint
 from reid_dist.errors import DamagedPartError, StoreError
-from reid_dist.fingerprint import fingerprint
 from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri
@@ -242,7 +242,7 @@ class Workspace:
         kind
             What kind of stage, for people who look into the workspace.
         identity
-            All that its content depends on; see `reid_dist.fingerprint`.
+            All that its content depends on; see `reid_dist.core.fingerprint`.
         description
             What it holds, for people, and what later runs must do likewise to go on with it.  The description of a
             stage that is there already is kept: read it.

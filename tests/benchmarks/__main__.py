@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.synthetic import SyntheticShape, make_sets
+from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
 from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
 

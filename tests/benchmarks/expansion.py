@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from reid_dist import FeatureSet, evaluate, sweep_parameters
-from reid_dist.synthetic import SyntheticShape, make_sets
+from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks.measure import interleave, ratio_line
 
 _METRICS = ["mAP", "CMC@1", "mINP"]

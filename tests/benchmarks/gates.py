@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from reid_dist import FeatureSet, Report, evaluate
-from reid_dist.gating import (
+from reid_dist.nightly.gating import (
     AccuracyGate,
     Earlier,
     RatioGate,
@@ -34,8 +34,8 @@ from reid_dist.gating import (
     judge_memory,
     judge_speed,
 )
-from reid_dist.history.values import WORSE, Entry
-from reid_dist.synthetic import MARKET1501, SyntheticSet, SyntheticShape, make_sets
+from reid_dist.nightly.history.values import WORSE, Entry
+from reid_dist.stores.synthetic import MARKET1501, SyntheticSet, SyntheticShape, make_sets
 
 __all__ = [
     "Pairs",

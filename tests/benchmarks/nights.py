@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist import Report
-from reid_dist.gating import AccuracyGate, Earlier, Night, TrendGate, judge_accuracy, judge_trend
-from reid_dist.gating.trend import night_weights
-from reid_dist.history.values import WORSE, Entry, Estimate
-from reid_dist.synthetic import make_sets
+from reid_dist.nightly.gating import AccuracyGate, Earlier, Night, TrendGate, judge_accuracy, judge_trend
+from reid_dist.nightly.gating.trend import night_weights
+from reid_dist.nightly.history.values import WORSE, Entry, Estimate
+from reid_dist.stores.synthetic import make_sets
 from tests.benchmarks import gates
 
 __all__ = ["Losses", "Models", "first_losses", "losses", "make_models", "make_slide", "nights", "tally_nights"]

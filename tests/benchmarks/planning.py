@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from reid_dist import FeatureSet
-from reid_dist.synthetic import SyntheticShape, make_sets
+from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks.measure import run_process
 
 _JOBS = {

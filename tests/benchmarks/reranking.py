@@ -16,7 +16,7 @@ import numpy as np
 from reid_dist import FeatureSet, nearest
 from reid_dist.stores import FeatureWriter, Workspace
 from reid_dist.stores.labels import make_labels
-from reid_dist.synthetic import SyntheticShape, make_sets
+from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
 
 _WRITTEN_ROWS = 65_536

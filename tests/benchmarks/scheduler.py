@@ -21,13 +21,13 @@ from dask.highlevelgraph import HighLevelGraph
 from distributed.comm.core import Comm
 
 from reid_dist import FeatureSet
-from reid_dist.distances import DISTANCES
-from reid_dist.graph import _build
-from reid_dist.plan import DEFAULT_MEMORY, SetShape, make_plan, readable_bytes
-from reid_dist.protocols import PROTOCOLS
-from reid_dist.scorers import FeatureScorer
-from reid_dist.task_graph import TaskGraph
-from reid_dist.tasks import Job
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.graph import _build
+from reid_dist.engine.plan import DEFAULT_MEMORY, SetShape, make_plan, readable_bytes
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.task_graph import TaskGraph
+from reid_dist.engine.tasks import Job
+from reid_dist.relevance.protocols import PROTOCOLS
 
 THREADS_PER_WORKER = 2
 PER_QUERY = 20

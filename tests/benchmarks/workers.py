@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from reid_dist import FeatureSet
-from reid_dist.synthetic import SyntheticShape, make_sets
+from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks.measure import interleave, run_process
 
 _DIM = 512

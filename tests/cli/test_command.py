@@ -15,13 +15,14 @@ import pytest
 import yaml
 from help_texts import examples
 
-from reid_dist import FeatureSet, Report, evaluate, graph
+from reid_dist import FeatureSet, Report, evaluate
 from reid_dist._version import __version__
-from reid_dist.distances import DISTANCES
+from reid_dist.engine import graph
+from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import RunFailedError
-from reid_dist.metrics import METRICS
-from reid_dist.pooling import POOLINGS
-from reid_dist.protocols import PROTOCOLS
+from reid_dist.metrics.definitions import METRICS
+from reid_dist.relevance.protocols import PROTOCOLS
+from reid_dist.stages.pooling import POOLINGS
 from reid_dist.stores.importers import FORMATS
 
 COMMANDS = (
@@ -239,7 +240,7 @@ def test_no_more_memory_is_one_line(reid_dist, stores, threads, monkeypatch) -> 
     def greedy(*_: object, **__: object) -> None:
         raise MemoryError("Unable to allocate 149. GiB for an array")
 
-    monkeypatch.setattr("reid_dist.answer.rank_curves", greedy)
+    monkeypatch.setattr("reid_dist.evaluation.summary.rank_curves", greedy)
     done = reid_dist("evaluate", *stores, "--cluster", threads, "--json")
     assert_refused(done, "ran out of memory (Unable to allocate 149. GiB for an array)", "--max-rank", code=3)
 

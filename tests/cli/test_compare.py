@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, Report, evaluate
-from reid_dist.comparison import compare
+from reid_dist.reports.comparison import compare
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, Report, evaluate, evaluate_distances, evaluate_lists
 from reid_dist.cli import main
-from reid_dist.metrics import METRICS
-from reid_dist.protocols import PROTOCOLS
+from reid_dist.metrics.definitions import METRICS
+from reid_dist.relevance.protocols import PROTOCOLS
 
 N_QUERY, N_GALLERY = 24, 120
 

@@ -10,10 +10,10 @@ import pytest
 
 from reid_dist.cli.grouping import GroupedCommand, option
 from reid_dist.cli.job_options import DISTANCES, PROTOCOLS, VARIANTS
-from reid_dist.distances import DISTANCES as REGISTERED_DISTANCES
-from reid_dist.pooling import POOLINGS
-from reid_dist.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
-from reid_dist.reranking import VARIANTS as REGISTERED_VARIANTS
+from reid_dist.engine.distances import DISTANCES as REGISTERED_DISTANCES
+from reid_dist.relevance.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
+from reid_dist.stages.pooling import POOLINGS
+from reid_dist.stages.reranking import VARIANTS as REGISTERED_VARIANTS
 
 HEADINGS = {
     "evaluate": ["Inputs", "Conventions", "Outputs", "Resources"],

@@ -52,7 +52,7 @@ if __name__ == "__main__":
 # Every task of the sweep but the first that a process begins takes long, and tells that it has begun.
 _SLOW = """
 import itertools, pathlib, time
-from reid_dist import graph
+from reid_dist.engine import graph
 from reid_dist.cli import main
 
 calls = itertools.count()
@@ -160,9 +160,9 @@ def short() -> Iterator[Path]:
 
 _SOCKETS_IN = """
 from pathlib import Path
-import reid_dist.workers
+import reid_dist.clusters.workers
 
-reid_dist.workers._SHORT_PLACES = (Path("/there-is-no-such-place"), Path({place!r}))
+reid_dist.clusters.workers._SHORT_PLACES = (Path("/there-is-no-such-place"), Path({place!r}))
 """
 
 
@@ -234,7 +234,8 @@ def test_what_is_finished_is_kept_and_taken_up(large, threads: Path, tmp_path: P
 
 
 def test_the_demo_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: Path, reid_dist) -> None:
-    from reid_dist import evaluation, synthetic
+    from reid_dist.evaluation import evaluate as evaluation
+    from reid_dist.stores import synthetic
 
     small = replace(synthetic.MARKET1501, n_query=20, n_gallery=90, n_identity=10, n_distractor=20, n_junk=10, dim=4)
     monkeypatch.setattr(synthetic, "MARKET1501", small)

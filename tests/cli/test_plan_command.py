@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.calibration import calibrate, calibrate_lists
-from reid_dist.distances import DISTANCES
+from reid_dist.engine.calibration import calibrate, calibrate_lists
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.graph import _build
+from reid_dist.engine.plan import SetShape, make_plan
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.tasks import Job
 from reid_dist.errors import PlanError
-from reid_dist.graph import _build
-from reid_dist.jobs import PipelineJob
-from reid_dist.plan import SetShape, make_plan
-from reid_dist.protocols import PROTOCOLS
-from reid_dist.reranking import KReciprocal
-from reid_dist.reranking.projection import plan_rerank
-from reid_dist.scorers import FeatureScorer
-from reid_dist.tasks import Job
+from reid_dist.evaluation.pipelines import PipelineJob
+from reid_dist.relevance.protocols import PROTOCOLS
+from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stages.reranking.projection import plan_rerank
 
 MIB = 2**20
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.pooling import pool
+from reid_dist.stages.pooling import pool
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from reid_dist import Report
-from reid_dist.splits import SplitReport
-from reid_dist.tuning import SweepReport
+from reid_dist.evaluation.splits import SplitReport
+from reid_dist.evaluation.sweeps import SweepReport
 
 PIPELINE = "description: two cameras, one night\nquery: {}\ngallery: {}\nprotocol: no_cameras\n"
 

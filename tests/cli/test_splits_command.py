@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet
-from reid_dist.splits import evaluate_splits
+from reid_dist.evaluation.splits import evaluate_splits
 
 
 def test_splits_prints_and_writes_what_python_says(reid_dist, stores, threads, tmp_path: Path) -> None:

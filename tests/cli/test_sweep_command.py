@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, sweep_parameters
-from reid_dist.tuning import SweepReport
+from reid_dist.evaluation.sweeps import SweepReport
 
 
 def test_sweep_prints_and_writes_what_python_says(reid_dist, stores, threads, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_sweep_that_cannot_be_run_is_refused(reid_dist, sweep_pipeline, thread
 
 _BREAKING = """
 import os, sys
-from reid_dist.tuning import run
+from reid_dist.evaluation.sweeps import run
 
 def breaking(*args, real=run.evaluate, **options):
     with open(sys.argv[1], "a") as file:

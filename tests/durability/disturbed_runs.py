@@ -28,7 +28,7 @@ _PROGRAM = "from reid_dist.cli import main; main()"
 
 _SLOW = """
 import time
-from reid_dist import graph
+from reid_dist.engine import graph
 
 
 def noted(job, rows, gallery_rows, judgement, targets, real=graph.sweep_task):

@@ -14,8 +14,8 @@ import pytest
 from distributed import Client
 from local_workers import started
 
+from reid_dist.clusters.failures import cluster_failures
 from reid_dist.errors import RunFailedError
-from reid_dist.failures import cluster_failures
 
 pytestmark = pytest.mark.slow
 

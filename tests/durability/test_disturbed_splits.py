@@ -15,7 +15,7 @@ N_SPLITS = 12
 
 _PROGRAM = """
 import time
-from reid_dist.splits import repeated
+from reid_dist.evaluation.splits import repeated
 
 def noted(*sides, real=repeated.evaluate, **options):
     with open("begun", "a") as file:

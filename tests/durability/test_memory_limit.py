@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from disturbed_runs import CHUNK_ROWS, cluster_of_processes, command, errors_of, save_sets
 
-import reid_dist.graph as graph
+import reid_dist.engine.graph as graph
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import RunFailedError
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 _GREEDY = """
 import time
 import numpy as np
-from reid_dist import graph
+from reid_dist.engine import graph
 
 def greedy(job, rows, gallery_rows, judgement, targets, real=graph.sweep_task):
     if gallery_rows.start == 0:

@@ -12,8 +12,8 @@ from distributed import Client, Status
 from distributed.worker import Worker
 from local_workers import started
 
+from reid_dist.clusters.failures import cluster_failures
 from reid_dist.errors import RunFailedError
-from reid_dist.failures import cluster_failures
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from strategies import whole_numbers
 
 from reid_dist import DistanceBlock, LabelledRows, compose_protocol, evaluate_distances
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.protocols import PROTOCOLS
+from reid_dist.relevance.protocols import PROTOCOLS
 
 EXACT = 1e-12
 METRICS = ("mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC@3", "CMC_allshots@2", "P@2")

@@ -22,7 +22,7 @@ from reference import DISTANCES, ItemSet
 from strategies import crowded_sets, whole_numbers
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
-from reid_dist.distances import DISTANCES as DEFINITIONS
+from reid_dist.engine.distances import DISTANCES as DEFINITIONS
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 

@@ -25,7 +25,7 @@ from reid_dist import (
     evaluate_lists,
 )
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics import METRICS as REGISTERED
+from reid_dist.metrics.definitions import METRICS as REGISTERED
 from reid_dist.reports import print_report
 
 EXACT = 1e-12

@@ -7,8 +7,8 @@ import pytest
 from agreement import assert_agrees, evaluate_items
 from reference import ItemSet, reference_evaluate
 
-from reid_dist.distances import DISTANCES
-from reid_dist.reductions import Precision, Products, Tile
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.reductions import Precision, Products, Tile
 
 
 def features(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from reid_dist import (
     evaluate_distances,
     evaluate_lists,
 )
-from reid_dist.protocols import PROTOCOLS
+from reid_dist.relevance.protocols import PROTOCOLS
 
 # As close as a mean of such fractions can be told from another.
 EXACT = 1e-12

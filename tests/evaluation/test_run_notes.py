@@ -20,10 +20,10 @@ from reid_dist import (
     evaluate_lists,
 )
 from reid_dist.errors import InputError
-from reid_dist.notes import smallest_rate
-from reid_dist.splits import evaluate_splits
-from reid_dist.synthetic import SyntheticShape, make_sets
-from reid_dist.tuning import sweep_parameters
+from reid_dist.evaluation.splits import evaluate_splits
+from reid_dist.evaluation.sweeps import sweep_parameters
+from reid_dist.reports.notes import smallest_rate
+from reid_dist.stores.synthetic import SyntheticShape, make_sets
 
 QUICK = {"metrics": ["mAP", "CMC@1"], "confidence": None}
 

@@ -10,7 +10,7 @@ from oracles.rank_metrics import value
 from oracles.single_shot import expected_curve
 
 from reid_dist import DistanceBlock, LabelledRows, Report, evaluate_distances
-from reid_dist.metrics import METRICS as REGISTERED
+from reid_dist.metrics.definitions import METRICS as REGISTERED
 
 RANK_METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@2", "CMC_allshots@1", "CMC_allshots@2"),

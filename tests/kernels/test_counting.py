@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reid_dist.distances import DISTANCES
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.kernels.counting import FEW_THRESHOLDS, Bands, RankCounts, count_tile
-from reid_dist.model import RowRange
 
 
 def canonical(kind: int, query: np.ndarray, gallery: np.ndarray) -> np.ndarray:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reid_dist.distances import DISTANCES, Screen
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import DISTANCES, Screen
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.kernels.impostors import (
     HIDDEN,
@@ -21,7 +22,6 @@ from reid_dist.kernels.impostors import (
     key_edges,
     split_tile,
 )
-from reid_dist.model import RowRange
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 

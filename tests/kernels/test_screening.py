@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reid_dist.distances import DISTANCES
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
-from reid_dist.model import RowRange
 
 
 def features(kind: str, rng: np.random.Generator, n: int, dim: int) -> np.ndarray:

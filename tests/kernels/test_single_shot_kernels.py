@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reid_dist.distances import DISTANCES, GIVEN_DISTANCE
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.kernels.counting import Bands
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
@@ -19,7 +20,6 @@ from reid_dist.kernels.expectation import expected_curves
 from reid_dist.kernels.placing import BEFORE, BEHIND, ScreenedTile, make_scratch, place_row
 from reid_dist.kernels.single_shot import Listed, Lists, list_tile, prune_heavy
 from reid_dist.kernels.trials import Giants, ItemTable
-from reid_dist.model import RowRange
 
 NO_GIANTS = Giants(np.empty(0, np.int64), np.empty((0, 0), np.int32))
 SEEDS = st.integers(0, 2**32 - 1)

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reid_dist.distances import DISTANCES
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import FeatureBlock, KeepNearest
+from reid_dist.engine.tile_loop import sweep
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
-from reid_dist.plan import TileShape
-from reid_dist.reductions import FeatureBlock, KeepNearest
-from reid_dist.sweep import sweep
 
 
 def block(rows: np.ndarray, start: int = 0) -> FeatureBlock:

@@ -8,7 +8,7 @@ from typing import Any
 import example_nights as nights
 import pytest
 
-from reid_dist.history.values import FAILED, Entry
+from reid_dist.nightly.history.values import FAILED, Entry
 from reid_dist.nightly.page.causes import causes, compared_with
 
 

@@ -7,8 +7,8 @@ import dataclasses
 import example_nights as nights
 import pytest
 
-from reid_dist.gating import RatioGate, judge_memory, judge_speed
-from reid_dist.history.values import INCOMPARABLE, SAME, Entry, Finding
+from reid_dist.nightly.gating import RatioGate, judge_memory, judge_speed
+from reid_dist.nightly.history.values import INCOMPARABLE, SAME, Entry, Finding
 from reid_dist.nightly.notices import summary_markdown
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.page.reasons import reasons

@@ -14,7 +14,7 @@ import mlflow
 import pytest
 
 from reid_dist.errors import InputError, RunFailedError
-from reid_dist.history.values import FAILED, SKIPPED, Estimate, Run
+from reid_dist.nightly.history.values import FAILED, SKIPPED, Estimate, Run
 from reid_dist.nightly.mlflow_export import export_run, refuse_without_mlflow
 
 # SQLAlchemy warns of what MLflow's models do.

@@ -11,7 +11,7 @@ import example_nights as nights
 import pytest
 
 from reid_dist.errors import InputError
-from reid_dist.history.values import (
+from reid_dist.nightly.history.values import (
     ALARM,
     BETTER,
     FAILED,

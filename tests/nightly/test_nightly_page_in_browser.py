@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reid_dist.history.values import FAILED, SKIPPED, Run
+from reid_dist.nightly.history.values import FAILED, SKIPPED, Run
 from reid_dist.nightly.page import render_nights
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

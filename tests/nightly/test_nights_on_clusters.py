@@ -16,8 +16,8 @@ from local_workers import dask_words
 from small_nights import save_model, write_suite
 
 from reid_dist.clusters import ExistingCluster, connect
-from reid_dist.history import History
-from reid_dist.history.values import DONE, FAILED
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.values import DONE, FAILED
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import read_suite
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from small_nights import save_model, write_suite
 
-import reid_dist.history.mounts as mounts
-from reid_dist.history import History
+import reid_dist.nightly.history.mounts as mounts
+from reid_dist.nightly.history import History
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "ext4"])

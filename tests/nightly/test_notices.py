@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from reid_dist.history.values import FAILED, SKIPPED, Change, Entry, Estimate, Moved, Run
+from reid_dist.nightly.history.values import FAILED, SKIPPED, Change, Entry, Estimate, Moved, Run
 from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
 
 NUMBER = {"type": ["number", "null"]}

@@ -17,15 +17,15 @@ from small_nights import damage, save_model, write_suite
 
 import reid_dist.nightly.running as running
 from reid_dist import FeatureSet, evaluate
+from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, StoreError
-from reid_dist.history import History
-from reid_dist.history.seals import update_row
-from reid_dist.history.sign_of_life import SignOfLife
-from reid_dist.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.seals import update_row
+from reid_dist.nightly.history.sign_of_life import SignOfLife
+from reid_dist.nightly.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import read_suite
 from reid_dist.reports import Report
-from reid_dist.task_graph import Progress
 
 JOBS = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.jobs import read_job
+from reid_dist.evaluation.pipelines import read_job
 from reid_dist.nightly.suite import Suite, read_suite
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reid_dist.history.values import FAILED
+from reid_dist.nightly.history.values import FAILED
 from reid_dist.nightly.page.charts import Night, trend_chart
 from reid_dist.reports.plots.frame import BOTTOM, HEIGHT, TOP
 

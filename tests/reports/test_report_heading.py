@@ -12,7 +12,7 @@ import pytest
 from pages import Page, section, tables
 
 from reid_dist import Report
-from reid_dist.credentials import command_line
+from reid_dist.core.credentials import command_line
 from reid_dist.errors import InputError
 from reid_dist.reports import described_run, print_report
 

@@ -19,10 +19,10 @@ from strategies import crowded_sets
 from reid_dist import FeatureSet, evaluate_splits, sweep_parameters
 from reid_dist.cli import main
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
+from reid_dist.evaluation.splits import SplitReport
+from reid_dist.evaluation.sweeps import SweepReport
 from reid_dist.reports import Report
 from reid_dist.reports.documents import DIGEST
-from reid_dist.splits import SplitReport
-from reid_dist.tuning import SweepReport
 
 Loader = Callable[[Path], Any]
 Path_ = tuple[str | int, ...]

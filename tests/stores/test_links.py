@@ -13,9 +13,9 @@ import pytest
 import zarr
 from feature_arrays import Arrays
 
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.model import RowRange
 from reid_dist.errors import StoreError
-from reid_dist.fingerprint import fingerprint
-from reid_dist.model import RowRange
 from reid_dist.stores import FeatureSet, Workspace, check_store, ingest
 from reid_dist.stores.sparse import GraphPiece, StoredGraph, write_graph
 

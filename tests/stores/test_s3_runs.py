@@ -14,8 +14,8 @@ from s3_sets import Sides, make_sides, store_sides
 
 from reid_dist import NeighbourGraph, evaluate, k_reciprocal_graph, nearest
 from reid_dist.errors import StoreError
+from reid_dist.evaluation.sweeps import sweep_parameters
 from reid_dist.stores import DistanceBlock, Workspace
-from reid_dist.tuning import sweep_parameters
 
 EXPANDED = {"expand": "dba(k=3)+aqe(k=2)", "rerank": "k_reciprocal(k1=6,k2=3)"}
 

@@ -11,9 +11,9 @@ import pytest
 from s3_server import Bucket
 
 from reid_dist.errors import DamagedPartError
+from reid_dist.evaluation.visibility import visible_to
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
-from reid_dist.visibility import visible_to
 
 
 @pytest.fixture(params=["disk", "s3"])

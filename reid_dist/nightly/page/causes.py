@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reid_dist.gating.differences import PROSE
-from reid_dist.history.values import DONE, Entry, Run
+from reid_dist.nightly.gating.differences import PROSE
+from reid_dist.nightly.history.values import DONE, Entry, Run
 from reid_dist.nightly.page.standing import finding_of
 from reid_dist.nightly.page.wording import shortened
 from reid_dist.reports.words import flatten

@@ -13,7 +13,7 @@ from itertools import groupby
 import numpy as np
 from markupsafe import Markup
 
-from reid_dist.history.values import BETTER, FAILED, WORSE
+from reid_dist.nightly.history.values import BETTER, FAILED, WORSE
 from reid_dist.nightly.page.standing import ACCEPTED, MOVED
 from reid_dist.nightly.page.wording import is_share, value_text
 from reid_dist.reports.plots.frame import (

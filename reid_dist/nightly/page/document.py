@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from reid_dist.errors import InputError
-from reid_dist.history.removals import removals
-from reid_dist.history.streaks import streak
-from reid_dist.history.values import BETTER, DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Finding, Run
-from reid_dist.history.wording import brief_verdict
+from reid_dist.nightly.history.removals import removals
+from reid_dist.nightly.history.streaks import streak
+from reid_dist.nightly.history.values import BETTER, DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Finding, Run
+from reid_dist.nightly.history.wording import brief_verdict
 from reid_dist.nightly.page.causes import KINDS, causes, compared_with
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.reasons import reasons

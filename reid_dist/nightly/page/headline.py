@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reid_dist.history.streaks import streak
-from reid_dist.history.values import BETTER, FAILED, INCOMPARABLE, SAME, SKIPPED, UNDECIDED, WORSE, Change, Entry, Run
+from reid_dist.nightly.history.streaks import streak
+from reid_dist.nightly.history.values import (
+    BETTER,
+    FAILED,
+    INCOMPARABLE,
+    SAME,
+    SKIPPED,
+    UNDECIDED,
+    WORSE,
+    Change,
+    Entry,
+    Run,
+)
 from reid_dist.nightly.page.causes import causes, compared_with, said_causes
 from reid_dist.nightly.page.standing import ACCEPTED, MOVED, counted, standing
 from reid_dist.nightly.page.wording import changed, jobs, shortened

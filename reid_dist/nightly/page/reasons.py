@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reid_dist.history.values import DONE, INCOMPARABLE, SAME, UNDECIDED, Entry
+from reid_dist.nightly.history.values import DONE, INCOMPARABLE, SAME, UNDECIDED, Entry
 from reid_dist.nightly.page.standing import finding_of, standing
 from reid_dist.nightly.page.wording import finding_text
 from reid_dist.reports.words import upper_first

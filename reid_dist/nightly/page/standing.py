@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from reid_dist.history.values import BETTER, FAILED, INCOMPARABLE, SAME, SKIPPED, UNDECIDED, WORSE, Entry, Finding, Run
+from reid_dist.nightly.history.values import (
+    BETTER,
+    FAILED,
+    INCOMPARABLE,
+    SAME,
+    SKIPPED,
+    UNDECIDED,
+    WORSE,
+    Entry,
+    Finding,
+    Run,
+)
 
 __all__ = ["ACCEPTED", "MOVED", "SIGNS", "STANDINGS", "Sign", "counted", "finding_of", "sign_of_finding", "standing"]
 

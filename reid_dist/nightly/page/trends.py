@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reid_dist.history.values import BETTER, DONE, FAILED, SKIPPED, WORSE, Change, Entry, Estimate, Run
+from reid_dist.nightly.history.values import BETTER, DONE, FAILED, SKIPPED, WORSE, Change, Entry, Estimate, Run
 from reid_dist.nightly.page.causes import KINDS, Cause, causes, entry_of
 from reid_dist.nightly.page.charts import Night, trend_chart
 from reid_dist.nightly.page.standing import ACCEPTED, MOVED, SIGNS, finding_of, standing

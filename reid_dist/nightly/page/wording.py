@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 from typing import Final
 
-from reid_dist.history.values import Change, Estimate, Finding
-from reid_dist.history.wording import size
+from reid_dist.nightly.history.values import Change, Estimate, Finding
+from reid_dist.nightly.history.wording import size
 from reid_dist.reports import words
 
 __all__ = [

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reid_dist.plurals import counted
+from reid_dist.core.plurals import counted
 from reid_dist.reports import words
 from reid_dist.reports.extras import BREAKDOWN_KEYS
 from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map, heat_map_is_wide

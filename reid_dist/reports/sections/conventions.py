@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reid_dist.plurals import counted
+from reid_dist.core.plurals import counted
 from reid_dist.reports import words
 
 if TYPE_CHECKING:

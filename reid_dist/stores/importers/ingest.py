@@ -9,8 +9,8 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
+from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.registry import did_you_mean
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelOptions
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.registry import Registry
 from reid_dist.errors import InputError
-from reid_dist.registry import Registry
 from reid_dist.stores.importers.source import text_rows
 from reid_dist.stores.labels import COLUMN_PREFIX
 

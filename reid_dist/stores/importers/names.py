@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
-from reid_dist.registry import did_you_mean
 from reid_dist.stores.importers.source import RowArray, Source, listed
 from reid_dist.stores.labels import COLUMN_PREFIX
 

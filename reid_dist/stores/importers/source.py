@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.registry import Registry
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
-from reid_dist.registry import Registry
 from reid_dist.stores.locations import canonical_uri, local_path
 from reid_dist.stores.objects import is_object_uri
 

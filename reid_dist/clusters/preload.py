@@ -1,0 +1,48 @@
+"""Imported once by the process that local workers are forked from, so that none of them pays for it again.
+
+Besides what the tasks import, the first call of any compiled function sets up the compiler, which takes some 0.3 s
+whether or not the function comes from the disk cache.  A trivial function does that here; the kernels themselves are
+loaded by the workers, as without a cache they would have to be compiled, and nobody should wait for that in a fork
+server.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+
+import reid_dist.core.signals as signals
+from reid_dist.kernels.settings import kernel
+
+__all__ = ["MODULES"]
+
+MODULES = (
+    "distributed",
+    "distributed.nanny",
+    "distributed.worker",
+    "reid_dist.engine.graph",
+    "reid_dist.stages.reranking",
+)
+
+
+@kernel
+def _nothing(value: int) -> int:
+    return value
+
+
+# The process was started with them blocked, so that none could end it before this.  Workers ignore them as well, but
+# for the one by which they are ended.
+for _number in signals.NUMBERS:
+    signal.signal(_number, signal.SIG_IGN)
+os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
+
+# Nothing that is made here goes away: no collection need look at it, neither now nor in a fork.
+gc.disable()
+for _name in MODULES:
+    importlib.import_module(_name)
+_nothing(0)
+gc.freeze()
+gc.enable()

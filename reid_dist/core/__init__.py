@@ -1,0 +1,1 @@
+"""Data types, registries, configuration files and other definitions that every package needs."""

@@ -1,0 +1,1 @@
+"""Distances, screening, the tile loop, reductions, plans and the Dask graph."""

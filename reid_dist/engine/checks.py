@@ -1,0 +1,278 @@
+"""What is refused before any work: sets that cannot be compared, labels that a protocol lacks, unfit options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.plurals import counted, have
+from reid_dist.core.splitmix import LARGEST_SEED
+from reid_dist.engine.distances import Distance
+from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import LARGEST_RANK, PAIRS, PROBES, SINGLE_SHOT, Metric
+from reid_dist.relevance.ground_truth import GroundTruth
+from reid_dist.relevance.protocols import OWN_ROW, Protocol
+from reid_dist.stores import FeatureSet, LabelledSet
+from reid_dist.stores.labels import ambiguous_numbers
+from reid_dist.stores.matched_labels import join_item_ids, numbers_among
+from reid_dist.stores.overlap import shared_items
+
+__all__ = [
+    "check_client",
+    "check_count",
+    "check_flag",
+    "check_ground_truth",
+    "check_labels",
+    "check_level",
+    "check_metrics",
+    "check_seed",
+    "check_sets",
+    "joined_labels",
+    "refuse_thresholds",
+]
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse what is not a positive whole number, or is larger than any set of items."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
+    if value > LARGEST_RANK:
+        raise InputError(f"{name} must be at most 2**31 - 1, found {value!r}")
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what no stream of random numbers starts at."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"seed must be between 0 and 2**64 - 1 and a whole number, found {seed!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, found {value!r}")
+
+
+def check_level(level: object) -> None:
+    """Refuse what is no level of confidence."""
+    if level is None:
+        return
+    if not isinstance(level, int | float | np.integer | np.floating) or isinstance(level, bool) or not 0 < level < 1:
+        raise InputError(
+            f"confidence must lie between 0 and 1, such as 0.95, or be None for no intervals, found {level!r}"
+        )
+
+
+def check_client(client: object) -> None:
+    """Refuse what is no client of a cluster."""
+    # Known by what it does: importing its class takes longer than a small evaluation.
+    if client is not None and not hasattr(client, "scheduler_info"):
+        raise InputError(
+            f"client must be a distributed.Client, or None for threads of this process, found {type(client).__name__}"
+        )
+
+
+def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> None:
+    """Refuse sets that this distance cannot compare."""
+    for side, features in (("query", query), ("gallery", gallery)):
+        if not isinstance(features, FeatureSet):
+            raise InputError(
+                f"{side} must be a FeatureSet, found {type(features).__name__}; use FeatureSet.open or .from_arrays"
+            )
+        if distance.needs_length and features.n_zero_rows and not features.allow_zero:
+            rows = ", ".join(map(str, features.first_zero_rows))
+            more = ", …" if features.n_zero_rows > len(features.first_zero_rows) else ""
+            raise InputError(
+                f"{features.n_zero_rows} of {features.n_rows} {side} rows are zero vectors (rows {rows}{more}), which "
+                f"have no direction under {distance.name}; drop them, or allow them (allow_zero=True, ingest "
+                "--allow-zero): they are then at distance 1 from everything"
+            )
+    if query.dim != gallery.dim:
+        raise InputError(
+            f"query features have {query.dim} dimensions, gallery features {gallery.dim}; both must come from one model"
+        )
+
+
+def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> bool:
+    """Refuse label sets that the protocol cannot use; say whether row numbers serve as item ids."""
+    sides = (("query", query), ("gallery", gallery))
+    if protocol.needs_camids:
+        missing = [side for side, each in sides if each.camids is None]
+        if missing:
+            raise InputError(
+                f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} {have(missing)} none; give "
+                f"them, or {_without_camids(query, gallery)}"
+            )
+    counts_cameras = protocol.query_cameras is not None or protocol.gallery_cameras is not None
+    if counts_cameras and query.camid_names != gallery.camid_names:
+        raise InputError(
+            f"protocol {protocol.name!r} counts cameras by number, and the two sets number the texts of their camids "
+            "differently; give camids as whole numbers"
+        )
+    for name in protocol.label_columns:
+        missing = [side for side, each in sides if name not in each.columns]
+        if missing:
+            known = sorted({column for _, each in sides for column in each.columns})
+            raise InputError(
+                f"protocol {protocol.name!r} looks at the label column {name!r}, and {' and '.join(missing)} "
+                f"{have(missing)} none; columns there: {', '.join(known) or 'none'}"
+            )
+    if not protocol.needs_item_ids:
+        return False
+    if query.item_ids is not None and gallery.item_ids is not None:
+        if protocol.junk == (OWN_ROW,) and not np.isin(*join_item_ids(query.item_ids, gallery.item_ids)).any():
+            raise InputError(
+                f"protocol {protocol.name!r} leaves out each query's own row, known by its item id, and none of the "
+                f"{query.n_rows} item ids of the query set is in the gallery (query: {_first(query.item_ids)}; "
+                f"gallery: {_first(gallery.item_ids)}); give an image the same item id on both sides, or use the "
+                "protocol 'no_cameras' if no query is a gallery row"
+            )
+        return False
+    if query.item_ids is None and gallery.item_ids is None and query.content_digest == gallery.content_digest:
+        return True
+    raise InputError(
+        f"protocol {protocol.name!r} matches items by item id, and the sets differ or only one has item ids; give "
+        "item_ids to both, or the same set twice"
+    )
+
+
+def _first(item_ids: NDArray[np.generic]) -> str:
+    """The first item ids, as a reader can compare them."""
+    return ", ".join(repr(item) for item in item_ids[:3].tolist()) + (", …" if len(item_ids) > 3 else "")
+
+
+def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
+    """Which protocol fits sets without cameras: own rows must not count as matches."""
+    shared = shared_items(query, gallery)
+    if shared is None:
+        return "use the protocol 'no_cameras'"
+    rows = f"{counted(shared.n_query, 'row')} of the query set {'is' if shared.n_query == 1 else 'are'} in the gallery"
+    found = {
+        "content": "query and gallery are the same set",
+        "item_ids": f"{rows} as well, by item id",
+        "image_paths": f"{rows} as well, by image path",
+    }[shared.by]
+    if query.content_digest == gallery.content_digest == query.labels_digest:
+        found = "query and gallery have the same labels in every row"
+    first = "give the paths as item_ids to both sides and " if shared.by == "image_paths" else ""
+    return (
+        f"{first}use the protocol 'same_set': {found}, and under 'no_cameras' each of these queries would find itself"
+    )
+
+
+def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, *, camids: bool) -> tuple[str, ...]:
+    """Return the labels that the two sets write differently, and refuse those of which none can be equal.
+
+    Parameters
+    ----------
+    query, gallery
+        The two sides.
+    protocol
+        Says which labels are matched.
+    camids
+        Whether something besides the protocol looks at cameras of both sides.
+    """
+    kinds = {} if protocol.is_listed else {"pids": (query.pid_names, gallery.pid_names)}
+    if protocol.needs_camids or camids:
+        kinds["camids"] = (query.camid_names, gallery.camid_names)
+    for kind, (near, far) in kinds.items():
+        if near is None and far is not None:
+            _check_mixed(kind, ("gallery", far), ("query", getattr(query, kind)))
+        elif far is None and near is not None:
+            _check_mixed(kind, ("query", near), ("gallery", getattr(gallery, kind)))
+    joined = [kind for kind, (near, far) in kinds.items() if near != far]
+    if protocol.needs_item_ids and query.item_ids is not None and gallery.item_ids is not None:
+        joined += ["item_ids"] if _join_ids(query.item_ids, gallery.item_ids) else []
+    return tuple(joined)
+
+
+def _check_mixed(kind: str, texts: tuple[str, tuple[str, ...]], numbers: tuple[str, NDArray[np.int64]]) -> None:
+    """Refuse texts against whole numbers where none can be equal, or a number has two spellings among the texts."""
+    (text_side, names), (number_side, values) = texts, numbers
+    if not numbers_among(names):
+        raise InputError(
+            f"{kind} of the {text_side} set are texts and of the {number_side} set whole numbers, so none can be "
+            "equal; give both sets the same kind of labels"
+        )
+    unclear = np.intersect1d(np.fromiter(ambiguous_numbers(names), dtype=np.int64), values)
+    if unclear.size:
+        spellings = [name for name in names if numbers_among([name]) == {int(unclear[0])}]
+        raise InputError(
+            f"{kind} of the {number_side} set hold {unclear[0]}, which the {text_side} set writes as "
+            f"{' and '.join(map(repr, spellings))}; give the {kind} of both sets in one spelling"
+        )
+
+
+def _join_ids(query: NDArray[Any], gallery: NDArray[Any]) -> bool:
+    """Whether item ids of two sets must be brought to one form."""
+    near, far = join_item_ids(query, gallery)
+    return not (np.array_equal(near, query) and np.array_equal(far, gallery))
+
+
+def check_ground_truth(protocol: Protocol, truth: GroundTruth | None) -> None:
+    """Refuse a protocol by lists without lists, lists of another kind, and lists for a protocol by labels."""
+    if protocol.is_listed and truth is None:
+        raise InputError(
+            f"protocol {protocol.name!r} needs a ground truth: lists of {', '.join(protocol.relevant_lists)} and "
+            f"{', '.join(protocol.junk_lists)} gallery rows for every query (ground_truth=, --ground-truth FILE)"
+        )
+    if truth is None:
+        return
+    if not protocol.is_listed:
+        raise InputError(
+            f"protocol {protocol.name!r} goes by labels and takes no ground truth; protocols by lists are oxford, "
+            "revisitop_easy, revisitop_medium and revisitop_hard"
+        )
+    missing = [name for name in (*protocol.relevant_lists, *protocol.junk_lists) if name not in truth.lists]
+    if missing:
+        raise InputError(
+            f"protocol {protocol.name!r} needs the lists {', '.join(missing)}, and the ground truth has "
+            f"{', '.join(truth.lists)}; use {'oxford' if 'ok' in truth.lists else 'a protocol revisitop_*'}"
+        )
+
+
+def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
+    """Refuse metrics that the protocol cannot give."""
+    if not metrics:
+        raise InputError("metrics is an empty list; name at least one, or leave it out for the usual ones")
+    for metric in metrics:
+        if metric.family.needs in (SINGLE_SHOT, PROBES) and protocol.is_listed:
+            raise InputError(
+                f"metric {metric.name!r} needs identities, and protocol {protocol.name!r} goes by lists; use a "
+                "protocol by labels, such as no_cameras, or a rank metric"
+            )
+
+
+def refuse_thresholds(metrics: list[Metric], roc: bool, variant: str, *, by_row_maximum: bool) -> None:
+    """Refuse metrics that go by one threshold for all queries under a re-ranking.
+
+    Parameters
+    ----------
+    metrics, roc
+        What is wanted.
+    variant
+        Variant of the re-ranking.
+    by_row_maximum
+        Whether it divides the distances of each query by their maximum, so that no threshold serves all queries.
+
+    Raises
+    ------
+    InputError
+        If there are such metrics; the reason is that of the variant.
+    """
+    unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES)] + (["roc"] if roc else [])
+    if not unfit:
+        return
+    if by_row_maximum:
+        raise InputError(
+            f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and under "
+            f"the variant {variant!r} each query has a scale of its own (its largest distance); leave them out, or "
+            "evaluate without re-ranking"
+        )
+    raise InputError(
+        f"{', '.join(unfit)}: the search for exact thresholds reads plain distances, not those of a re-ranking. Those "
+        f"of the variant {variant!r} have one scale for all queries, so for sets that fit in memory use "
+        "evaluate_distances(DistanceBlock.from_array(reranked_distances(query, gallery, rerank=…)), query, gallery, …) "
+        "in Python; else leave them out, or evaluate without re-ranking"
+    )

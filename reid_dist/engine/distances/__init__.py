@@ -1,0 +1,118 @@
+"""Distances: the canonical definition of each, and how it is screened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reid_dist.core.registry import Registry
+from reid_dist.engine.distances.screening import (
+    CentredScreen,
+    GivenScreen,
+    Mirrored,
+    Screen,
+    UnitScreen,
+    Values,
+    can_be_parted,
+    part_width,
+)
+from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
+
+__all__ = [
+    "DISTANCES",
+    "GIVEN_DISTANCE",
+    "CentredScreen",
+    "Distance",
+    "GivenScreen",
+    "Mirrored",
+    "Screen",
+    "UnitScreen",
+    "Values",
+    "can_be_parted",
+    "part_width",
+]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A distance between feature rows.
+
+    Attributes
+    ----------
+    name, summary, source
+        For people.
+    definition
+        The formula, as reports print it.
+    kind
+        The number that the kernels know it by.
+    screen
+        How tiles of it are screened.
+    squared
+        Whether its screening value falls with the square of the distance.
+    needs_length
+        Whether a zero row has no meaningful distance.
+    """
+
+    name: str
+    summary: str
+    source: str
+    definition: str
+    kind: int
+    screen: Callable[..., Screen]
+    squared: bool = False
+    needs_length: bool = False
+
+    @property
+    def sees_length(self) -> bool:
+        """Whether it depends on the lengths of rows, not on their directions alone."""
+        return self.kind in (EUCLIDEAN, SQEUCLIDEAN)
+
+    def describe(self) -> dict[str, str]:
+        """Return what a report says of it."""
+        return {"name": self.name, "definition": self.definition, "source": self.source}
+
+
+DISTANCES: Registry[Distance] = Registry("distance")
+
+COSINE_DISTANCE = DISTANCES.register(
+    Distance(
+        name="cosine",
+        summary="1 - cosine similarity; exactly 0 for equal rows",
+        source="the usual choice of ReID evaluation code since Zheng et al., ICCV 2015",
+        definition="1 - xy / sqrt(xx * yy), sums in float64 in a fixed order",
+        kind=COSINE,
+        screen=UnitScreen,
+        needs_length=True,
+    )
+)
+EUCLIDEAN_DISTANCE = DISTANCES.register(
+    Distance(
+        name="euclidean",
+        summary="length of the difference, features as they are",
+        source="Euclid; torchreid's and fast-reid's `euclidean` is its square, here `sqeuclidean`",
+        definition="sqrt(sum (x - y)^2), sums in float64 in a fixed order",
+        kind=EUCLIDEAN,
+        screen=CentredScreen,
+        squared=True,
+    )
+)
+SQEUCLIDEAN_DISTANCE = DISTANCES.register(
+    Distance(
+        name="sqeuclidean",
+        summary="squared length of the difference, features as they are",
+        source="scipy.spatial.distance.sqeuclidean",
+        definition="sum (x - y)^2, sums in float64 in a fixed order",
+        kind=SQEUCLIDEAN,
+        screen=CentredScreen,
+    )
+)
+
+# Not registered: it is what a distance block brings along, and nothing that features could be compared by.
+GIVEN_DISTANCE = Distance(
+    name="given",
+    summary="distances from a block that was computed elsewhere",
+    source="the block",
+    definition="as given; float64, smaller is nearer",
+    kind=GIVEN,
+    screen=GivenScreen,
+)

@@ -1,0 +1,419 @@
+r"""Screening that agrees with the canonical distances outside a proven band.
+
+A tile is a plain matrix product ``P = A B^T`` of prepared rows.  A value of it, less a bias per column, is a *screening
+value* that grows as the distance falls and corresponds to a canonical distance ``d`` by ``centre - slope * d`` (``d``
+squared for Euclidean).  What makes it usable is a bound ``epsilon`` on how far it can lie from that correspondence,
+whatever BLAS computed it, with any blocking, order of summation, fused or flushed to zero.
+
+With unit roundoff ``u`` (2^-24 for float32) and dimension ``d``, a computed inner product of computed rows carries at
+most ``d`` roundings of products and sums and at most two per element of either row.  By Higham (*Accuracy and Stability
+of Numerical Algorithms*, 2nd ed., lemma 3.1 and section 3.1) each term is then off by a factor in ``1 +- gamma_{d+4}``,
+``gamma_n = n u / (1 - n u)``, for every order of summation.  With Cauchy-Schwarz, and four roundings to spare for the
+second-order terms, the error is at most ``gamma_{d+8} |x| |y|``.  Bounds of the kind ``8 sqrt(d) u`` hold with high
+probability for random rows and fail for constant or few-valued ones; they are not used.
+
+*Unit rows* (cosine).  ``A`` and ``B`` hold rows scaled to length 1, so ``epsilon = gamma_{d+8}``, and the value is the
+similarity ``1 - d``.
+
+*Centred rows* (Euclidean).  Rows are moved by a common centre ``m`` (the mean of the gallery block: any will do, a near
+one makes norms and therefore bands small).  With ``h = |y - m|^2 / 2`` as bias, ``v = (x - m)(y - m) - h`` and
+``d^2 = |x - m|^2 - 2 v``.  Rounding ``h`` and ``v`` adds ``u (h + |v|)``.
+
+*Products in parts.*  The elements may be cut into ``p`` parts of at most ``w`` elements each, whose products are
+computed apart and added.  Each term then carries the roundings of its own part and of ``p - 1`` additions, and the
+lengths of the parts obey Cauchy-Schwarz once more, so ``gamma_{w+p+7} |x| |y|`` bounds the error of the sum.
+
+Canonical distances are float64 sums with errors of their own, some 2^29 times smaller; they are added as well.
+Products that fall below the range of normal numbers are covered by an absolute term.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.errors import InputError
+from reid_dist.kernels.edges import band_edges
+from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_centre
+
+__all__ = [
+    "CentredScreen",
+    "GivenScreen",
+    "Mirrored",
+    "Screen",
+    "UnitScreen",
+    "Values",
+    "can_be_parted",
+    "part_width",
+]
+
+Rows = NDArray[np.floating]
+Values = NDArray[np.floating]
+Float64 = NDArray[np.float64]
+
+_ROUNDOFF = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float64): 2.0**-53}
+_TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float64): 2.0**-1022}
+
+# Elements of a part, at most, where products are computed in parts: the products of much smaller ones run slowly.
+_PART = 176
+
+# Beyond this, squares and their sums might leave the range of float32.
+_LARGEST_NORM = 1e18
+
+
+def _gamma(roundings: int, roundoff: float) -> float:
+    """Bound the relative error of a product of `roundings` factors ``1 + delta`` (Higham, lemma 3.1)."""
+    return roundings * roundoff / (1.0 - roundings * roundoff)
+
+
+def can_be_parted(dim: int) -> bool:
+    """Whether products of rows of so many elements can be computed in parts."""
+    return dim > _PART
+
+
+def part_width(dim: int) -> int:
+    """Elements of each part but the last, for products in parts; multiples of 16 where the parts are large."""
+    n_parts = max(1, -(-dim // _PART))
+    return min(dim, -(-dim // (16 * n_parts)) * 16)
+
+
+class Mirrored(NamedTuple):
+    """What a product of two blocks is screened by where its columns are the queries.
+
+    Attributes
+    ----------
+    centre, epsilon
+        As in `Screen`, for the gallery rows.
+    column_bias, row_bias
+        Biases of the gallery rows as columns, and of the queries as columns, in the type of the tiles.
+    """
+
+    centre: Float64
+    epsilon: Float64
+    column_bias: Values
+    row_bias: Values
+
+
+class Screen(ABC):
+    """Screening of a block of queries against a block of gallery rows.
+
+    Parameters
+    ----------
+    query, gallery
+        Rows as stored, float32, C order, shapes (n_query, dim) and (n_gallery, dim).
+    query_norm, gallery_norm
+        Their canonical squared norms, float64.
+    dtype
+        Type of the products: float32, or float64 where its band is too crowded.
+    in_parts
+        Whether the products are computed in parts: somewhat slower, with narrower bands.
+
+    Attributes
+    ----------
+    centre
+        Screening value of distance 0, shape (n_query,), float64.
+    slope
+        How much it falls per unit of distance (of squared distance, for Euclidean).
+    epsilon
+        Bound on the error, canonical distances included, shape (n_query,), float64.
+    largest_bias
+        Bound on the bias of a column.
+    exact
+        Whether screening values are the canonical distances themselves, so that bands hold ties alone.
+    """
+
+    centre: Float64
+    slope: float
+    epsilon: Float64
+    largest_bias: float = 0.0
+    exact: bool = False
+    _prepared: Values | None = None
+    _partial: Values | None = None
+
+    def __init__(
+        self,
+        query: Rows,
+        gallery: Rows,
+        query_norm: Float64,
+        gallery_norm: Float64,
+        dtype: DTypeLike = np.float32,
+        *,
+        in_parts: bool = False,
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        dim = query.shape[1]
+        width = part_width(dim) if in_parts else dim
+        self._cuts = [*cut_rows(dim, max(1, width))] or [RowRange(0, 0)]
+        self._query = query
+        self._gallery = gallery
+        self._gallery_norm = gallery_norm
+
+    @abstractmethod
+    def mirrored(self) -> Mirrored:
+        """Screen the same products the other way round, gallery rows as queries and queries as columns."""
+
+    @abstractmethod
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return it and the bias.
+
+        Where products are computed in parts, the memory of `out` holds those of all rows, part by part.
+        """
+
+    def _panels(self, rows: Values) -> list[Values]:
+        """Memory of prepared rows, as an array in C order for each part."""
+        n, memory = len(rows), rows.reshape(-1)
+        return [memory[n * cut.start : n * cut.stop].reshape(n, len(cut)) for cut in self._cuts]
+
+    @property
+    def _n_roundings(self) -> int:
+        """The most roundings that a term of a product carries, four to spare."""
+        return max(len(cut) for cut in self._cuts) + len(self._cuts) + 7
+
+    def query_rows(self, queries: RowRange) -> Values:
+        """Prepared rows of some queries, shape (n, dim), in the type of the products, which are not in parts."""
+        (rows,) = self._query_panels(queries)
+        return rows
+
+    def _query_panels(self, queries: RowRange) -> list[Values]:
+        """Prepared rows of some queries, in parts.
+
+        In float32 all are prepared at once.  In float64, which few tiles need, they would take twice as much memory;
+        there a tile's are prepared at a time, and are good until those of the next.
+        """
+        if self._prepared is None:
+            every = self.dtype == np.float32
+            size = len(self._query) if every else len(queries)
+            self._prepared = np.empty((size, self._query.shape[1]), self.dtype)
+            if every:
+                self._prepare(RowRange(0, size), self._prepared)
+        if self.dtype == np.float32:
+            return [panel[queries.start : queries.stop] for panel in self._panels(self._prepared)]
+        if len(self._prepared) < len(queries):
+            self._prepared = np.empty((len(queries), self._query.shape[1]), self.dtype)
+        prepared = self._prepared[: len(queries)]
+        self._prepare(queries, prepared)
+        return self._panels(prepared)
+
+    def _prepare(self, queries: RowRange, out: Values) -> None:
+        """Prepare rows of some queries in `out`."""
+        raise AssertionError("a screen that does not multiply prepares no queries")
+
+    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+        """Write the screening values, bias not yet taken off, of some queries against a prepared tile to `out`."""
+        first, *others = zip(self._query_panels(queries), self._panels(matrix), strict=True)
+        np.dot(first[0], first[1].T, out=out)
+        if not others:
+            return
+        if self._partial is None or self._partial.size < out.size:
+            self._partial = np.empty(out.size, self.dtype)
+        partial = self._partial[: out.size].reshape(out.shape)
+        for near, far in others:
+            np.dot(near, far.T, out=partial)
+            np.add(out, partial, out=out)
+
+    def spare(self, floor: Values) -> None:
+        """Take note that no value below a floor of each query's, shape (n_query,), is looked at: here of no use."""
+        return
+
+    def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
+        """Overwrite screening values, bias not yet taken off, of pairs whose distances are known otherwise: here none.
+
+        Parameters
+        ----------
+        queries
+            Queries of the tile.
+        column_start
+            Which column of the gallery block is its first.
+        bias
+            Of its columns.
+        values
+            What `multiply` has written.
+        """
+        return
+
+    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
+        """Lower and upper edges of the bands of some distances, rounded outward to the type of the tiles.
+
+        Parameters
+        ----------
+        query
+            Position in the block of the query that each distance belongs to, shape (n,).
+        distance
+            Canonical distances, shape (n,), float64.
+        squared
+            Whether the screening value falls with the square of the distance.
+        """
+        return self._band(query, distance * distance if squared else distance)
+
+    def _band(self, query: NDArray[np.int64], falling: Float64) -> tuple[Values, Values]:
+        """Edges around what the screening value falls with."""
+        limits = np.finfo(self.dtype)
+        lower, upper = (np.empty(len(query), self.dtype) for _ in range(2))
+        step, tiny = float(limits.eps), float(limits.smallest_subnormal)
+        band_edges(query, falling, self.centre, self.epsilon, self.slope, step, tiny, lower, upper)
+        return lower, upper
+
+
+class UnitScreen(Screen):
+    """Rows scaled to length 1; a screening value is a cosine similarity.  Zero rows stay zero, at similarity 0."""
+
+    slope = 1.0
+
+    def __init__(
+        self,
+        query: Rows,
+        gallery: Rows,
+        query_norm: Float64,
+        gallery_norm: Float64,
+        dtype: DTypeLike = np.float32,
+        *,
+        in_parts: bool = False,
+    ) -> None:
+        super().__init__(query, gallery, query_norm, gallery_norm, dtype, in_parts=in_parts)
+        dim = query.shape[1]
+        self._query_norm = query_norm
+        self.centre = np.ones(len(query))
+        error = _gamma(self._n_roundings, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
+        self.epsilon = np.full(len(query), error + (2 * dim + 4) * _TINY[self.dtype])
+
+    def _prepare(self, queries: RowRange, out: Values) -> None:
+        rows = slice(queries.start, queries.stop)
+        self._scale(self._query[rows], self._query_norm[rows], out)
+
+    def _scale(self, rows: Rows, squared_norm: Float64, out: Values) -> None:
+        factor = self._inverse_length(squared_norm)
+        for cut, panel in zip(self._cuts, self._panels(out), strict=True):
+            scale_rows(rows, factor, cut.start, panel)
+
+    @staticmethod
+    def _inverse_length(squared_norm: Float64) -> Float64:
+        with np.errstate(divide="ignore"):
+            return np.where(squared_norm > 0, 1.0 / np.sqrt(squared_norm), 0.0)
+
+    def mirrored(self) -> Mirrored:
+        """The same for all rows."""
+        n_query, n_gallery = len(self._query), len(self._gallery)
+        epsilon = np.full(n_gallery, self.epsilon[0] if n_query else 0.0)
+        return Mirrored(np.ones(n_gallery), epsilon, np.zeros(n_gallery, self.dtype), np.zeros(n_query, self.dtype))
+
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Scale gallery rows; there is no bias."""
+        self._scale(self._gallery[start:stop], self._gallery_norm[start:stop], out)
+        return out, np.zeros(stop - start, self.dtype)
+
+
+class CentredScreen(Screen):
+    """Rows moved by the mean of the gallery block; a screening value is ``(|x - m|^2 - d^2) / 2``.
+
+    Raises
+    ------
+    InputError
+        For rows so long that their squares leave the range of float32.
+    """
+
+    slope = 0.5
+    _SAMPLE: ClassVar[int] = 256
+
+    def __init__(
+        self,
+        query: Rows,
+        gallery: Rows,
+        query_norm: Float64,
+        gallery_norm: Float64,
+        dtype: DTypeLike = np.float32,
+        *,
+        in_parts: bool = False,
+    ) -> None:
+        super().__init__(query, gallery, query_norm, gallery_norm, dtype, in_parts=in_parts)
+        longest = float(np.sqrt(max(query_norm.max(initial=0.0), gallery_norm.max(initial=0.0))))
+        if longest > _LARGEST_NORM:
+            raise InputError(
+                f"Euclidean distances would overflow: the longest row has norm {longest:.3g}, the limit is "
+                f"{_LARGEST_NORM:.0e}; scale the features, or use cosine"
+            )
+        dim = query.shape[1]
+        # Any centre is right; a sample of the block is near enough to its mean.
+        step = max(1, len(gallery) // self._SAMPLE)
+        self._centre = gallery[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
+        length_sq = centred_squared_norms(query, self._centre)
+        self._half = centred_squared_norms(gallery, self._centre) / 2.0
+        self.centre = length_sq / 2.0
+        self.largest_bias = float(self._half.max(initial=0.0))
+        self.epsilon = self._bound(self.centre, self._half, dim)
+
+    def _prepare(self, queries: RowRange, out: Values) -> None:
+        self._move(self._query[queries.start : queries.stop], out)
+
+    def _move(self, rows: Rows, out: Values) -> None:
+        for cut, panel in zip(self._cuts, self._panels(out), strict=True):
+            subtract_centre(rows, self._centre, cut.start, panel)
+
+    def _bound(self, half: Float64, others: Float64, dim: int) -> Float64:
+        """Bound the error for rows of which half the squared norms are given, against rows of which they are too."""
+        length = np.sqrt(2.0 * half)
+        largest = float(others.max(initial=0.0))
+        reach = np.sqrt(2.0 * largest)
+        roundoff = _ROUNDOFF[self.dtype]
+        product = _gamma(self._n_roundings, roundoff) * length * reach
+        rounded = 1.01 * roundoff * (2.0 * largest + length * reach)
+        canonical = _gamma(2 * dim + 32, 2.0**-53) * (length + reach) ** 2
+        # Elements below the normal range are rounded absolutely, not relatively: at most 2^-150 each in float32.
+        rounded_elements = np.sqrt(dim) * 2.0**-24 * _TINY[self.dtype] * (length + reach)
+        bound: Float64 = product + rounded + canonical + rounded_elements + (2 * dim + 8) * _TINY[self.dtype]
+        return bound
+
+    def mirrored(self) -> Mirrored:
+        """Moved by the same centre."""
+        epsilon = self._bound(self._half, self.centre, self._query.shape[1])
+        return Mirrored(self._half, epsilon, self._half.astype(self.dtype), self.centre.astype(self.dtype))
+
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Centre gallery rows; the bias is half their squared norms."""
+        self._move(self._gallery[start:stop], out)
+        return out, self._half[start:stop].astype(self.dtype)
+
+
+class GivenScreen(Screen):
+    """Distances that were computed elsewhere: a screening value is minus the distance, exactly.
+
+    Query "rows" hold distances to a range of gallery rows; a gallery "row" holds its place in that range.
+    """
+
+    slope = 1.0
+    exact = True
+
+    def __init__(
+        self,
+        query: Rows,
+        gallery: Rows,
+        query_norm: Float64,
+        gallery_norm: Float64,
+        dtype: DTypeLike = np.float64,
+        *,
+        in_parts: bool = False,
+    ) -> None:
+        super().__init__(query, gallery, query_norm, gallery_norm, np.float64)
+        self.centre = np.zeros(len(query))
+        self.epsilon = np.zeros(len(query))
+
+    def mirrored(self) -> Mirrored:
+        """Not to be had: a block of distances need not be symmetric."""
+        raise AssertionError("distances that were given are not screened both ways")
+
+    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+        """Copy the places of the rows; there is no bias."""
+        out[:] = self._gallery[start:stop]
+        return out, np.zeros(stop - start, self.dtype)
+
+    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+        """Look the distances up."""
+        np.negative(self._query[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)
+
+    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
+        """Both edges are the value itself."""
+        value = np.negative(distance).astype(self.dtype)
+        return value, value

@@ -1,0 +1,199 @@
+"""The graph of an evaluation.
+
+Data flow of an evaluation, per block of queries ``q`` (gallery blocks ``g``)::
+
+    judge(q) ─┬─ relevant(q, g) for every g ── targets(q) ─┬─ sweep(q, g) for every g ── merge in a tree ── final(q)
+              └───────────────────────────────────────────┘
+
+A search for neighbours is the same without targets.  What flows between the tasks is labels, thresholds, counts and
+lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reid_dist._version import __version__
+from reid_dist.core.model import Judgement, Neighbours, RankedQueries, RowRange, Targets, cut_rows
+from reid_dist.engine.partitions import PartValues
+from reid_dist.engine.reductions import PARTIAL_RESULTS, add_bracket_counts, add_histograms
+from reid_dist.engine.task_graph import Progress, TaskGraph, execute
+from reid_dist.engine.tasks import (
+    BlockAnswer,
+    Job,
+    Partials,
+    curves_task,
+    final_task,
+    judge_listed_task,
+    judge_task,
+    merge_task,
+    relevant_task,
+    sweep_task,
+    targets_task,
+)
+from reid_dist.relevance.ground_truth import GroundTruth
+from reid_dist.stores import Stage, Workspace
+from reid_dist.stores.encoding import decode, encode
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["run"]
+
+# Queries of which one task makes single-shot curves.
+_CURVES_AT_ONCE = 256
+
+
+def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGraph:
+    graph = TaskGraph()
+    gallery_blocks = list(enumerate(cut_rows(job.plan.gallery.n_rows, job.plan.gallery_block)))
+    # Pairs are few: their tasks take several blocks each, and still keep all threads busy.
+    tasks_per_block = -(-2 * job.plan.n_threads // job.plan.n_query_blocks)
+    blocks_per_task = -(-len(gallery_blocks) // tasks_per_block)
+    pair_rows_per_task = blocks_per_task * job.plan.gallery_block
+    # One question for all parts: each would be a request of its own where the workspace is on S3.
+    done = frozenset[str]() if stage is None else stage.done()
+    for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
+        at = f"{job.token}-{block}"
+        judgement = targets = None
+        if truth is not None:
+            judgement = graph.add(f"judge-{at}", judge_listed_task, job, truth.take(rows))
+        elif job.protocol is not None:
+            judgement = graph.add(f"judge-{at}", judge_task, job, rows)
+        if job.ranks:
+            parts = [
+                graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, judgement, stage="pairs")
+                for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
+            ]
+            targets = graph.add(f"targets-{at}", targets_task, judgement, parts)
+        # The sweep takes the judgement only where something looks at all queries, not at those with positives alone.
+        seen = judgement if job.judges_all else None
+        partials = []
+        for place, cut in gallery_blocks:
+            key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
+            work = (job, rows, cut, seen, targets)
+            if stage is None:
+                graph.add(key, sweep_task, *work, stage=job.sweep_stage)
+            elif part in done:
+                graph.add(key, read_partials_task, stage, part)
+            else:
+                graph.add(key, kept_sweep_task, stage, part, *work, stage=job.sweep_stage)
+            partials.append(key)
+        merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
+        # Single-shot curves take real work after the merge: several tasks share it.
+        pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if job.single_shot is not None else []
+        curves = [
+            graph.add(f"curves-{at}-{place}", curves_task, job, rows, targets, merged, cut) for place, cut in pieces
+        ]
+        graph.finals.append(graph.add(f"final-{at}", final_task, job, rows, judgement, targets, merged, curves))
+    return graph
+
+
+def run(
+    job: Job,
+    client: Client | None,
+    progress: Progress | None = None,
+    truth: GroundTruth | None = None,
+    workspace: Workspace | None = None,
+) -> BlockAnswer:
+    """Compute a job, here with threads or on a cluster.
+
+    Parameters
+    ----------
+    job
+        What to compute.
+    client
+        A `distributed.Client`, or None for this process.
+    progress
+        Told of finished tasks.
+    truth
+        Who is relevant to whom, where the protocol does not say it by labels.
+    workspace
+        Where the partial results of block pairs are written down as they come, and where those of a run that was cut
+        short are found; they are removed once the job is done.  None to keep them in memory alone.
+
+    Returns
+    -------
+    The answers of all blocks of queries, as one.
+
+    Raises
+    ------
+    RunFailedError
+        If the cluster lost the job; the message says how.
+    """
+    stage = None if workspace is None else _partials(job, truth, workspace)
+    if stage is not None:
+        # An earlier run may have cut the job otherwise; what it has finished counts.
+        cut = stage.description
+        plan = replace(job.plan, query_block=cut["query_block"], gallery_block=cut["gallery_block"])
+        job = replace(job, plan=plan)
+    graph = _build(job, truth, stage)
+    try:
+        answer = _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
+    except BaseException:
+        if stage is not None and workspace is not None and stage.is_empty:
+            # Nothing to go on from: nothing is left behind.
+            workspace.remove(stage)
+        raise
+    if stage is not None and workspace is not None:
+        workspace.remove(stage)
+    return answer
+
+
+def _partials(job: Job, truth: GroundTruth | None, workspace: Workspace) -> Stage:
+    """Where the partial results of a job are written down."""
+    lists = None if truth is None else truth.content_digest
+    blocks = {"query_block": job.plan.query_block, "gallery_block": job.plan.gallery_block}
+    return workspace.stage("partials", [__version__, job.identity, lists], blocks)
+
+
+def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
+    """Put blocks of queries together, in order."""
+
+    def parts(name: str) -> list[Any]:
+        return [getattr(block, name) for block in blocks if getattr(block, name) is not None]
+
+    def join(of: list[Any], name: str) -> Any:
+        pieces = [getattr(each, name) for each in of]
+        return None if pieces[0] is None else np.concatenate(pieces)
+
+    ranked, nearest, in_parts = parts("ranked"), parts("neighbours"), parts("in_parts")
+    flat = {name: parts(name) for name in ("nearest_kept", "mated", "single_shot")}
+    impostors, bracketed = parts("impostors"), parts("bracketed")
+    return BlockAnswer(
+        ranked=RankedQueries.concatenate(ranked) if ranked else None,
+        neighbours=Neighbours(join(nearest, "index"), join(nearest, "distance")) if nearest else None,
+        in_parts=PartValues(join(in_parts, "by_camera"), join(in_parts, "by_size")) if in_parts else None,
+        **{name: np.concatenate(pieces) if pieces else None for name, pieces in flat.items()},
+        impostors=add_histograms(impostors) if impostors else None,
+        bracketed=add_bracket_counts(bracketed, job.plan.bracket_counts) if bracketed else None,
+    )
+
+
+def kept_sweep_task(
+    stage: Stage,
+    part: str,
+    job: Job,
+    rows: RowRange,
+    gallery_rows: RowRange,
+    judgement: Judgement | None,
+    targets: Targets | None,
+) -> Partials:
+    """Run over the tiles of a block pair, and write down what came out, unless that is there.
+
+    It is where a worker finished it and died with it: Dask runs the task again.
+    """
+    if stage.has(part):
+        return read_partials_task(stage, part)
+    partials = sweep_task(job, rows, gallery_rows, judgement, targets)
+    stage.write(part, encode(partials))
+    return partials
+
+
+def read_partials_task(stage: Stage, part: str) -> Partials:
+    """Read what an earlier run has written down."""
+    partials: Partials = decode(stage.read(part), PARTIAL_RESULTS)
+    return partials

@@ -1,0 +1,242 @@
+"""Parts of the gallery: counts kept apart by camera, and by when a row enters a growing gallery.
+
+A rank is one plus the negatives before a positive, so counts that are kept apart by part of the gallery give the ranks
+in every union of parts: the gallery of one camera (camera pairs), or the gallery as it was when it was smaller
+(distractor curve).  Both come out of the one sweep that counts the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import Judgement, Labels, RankedQueries, Targets
+from reid_dist.core.registry import did_you_mean
+from reid_dist.core.splitmix import stream_outputs
+from reid_dist.engine.reductions import PartialCounts, add_counts, rank
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.metrics.definitions import Metric
+
+__all__ = ["ORDERS", "GalleryParts", "PartValues", "Parts", "gallery_sizes", "rank_in_parts", "seeded_order"]
+
+Int64 = NDArray[np.int64]
+
+ORDERS = ("stored", "random")
+_DEFAULT_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How a gallery is parted.
+
+    Attributes
+    ----------
+    cameras
+        Whether by camera.
+    sizes
+        Rows that have entered at each size of a growing gallery, ascending; the last is the whole gallery.  Empty
+        where there is one size.
+    order, seed
+        Whether rows enter as they are ``stored``, or in an order that follows from the seed alone.
+    """
+
+    cameras: bool = False
+    sizes: tuple[int, ...] = ()
+    order: str = "stored"
+    seed: int = 0
+
+    @property
+    def n_sizes(self) -> int:
+        """Sizes of the gallery, 1 where it does not grow."""
+        return max(1, len(self.sizes))
+
+
+class GalleryParts:
+    """The part of every row of a gallery.
+
+    Parameters
+    ----------
+    parts
+        How it is parted.
+    labels
+        Of the gallery.
+
+    Attributes
+    ----------
+    cameras
+        Camids that occur, ascending; empty where nobody asked.
+    group
+        Part of every row, shape (n_gallery,), int64: camera code times `Parts.n_sizes` plus size at which it enters.
+    """
+
+    def __init__(self, parts: Parts, labels: Labels) -> None:
+        n_gallery = len(labels.pids)
+        self._n_sizes = parts.n_sizes
+        self.group = np.zeros(n_gallery, np.int64)
+        self.cameras = np.empty(0, np.int64)
+        if parts.sizes:
+            place = np.arange(n_gallery) if parts.order == "stored" else seeded_order(parts.seed, n_gallery)
+            self.group += np.searchsorted(np.array(parts.sizes), place, "right")
+        if parts.cameras:
+            if labels.camids is None:
+                raise InputError("a breakdown by camera pair needs camids in the gallery")
+            self.cameras, code = np.unique(labels.camids, return_inverse=True)
+            self.group += code * self._n_sizes
+
+    def camera_groups(self, camera: int) -> range:
+        """Groups of one camera, by its position in `cameras`."""
+        return range(camera * self._n_sizes, (camera + 1) * self._n_sizes)
+
+    def entered(self, groups: Sequence[int], size: int) -> list[int]:
+        """Those of some groups whose rows have entered at a size."""
+        return [group for group in groups if group % self._n_sizes <= size]
+
+
+def seeded_order(seed: int, n: int) -> Int64:
+    """Place of each of `n` rows in an order that follows from the seed: a permutation of 0 … n - 1, int64.
+
+    Row r has output r of the SplitMix64 stream that starts at the seed, and rows are sorted by these numbers.
+    """
+    mixed = stream_outputs(seed, np.arange(n))
+    place = np.empty(n, np.int64)
+    place[np.argsort(mixed, kind="stable")] = np.arange(n)
+    return place
+
+
+def gallery_sizes(asked: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
+    """Turn numbers of rows, or shares of the gallery, into ascending numbers of rows; the whole gallery is the last.
+
+    Parameters
+    ----------
+    asked
+        Whole numbers of rows, or fractions (floats up to 1.0); None for ten equal steps.
+
+    Raises
+    ------
+    InputError
+        For a size that the gallery does not have.
+    """
+    if asked is None:
+        asked = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
+    if not np.iterable(asked):
+        raise InputError(f"gallery_sizes must be a list of numbers of rows or of shares, found {asked!r}")
+    sizes = {n_gallery}
+    for size in asked:
+        is_number = isinstance(size, int | float | np.integer | np.floating) and not isinstance(size, bool)
+        is_share = isinstance(size, float | np.floating) and 0 < size <= 1
+        # A share of a small gallery is one row at least.
+        rows = max(1, round(size * n_gallery)) if is_share else size
+        if not is_number or not 1 <= rows <= n_gallery or int(rows) != rows:
+            raise InputError(
+                f"a gallery size is a whole number of rows from 1 to {n_gallery}, or a share such as 0.5, found "
+                f"{size!r}"
+            )
+        sizes.add(int(rows))
+    return tuple(sorted(sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class PartValues:
+    """Metrics of every query in parts of the gallery.
+
+    Attributes
+    ----------
+    by_camera
+        Shape (n_query, cameras, metrics), float64; NaN where a query has no positive there.  None where not asked for.
+    by_size
+        Shape (n_query, sizes, metrics), float64.
+    """
+
+    by_camera: NDArray[np.float64] | None
+    by_size: NDArray[np.float64] | None
+
+
+def rank_in_parts(
+    judgement: Judgement,
+    targets: Targets,
+    counts: Mapping[int, PartialCounts],
+    parts: Parts,
+    gallery: GalleryParts,
+    metrics: Sequence[Metric],
+) -> PartValues:
+    """Rank a block of queries in every part of the gallery, and keep what the metrics make of it.
+
+    Parameters
+    ----------
+    judgement, targets
+        Of the block.
+    counts
+        By group of gallery rows, whole.
+    parts, gallery
+        How the gallery is parted.
+    metrics
+        Rank metrics.
+    """
+
+    def ranked(groups: Sequence[int]) -> RankedQueries:
+        some = [counts[group] for group in groups if group in counts]
+        return rank(judgement, targets, add_counts(some) if some else _nothing(targets))
+
+    def values(ranks: RankedQueries) -> NDArray[np.float64]:
+        return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
+
+    everything = sorted(counts)
+    by_camera = by_size = None
+    if parts.sizes:
+        sizes = range(parts.n_sizes)
+        by_size = np.stack([values(ranked(gallery.entered(everything, size))) for size in sizes], axis=1)
+    if parts.cameras:
+        code = gallery.group[targets.positive_row] // parts.n_sizes
+        cameras = range(len(gallery.cameras))
+        shape = (judgement.n_query, 0, len(metrics))
+        found = [values(_only(ranked(gallery.camera_groups(camera)), code == camera)) for camera in cameras]
+        by_camera = np.stack(found, axis=1) if found else np.empty(shape)
+    return PartValues(by_camera, by_size)
+
+
+def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
+    """Ranks of some positives as if the others were not in the gallery; negatives before each are as counted."""
+    owner = np.repeat(np.arange(len(ranks.n_relevant)), ranks.n_relevant)
+    number = np.arange(len(ranks.rank)) - np.repeat(ranks.indptr[:-1], ranks.n_relevant)
+    indptr = np.zeros(len(ranks.indptr), np.int64)
+    np.cumsum(np.bincount(owner[keep], minlength=len(indptr) - 1), out=indptr[1:])
+    kept_number = np.arange(indptr[-1]) - np.repeat(indptr[:-1], np.diff(indptr))
+    flat = ("tied", "tied_before", "row", "distance")
+    return replace(
+        ranks,
+        indptr=indptr,
+        rank=ranks.rank[keep] - number[keep] + kept_number,
+        **{name: getattr(ranks, name)[keep] for name in flat},
+    )
+
+
+def _nothing(targets: Targets) -> PartialCounts:
+    return PartialCounts.zeros(len(targets.distance))
+
+
+def parse_breakdowns(names: Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
+    """Validate names of breakdowns: ``camera``, ``camera_pair``, ``identity``, ``gallery_size`` or a label column.
+
+    None asks for no breakdown.
+
+    Raises
+    ------
+    UnknownNameError
+        For any other name.
+    InputError
+        For what is no list of names.
+    """
+    if names is None:
+        return ()
+    if isinstance(names, str):
+        raise InputError(f"breakdowns must be a list of names, found the text {names!r}; write [{names!r}]")
+    if not np.iterable(names):
+        raise InputError(f"breakdowns must be a list of names such as 'camera', or None for none, found {names!r}")
+    known = ["camera", "camera_pair", "identity", "gallery_size", *columns]
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(did_you_mean("breakdown", str(name), known))
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,76 @@
+"""Reductions of tiles to something small that merges."""
+
+from reid_dist.core.model import Neighbours
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, KnownPairs, Reduction, pair_rows
+from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
+from reid_dist.engine.reductions.identities import Identities
+from reid_dist.engine.reductions.impostors import (
+    BracketCounts,
+    CollectImpostors,
+    CountImpostors,
+    ImpostorHistogram,
+    Sight,
+    add_bracket_counts,
+    add_histograms,
+)
+from reid_dist.engine.reductions.key_counts import KeyCounts, distance_of, falling_of, ordered_keys
+from reid_dist.engine.reductions.nearest import KeepNearest
+from reid_dist.engine.reductions.screens import make_screen, screen_pairs
+from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
+from reid_dist.engine.reductions.symmetric import Seed, Surroundings, merge_surroundings, sweep_both_ways, sweep_one_way
+from reid_dist.engine.reductions.targets import make_targets, rank, relevant_places
+from reid_dist.engine.reductions.tiles import Precision, Products, Tile
+
+PARTIAL_RESULTS = (
+    BracketCounts,
+    ImpostorHistogram,
+    KeyCounts,
+    ListedItems,
+    Neighbours,
+    PartialCounts,
+    SparseCounts,
+)
+"""The dataclasses that partial results are made of."""
+
+__all__ = [
+    "PARTIAL_RESULTS",
+    "Accumulator",
+    "BracketCounts",
+    "CollectImpostors",
+    "CountImpostors",
+    "CountNearer",
+    "FeatureBlock",
+    "GroupedCounts",
+    "HiddenColumns",
+    "Identities",
+    "ImpostorHistogram",
+    "KeepNearest",
+    "KeyCounts",
+    "KnownPairs",
+    "ListBefore",
+    "PartialCounts",
+    "Precision",
+    "Products",
+    "Reduction",
+    "Seed",
+    "Sight",
+    "SingleShot",
+    "SparseCounts",
+    "Surroundings",
+    "Tile",
+    "add_bracket_counts",
+    "add_counts",
+    "add_histograms",
+    "distance_of",
+    "falling_of",
+    "make_screen",
+    "make_targets",
+    "merge_surroundings",
+    "ordered_keys",
+    "pair_rows",
+    "rank",
+    "relevant_places",
+    "screen_pairs",
+    "sweep_both_ways",
+    "sweep_one_way",
+]

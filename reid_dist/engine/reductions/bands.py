@@ -1,0 +1,192 @@
+"""The thresholds of a block of queries, in the screening values of a gallery block."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, RowRange, Targets, cut_rows
+from reid_dist.engine.distances import Distance, Screen, can_be_parted, part_width
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
+from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.kernels.canonical import pair_distances
+from reid_dist.kernels.counting import FEW_THRESHOLDS, Bands
+from reid_dist.kernels.edges import count_in_bands
+from reid_dist.kernels.placing import ScreenedTile
+
+__all__ = ["ScreenedTargets", "most_decided"]
+
+Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
+
+# A pair decided by its canonical distance costs about as much as 14 of a float32 product.
+_DECIDED = 14.0
+# What a pair costs in each precision, in units of the first.
+_COSTS = {Precision.PLAIN: 1.0, Precision.IN_PARTS: 1.12, Precision.WIDE: 2.0}
+# Where a float32 product was computed and had better not been: the share at which it is given up.
+_GIVEN_UP = 0.2
+# Queries of a tile, and gallery rows for each, whose pairs are looked at beforehand.
+_SAMPLED_QUERIES, _SAMPLED_ROWS = 16, 64
+
+# Queries whose edges are computed together.
+_EDGE_QUERIES = 256
+
+
+def most_decided(size: int) -> int:
+    """Pairs that are decided one by one at most, of a tile of `size` pairs, before it is screened in float64."""
+    return int(_GIVEN_UP * size) + 64
+
+
+class ScreenedTargets:
+    """Puts thresholds and tiles together.
+
+    Parameters
+    ----------
+    targets
+        Of the block of queries.
+    mask
+        What queries may not see of the gallery.
+    distance
+        The distance.
+    query, gallery
+        The two blocks.
+    screen
+        How they are screened.
+    ties
+        See `reid_dist.kernels.placing.ScreenedTile`.
+    """
+
+    def __init__(
+        self,
+        targets: Targets,
+        mask: GalleryMask,
+        distance: Distance,
+        query: FeatureBlock,
+        gallery: FeatureBlock,
+        screen: Screen,
+        ties: int = 0,
+    ) -> None:
+        self._targets = targets
+        self._distance = distance
+        self._query = query
+        self._gallery = gallery
+        self._ties = ties
+        self._pairs = pair_rows(distance, query, gallery)
+        self._hidden = HiddenColumns(targets.hidden, mask, gallery)
+        self._screen = screen
+        self._edges_in = {Precision.PLAIN: self._edges(screen)}
+        self._chosen: dict[RowRange, Precision] = {}
+        # How wide bands are in each precision, in units of the first; they are taken for nothing in float64.
+        self._widths = {Precision.PLAIN: 1.0, Precision.WIDE: 0.0}
+        dim = query.features.shape[1]
+        if can_be_parted(dim) and not (screen.exact or self._pairs.rescoring.active):
+            self._widths[Precision.IN_PARTS] = part_width(dim) / dim
+
+    def _edges(self, screen: Screen) -> Edges:
+        """Lower and upper edges of all thresholds."""
+        own = self._targets.indptr
+        lower, upper = (np.empty(own[-1] - own[0], screen.dtype) for _ in range(2))
+        for cut in cut_rows(len(own) - 1, _EDGE_QUERIES):
+            # A few queries at a time: edges are computed in float64, with several arrays of that on the way.
+            owner = np.repeat(np.arange(cut.start, cut.stop), np.diff(own[cut.start : cut.stop + 1]))
+            here = slice(own[cut.start], own[cut.stop])
+            lower[here], upper[here] = screen.edges(owner, self._targets.distance[here], self._distance.squared)
+        return lower, upper
+
+    @property
+    def floor(self) -> NDArray[np.floating]:
+        """Lower edge of the farthest threshold of each query, infinite where there is none, shape (n_query,)."""
+        own = self._targets.indptr
+        lower, _ = self._edges_in[Precision.PLAIN]
+        floor = np.full(len(own) - 1, np.inf, lower.dtype)
+        has = own[1:] > own[:-1]
+        floor[has] = lower[own[1:][has] - 1]
+        return floor
+
+    def precision(self, tile: Tile) -> Precision:
+        """How a tile is screened at the least cost, from the share of its pairs that lie inside bands.
+
+        A sample of its queries and of all gallery rows of the block says so, until a tile of these queries was counted.
+        """
+        known = self._chosen.get(tile.queries)
+        if known is None:
+            known = self._chosen[tile.queries] = self._cheapest(self._sampled_share(tile.queries), tile.shared)
+        return known
+
+    def note(self, tile: Tile, precision: Precision, decided: int) -> None:
+        """Take note of how many pairs of a tile were decided canonically, for the next tiles of these queries."""
+        self._chosen[tile.queries] = self._cheapest(decided / tile.size / self._widths[precision], tile.shared)
+
+    def _cheapest(self, share: float, shared: bool) -> Precision:
+        """Precision of the least cost where this share of the pairs lies inside bands in float32.
+
+        A tile that others read, too, is computed in plain float32 in any case.
+        """
+        spared = _COSTS[Precision.PLAIN] if shared else 0.0
+
+        def cost(precision: Precision) -> float:
+            product = _COSTS[precision] - (spared if precision is Precision.PLAIN else 0.0)
+            return product + _DECIDED * share * self._widths[precision]
+
+        return min(self._widths, key=cost)
+
+    def _sampled_share(self, queries: RowRange) -> float:
+        """Share of the pairs of some queries that lie inside bands, from a sample."""
+        own = self._targets.indptr[queries.start : queries.stop + 1]
+        if self._screen.exact or own[-1] - own[0] <= FEW_THRESHOLDS * len(queries):
+            # Few thresholds are hardly ever crowded; where they are, counting notices.
+            return 0.0
+        some = np.unique(np.linspace(queries.start, queries.stop - 1, _SAMPLED_QUERIES).astype(np.int64))
+        rows = np.unique(np.linspace(0, len(self._gallery) - 1, _SAMPLED_ROWS).astype(np.int64))
+        query, column = np.repeat(some, len(rows)), np.tile(rows, len(some))
+        distance = pair_distances(self._pairs, query, column)
+        low, high = self._screen.edges(query, distance, self._distance.squared)
+        inside = count_in_bands(
+            query,
+            column,
+            (low + high) / 2,
+            self._targets.indptr,
+            *self._edges_in[Precision.PLAIN],
+            self._hidden.indptr,
+            self._hidden.column,
+        )
+        return inside / len(query)
+
+    def screened(self, tile: Tile, precision: Precision, first: int) -> ScreenedTile:
+        """A tile in a precision, from row `first` on, with the thresholds of its queries."""
+        screen, values, bias = tile.read(precision)
+        if precision not in self._edges_in:
+            self._edges_in[precision] = self._edges(screen)
+        queries = RowRange(tile.queries.start + first, tile.queries.stop)
+        return self._put_together(values[first:], bias, queries, tile.columns, self._edges_in[precision])
+
+    def _put_together(
+        self,
+        values: NDArray[np.floating],
+        bias: NDArray[np.floating],
+        queries: RowRange,
+        columns: RowRange,
+        edges: Edges,
+    ) -> ScreenedTile:
+        targets = self._targets
+        own = targets.indptr[queries.start : queries.stop + 1]
+        here = slice(own[0], own[-1])
+        biases, bias_of = self._hidden.bias(bias, columns, queries)
+        return ScreenedTile(
+            values=values,
+            bias=biases,
+            bias_of=bias_of,
+            column_start=columns.start,
+            row_of=self._gallery.numbers[columns.start : columns.stop],
+            bands=Bands(
+                indptr=own - own[0],
+                lower=edges[0][here],
+                upper=edges[1][here],
+                distance=targets.distance[here],
+                positive_start=targets.positive_start[own[0] : own[-1] + 1],
+                positive_row=targets.positive_row,
+                hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],
+                hidden_column=self._hidden.column,
+            ),
+            rows=cut_pairs(self._pairs, queries, columns),
+            ties=self._ties,
+        )

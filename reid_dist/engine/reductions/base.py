@@ -1,0 +1,208 @@
+"""What is computed from tiles: partial results of gallery blocks that merge with one associative operation.
+
+A reduction is a frozen value.  ``start`` gives an accumulator for one block of queries against one gallery block, the
+sweep feeds it tiles, ``result`` takes the partial out, and ``combine`` merges partials of different gallery blocks in
+any order and grouping.  The sweep does not know which reductions it feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, Hidden, RowRange
+from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.reductions.tiles import Tile
+from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring
+
+__all__ = ["Accumulator", "FeatureBlock", "HiddenColumns", "KnownPairs", "Reduction", "cut_pairs", "pair_rows"]
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPairs:
+    """Re-ranked distances of a block of queries: those of some pairs, and the rule for all others.
+
+    Attributes
+    ----------
+    weight, squares, scale
+        As in `reid_dist.kernels.canonical.Rescoring`.
+    indptr, row, value
+        Distances of query ``i`` to the gallery rows ``row[indptr[i]:indptr[i + 1]]``, ascending, are known; int64 and
+        float64.
+    """
+
+    weight: float
+    squares: bool
+    scale: NDArray[np.float64]
+    indptr: Int64
+    row: Int64
+    value: NDArray[np.float64]
+
+    def rescoring(self, gallery: FeatureBlock) -> Rescoring:
+        """In columns of a gallery block."""
+        here, column = gallery.find(self.row)
+        indptr = np.searchsorted(here, self.indptr)
+        return Rescoring(True, self.weight, self.squares, self.scale, indptr, column, self.value[here], 0)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class FeatureBlock:
+    """Feature rows in memory.
+
+    Attributes
+    ----------
+    numbers
+        Which rows of their set they are, ascending, shape (n,), int64.
+    features
+        Shape (n, dim), float32, C order.  Under distances that were given: see `reid_dist.kernels.canonical.PairRows`.
+    norm
+        Canonical squared norms, shape (n,), float64.
+    group
+        Which part of the gallery they belong to, where counts are kept apart by parts.
+    reranked
+        Of queries under a re-ranked distance: what becomes of the distances to the gallery rows at hand.
+    """
+
+    numbers: Int64
+    features: NDArray[np.floating]
+    norm: NDArray[np.float64]
+    group: int = 0
+    reranked: KnownPairs | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, place: Int64, group: int) -> FeatureBlock:
+        """Some of the rows, ascending, as a block of a group."""
+        return FeatureBlock(self.numbers[place], self.features[place], self.norm[place], group)
+
+    def cut(self, rows: slice) -> FeatureBlock:
+        """Rows that follow each other, as a block without what is known of pairs."""
+        return FeatureBlock(self.numbers[rows], self.features[rows], self.norm[rows], self.group)
+
+    def find(self, row: Int64) -> tuple[Int64, Int64]:
+        """Find rows of the set in the block.
+
+        Parameters
+        ----------
+        row
+            Row numbers, shape (m,), int64, in any order.
+
+        Returns
+        -------
+        Which of them are here (positions in `row`, ascending), and at which place each, both int64.
+        """
+        if not len(self.numbers):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        first, last = self.numbers[0], self.numbers[-1]
+        within = np.flatnonzero((row >= first) & (row <= last))
+        if last - first + 1 == len(self.numbers):
+            return within, row[within] - first
+        place = np.searchsorted(self.numbers, row[within])
+        here = self.numbers[place] == row[within]
+        return within[here], place[here]
+
+
+class HiddenColumns:
+    """What each query of a block may not count, in columns of a gallery block.
+
+    Parameters
+    ----------
+    hidden
+        Of the block of queries.
+    mask
+        Of the whole gallery.
+    gallery
+        The gallery block.
+
+    Attributes
+    ----------
+    indptr, column
+        Columns ``column[indptr[i]:indptr[i + 1]]``, ascending, are hidden from query ``i``; int64.
+    """
+
+    def __init__(self, hidden: Hidden, mask: GalleryMask, gallery: FeatureBlock) -> None:
+        here, self.column = gallery.find(hidden.row)
+        self.indptr = np.searchsorted(here, hidden.indptr)
+        self._junk = mask.junk_row[gallery.numbers]
+        self._label = None if mask.label is None or hidden.label is None else mask.label[gallery.numbers]
+        self._query_label = hidden.label
+
+    def bias(
+        self, bias: NDArray[np.floating], columns: RowRange, queries: RowRange
+    ) -> tuple[NDArray[np.floating], Int64]:
+        """Put infinity into the bias of the columns that some queries may not see.
+
+        Parameters
+        ----------
+        bias
+            Of the columns of a tile.
+        columns, queries
+            Where the tile lies.
+
+        Returns
+        -------
+        Biases, shape (kinds, columns), and which of them each query takes, shape (n_query,), int64.
+        """
+        place = slice(columns.start, columns.stop)
+        seen = np.where(self._junk[place], np.inf, bias).astype(bias.dtype)
+        if self._label is None or self._query_label is None:
+            return seen[None], np.zeros(len(queries), np.int64)
+        kinds, bias_of = np.unique(self._query_label[queries.start : queries.stop], return_inverse=True)
+        hidden = self._label[place] == kinds[:, None]
+        return np.where(hidden, np.array(np.inf, bias.dtype), seen), bias_of
+
+
+P = TypeVar("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Accumulator(Protocol[R_co]):
+    """Takes the tiles of one block pair."""
+
+    @property
+    def floor(self) -> NDArray[np.floating] | None:
+        """Screening value of each query below which no value counts, shape (n_query,); None where all do."""
+
+    def absorb(self, tile: Tile) -> None:
+        """Take one tile; tiles of one query come in ascending order of columns."""
+
+    def result(self) -> R_co:
+        """Partial result of the block pair."""
+
+
+class Reduction(Protocol[P]):
+    """A way to reduce tiles to something small."""
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> Accumulator[P]:
+        """Make an accumulator for a block pair."""
+
+    def combine(self, partials: Sequence[P]) -> P:
+        """Merge partials of different gallery blocks; associative and commutative."""
+
+
+def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> PairRows:
+    """Both blocks as the kernels take them."""
+    rescoring = PLAIN if query.reranked is None else query.reranked.rescoring(gallery)
+    return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm, rescoring)
+
+
+def cut_pairs(rows: PairRows, queries: RowRange, columns: RowRange) -> PairRows:
+    """Some queries against some columns."""
+    near, far = slice(queries.start, queries.stop), slice(columns.start, columns.stop)
+    rescoring = rows.rescoring
+    if rescoring.active:
+        rescoring = rescoring._replace(
+            scale=rescoring.scale[near],
+            indptr=rescoring.indptr[queries.start : queries.stop + 1],
+            first_column=rescoring.first_column + columns.start,
+        )
+    return PairRows(
+        rows.kind, rows.query[near], rows.gallery[far], rows.query_norm[near], rows.gallery_norm[far], rescoring
+    )

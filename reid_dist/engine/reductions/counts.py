@@ -1,0 +1,211 @@
+"""Counts of the negatives that come before each positive: the reduction that ranks are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, Targets
+from reid_dist.core.segments import order_of_rows
+from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.errors import DamagedStoreError
+from reid_dist.kernels.canonical import pair_distances
+from reid_dist.kernels.counting import RankCounts, count_tile
+from reid_dist.kernels.placing import ScreenedTile
+
+__all__ = ["CountNearer", "GroupedCounts", "PartialCounts", "SparseCounts", "add_counts"]
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CountNearer:
+    """Count, for every target, the negatives that lie nearer, at its distance, and there but before it.
+
+    Counts of different groups of gallery rows are kept apart: a partial result is a mapping from group to counts.
+
+    Attributes
+    ----------
+    targets
+        Of the block of queries.
+    mask
+        What queries may not see of the gallery.
+    distance
+        The distance.
+    """
+
+    targets: Targets
+    mask: GalleryMask
+    distance: Distance
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Counting:
+        """Make an accumulator for a block pair."""
+        return _Counting(self, query, gallery, screen)
+
+    def combine(self, partials: Sequence[GroupedCounts]) -> GroupedCounts:
+        """Add counts, group by group."""
+        groups = sorted({group for partial in partials for group in partial})
+        return {group: add_counts([partial[group] for partial in partials if group in partial]) for group in groups}
+
+
+def count_dtype(n_gallery: int) -> np.dtype[np.signedinteger]:
+    """Smallest type that holds a count of gallery rows."""
+    return np.dtype(np.int32 if n_gallery <= np.iinfo(np.int32).max else np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseCounts:
+    """Counts that are nearly all 0: places, ascending, and the counts there, both int64."""
+
+    place: Int64
+    count: Int64
+
+    @classmethod
+    def of(cls, dense: NDArray[np.signedinteger]) -> SparseCounts:
+        """Keep what is not 0."""
+        place = np.flatnonzero(dense)
+        return cls(place, dense[place].astype(np.int64))
+
+    def dense(self, size: int) -> Int64:
+        """Return all counts, shape (size,), int64."""
+        out = np.zeros(size, np.int64)
+        out[self.place] = self.count
+        return out
+
+
+def _add_sparse(parts: Sequence[SparseCounts]) -> SparseCounts:
+    place, inverse = np.unique(np.concatenate([part.place for part in parts]), return_inverse=True)
+    total = np.zeros(len(place), np.int64)
+    np.add.at(total, inverse, np.concatenate([part.count for part in parts]))
+    return SparseCounts(place, total)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCounts:
+    """Counts of some gallery blocks, as small as they travel.
+
+    Attributes
+    ----------
+    near
+        Per threshold: negatives nearer than it, int32 (int64 for galleries beyond 2^31 rows).
+    tied, before
+        As in `RankCounts`, and rarely anything but 0.
+    """
+
+    near: NDArray[np.signedinteger]
+    tied: SparseCounts
+    before: SparseCounts
+
+    @classmethod
+    def zeros(cls, n_threshold: int) -> PartialCounts:
+        """Counts of no gallery rows."""
+        none = SparseCounts(np.empty(0, np.int64), np.empty(0, np.int64))
+        return cls(np.zeros(n_threshold, np.int32), none, none)
+
+
+GroupedCounts = dict[int, PartialCounts]
+"""Counts by group of gallery rows; a single group 0 where nobody asked for groups."""
+
+
+def add_counts(partials: Sequence[PartialCounts]) -> PartialCounts:
+    """Add the counts of different gallery rows."""
+    if len(partials) == 1:
+        return partials[0]
+    near = partials[0].near.astype(np.int64)
+    for partial in partials[1:]:
+        near += partial.near
+    widest = max((partial.near.dtype for partial in partials), key=lambda dtype: dtype.itemsize)
+    return PartialCounts(
+        near.astype(widest),
+        *(_add_sparse([getattr(partial, name) for partial in partials]) for name in ("tied", "before")),
+    )
+
+
+class _Counting:
+    """Accumulator of `CountNearer`."""
+
+    def __init__(self, reduction: CountNearer, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
+        self._reduction = reduction
+        self._query = query
+        self._gallery = gallery
+        targets = reduction.targets
+        self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
+        self._exact = screen.exact
+        self._counts = _zeros(len(targets.distance), len(targets.positive_row))
+        self._check_thresholds()
+
+    def _check_thresholds(self) -> None:
+        """Compute the distances of this block's positives again, from rows that were verified when they were read.
+
+        Thresholds come from rows that were fetched one by one and not verified.
+
+        Raises
+        ------
+        DamagedStoreError
+            If one of them differs.
+        """
+        targets = self._reduction.targets
+        place, column = self._gallery.find(targets.positive_row)
+        threshold = np.searchsorted(targets.positive_start, place, "right") - 1
+        owner = np.searchsorted(targets.indptr, threshold, "right") - 1
+        # Gallery row by gallery row: each stays in the cache for all pairs that it belongs to.
+        order = order_of_rows(column)
+        place, column, threshold, owner = place[order], column[order], threshold[order], owner[order]
+        pairs = pair_rows(self._reduction.distance, self._query, self._gallery)
+        again = pair_distances(pairs, owner, column)
+        wrong = np.flatnonzero(again != targets.distance[threshold])
+        if len(wrong):
+            raise DamagedStoreError(
+                f"gallery row {targets.positive_row[place[wrong[0]]]} was read with other features than before; the "
+                "store changed, or its storage is not reliable: run `reid-dist check` on it"
+            )
+
+    @property
+    def floor(self) -> NDArray[np.floating]:
+        """The farthest thresholds."""
+        return self._thresholds.floor
+
+    def absorb(self, tile: Tile) -> None:
+        """Count one tile; one whose bands are too crowded is screened in float64, or what is left of it."""
+        done = 0
+        precision = self._thresholds.precision(tile)
+        if precision is not Precision.WIDE:
+            limit = tile.size if self._exact else most_decided(tile.size)
+            done, decided = self._count(self._thresholds.screened(tile, precision, 0), tile, 0, limit)
+            self._thresholds.note(tile, precision, decided if done == len(tile.queries) else tile.size)
+        if done < len(tile.queries):
+            self._count(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, tile.size)
+
+    def _count(self, screened: ScreenedTile, tile: Tile, first: int, limit: int) -> tuple[int, int]:
+        targets, counts = self._reduction.targets, self._counts
+        own = slice(targets.indptr[tile.queries.start + first], targets.indptr[tile.queries.stop])
+        positives = slice(targets.positive_start[own.start], targets.positive_start[own.stop])
+        return count_tile(
+            screened.values,
+            screened.bias,
+            screened.bias_of,
+            screened.column_start,
+            screened.row_of,
+            screened.bands,
+            screened.rows,
+            RankCounts(counts.near[own], counts.tied[own], counts.before[positives]),
+            limit,
+        )
+
+    def result(self) -> GroupedCounts:
+        """Return the counts of the block pair."""
+        counts = self._counts
+        near = counts.near.astype(count_dtype(len(self._reduction.mask.junk_row)), copy=False)
+        partial = PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
+        return {self._gallery.group: partial}
+
+
+def _zeros(n_threshold: int, n_positive: int) -> RankCounts:
+    # A block has far fewer than 2^31 rows.
+    return RankCounts(*(np.zeros(size, np.int32) for size in (n_threshold, n_threshold, n_positive)))

@@ -1,0 +1,111 @@
+"""The identities of a gallery and their items, numbered once per process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, RowRange, Targets
+from reid_dist.kernels.trials import ItemTable
+
+__all__ = ["GIANT_ITEMS", "MOST_GIANTS", "Identities", "giants"]
+
+Int64 = NDArray[np.int64]
+
+# Identities that are counted and not listed: the largest, if they have more items than this.
+MOST_GIANTS = 8
+GIANT_ITEMS = 1000
+
+
+def giants(size: Int64) -> Int64:
+    """Say which identities are too large to be listed, by the numbers of their items; ascending, int64."""
+    largest = np.argsort(-size, kind="stable")[:MOST_GIANTS]
+    return np.sort(largest[size[largest] > GIANT_ITEMS])
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """The identities that a gallery shows, by ascending pid; rows that are junk for every query belong to nobody.
+
+    Attributes
+    ----------
+    pid
+        Shape (n_identity,), int64.
+    size
+        Items of each, shape (n_identity,), int64.
+    of_row
+        Identity of each gallery row, -1 for none, shape (n_gallery,), int32.
+    label_indptr, label, label_size
+        As in `reid_dist.kernels.trials.ItemTable`.
+    giant
+        Identities that are counted and not listed, ascending, int64.
+    """
+
+    pid: Int64
+    size: Int64
+    of_row: NDArray[np.int32]
+    label_indptr: Int64
+    label: Int64
+    label_size: Int64
+    giant: Int64
+
+    @classmethod
+    def make(cls, pids: Int64, mask: GalleryMask) -> Identities:
+        """Number the identities of a gallery.
+
+        Parameters
+        ----------
+        pids
+            Of all gallery rows, shape (n_gallery,), int64.
+        mask
+            What no query, or not every query, may see.
+        """
+        rows = np.flatnonzero(~mask.junk_row)
+        pid, identity = np.unique(pids[rows], return_inverse=True)
+        size = np.bincount(identity, minlength=len(pid))
+        of_row = np.full(len(pids), -1, np.int32)
+        of_row[rows] = identity
+        label_indptr = np.zeros(len(pid) + 1, np.int64)
+        label = label_size = np.empty(0, np.int64)
+        if mask.label is not None:
+            kinds, code = np.unique(mask.label[rows], return_inverse=True)
+            found, label_size = np.unique(identity * len(kinds) + code, return_counts=True)
+            owner, code = np.divmod(found, max(1, len(kinds)))
+            label = kinds[code]
+            np.cumsum(np.bincount(owner, minlength=len(pid)), out=label_indptr[1:])
+        return cls(pid, size, of_row, label_indptr, label, label_size, giants(size))
+
+    def of_queries(self, targets: Targets) -> Int64:
+        """Identity of each query, by its positives; -1 for a query without any."""
+        start = targets.positive_indptr
+        own = np.full(len(start) - 1, -1, np.int64)
+        valid = np.diff(start) > 0
+        own[valid] = self.of_row[targets.positive_row[start[:-1][valid]]]
+        return own
+
+    def table(self, targets: Targets, queries: RowRange) -> ItemTable:
+        """What some queries of a block see of every identity's items."""
+        hidden = targets.hidden
+        some = slice(queries.start, queries.stop)
+        owner = identity = np.empty(0, np.int64)
+        if hidden.crosses:
+            indptr = hidden.indptr[queries.start : queries.stop + 1]
+            owner = np.repeat(np.arange(len(queries)), np.diff(indptr))
+            row = hidden.row[indptr[0] : indptr[-1]]
+            identity = self.of_row[row].astype(np.int64)
+            others = np.flatnonzero((identity >= 0) & (identity != self.of_queries(targets)[some][owner]))
+            others = others[np.lexsort((identity[others], owner[others]))]
+            owner, identity = owner[others], identity[others]
+        extra_indptr = np.zeros(len(queries) + 1, np.int64)
+        np.cumsum(np.bincount(owner, minlength=len(queries)), out=extra_indptr[1:])
+        return ItemTable(
+            size=self.size,
+            label_indptr=self.label_indptr,
+            label=self.label,
+            label_size=self.label_size,
+            hidden_label=np.zeros(len(queries), np.int64) if hidden.label is None else hidden.label[some],
+            extra_indptr=extra_indptr,
+            extra_identity=identity,
+        )

@@ -1,0 +1,358 @@
+"""Where the distances of impostors lie: a histogram of all of them, then exact counts around a few places.
+
+An *impostor* is a negative of any query, valid or not: a gallery row that it may see and that is not relevant to it.
+Partial results hold sparse counts; none holds a distance for every pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, Hidden, RowRange
+from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
+from reid_dist.engine.reductions.key_counts import KeyCounts, add_key_counts, falling_of, ordered_keys
+from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.kernels.impostors import (
+    LARGEST_KEY,
+    N_PLACES,
+    TOUCHED,
+    Brackets,
+    Screened,
+    count_keys,
+    falling_keys,
+    split_tile,
+)
+
+__all__ = [
+    "BracketCounts",
+    "CollectImpostors",
+    "CountImpostors",
+    "ImpostorHistogram",
+    "Sight",
+    "add_bracket_counts",
+    "add_histograms",
+]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+# A bracket keeps at least this many counts.  With two or more, it is always narrower in the next pass.
+FEWEST_COUNTS = 4
+
+# Above this share of a tile decided pair by pair, a float64 product of the tile is cheaper.
+_CROWDED = 0.02
+
+
+# ---- partial results -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ImpostorHistogram:
+    """A histogram of screened distances.
+
+    Attributes
+    ----------
+    counts
+        By key of the falling value; see `reid_dist.kernels.impostors`.  Values too large for a float32 are left out:
+        they are those that are missing in the total.
+    error
+        How far a falling value may lie from that of the canonical distance, the largest of all queries; a 2^-22nd of
+        the value comes on top.
+    """
+
+    counts: KeyCounts
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class BracketCounts:
+    """Exact counts of some brackets of distances, and of the gaps between them.
+
+    Attributes
+    ----------
+    below
+        Pairs in the gap below each bracket, shape (n_bracket,), int64.
+    inside
+        Distances inside each bracket, by ordered key.
+    """
+
+    below: Int64
+    inside: tuple[KeyCounts, ...]
+
+
+# ---- what both reductions see ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Which pairs are impostors, and how they are compared.
+
+    Attributes
+    ----------
+    hidden
+        Of the block of queries.
+    mask
+        What queries may not see of the gallery.
+    counted
+        Which queries count at all, shape (n_query,), bool.
+    distance
+        The distance.
+    """
+
+    hidden: Hidden
+    mask: GalleryMask
+    counted: NDArray[np.bool_]
+    distance: Distance
+
+
+class _Sighted:
+    """Prepares tiles for the kernels."""
+
+    # Any value may count.
+    floor = None
+
+    def __init__(self, sight: Sight, query: FeatureBlock, gallery: FeatureBlock) -> None:
+        self._sight = sight
+        self._query = query
+        self._gallery = gallery
+        self._pairs = pair_rows(sight.distance, query, gallery)
+        self._hidden = HiddenColumns(sight.hidden, sight.mask, gallery)
+
+    def _screened(
+        self, screen: Screen, centre: Float64, values: NDArray[np.floating], bias: NDArray[np.floating], tile: Tile
+    ) -> Screened:
+        """Put together what a kernel reads; `values`, `bias` and `centre` are of the place where `tile` lies."""
+        queries, columns = tile.queries, tile.columns
+        biases, bias_of = self._hidden.bias(bias, columns, queries)
+        return Screened(
+            tile=values,
+            bias=biases,
+            bias_of=bias_of,
+            column_start=columns.start,
+            hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],
+            hidden_column=self._hidden.column,
+            counted=self._sight.counted[queries.start : queries.stop],
+            centre=centre.astype(screen.dtype),
+            scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
+        )
+
+
+def _error(screen: Screen) -> float:
+    """How far a falling value that a kernel computes may lie from the canonical one, a 2^-22nd of it aside.
+
+    The screening value is off by epsilon, the centre is rounded to the type of the tile.
+    """
+    rounded = 2.0 * np.finfo(screen.dtype).eps * np.abs(screen.centre)
+    return float(((screen.epsilon + rounded) / screen.slope).max(initial=0.0)) * (1.0 + 2.0**-20) + 2.0**-120
+
+
+# ---- first pass ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CountImpostors:
+    """Make a histogram of the screened distances of all impostors.
+
+    Attributes
+    ----------
+    sight
+        Which pairs are impostors.
+    """
+
+    sight: Sight
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Histogram:
+        """Make an accumulator for a block pair."""
+        return _Histogram(self.sight, query, gallery, screen)
+
+    def combine(self, partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
+        """Add histograms."""
+        return add_histograms(partials)
+
+
+def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
+    """Add the histograms of different pairs."""
+    counts = add_key_counts([partial.counts for partial in partials])
+    return ImpostorHistogram(counts, max(partial.error for partial in partials))
+
+
+class _Histogram(_Sighted):
+    """Accumulator of `CountImpostors`."""
+
+    def __init__(self, sight: Sight, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
+        super().__init__(sight, query, gallery)
+        self._screen = screen
+        # Hardly any of its pages are ever touched.
+        self._counts = np.zeros(N_PLACES, np.int64)
+        self._span = np.array([N_PLACES, 0], np.uint32)
+
+    def absorb(self, tile: Tile) -> None:
+        """Count one tile."""
+        centre = self._screen.centre[tile.queries.start : tile.queries.stop]
+        count_keys(self._screened(self._screen, centre, tile.values, tile.bias, tile), self._counts, self._span)
+
+    def result(self) -> ImpostorHistogram:
+        """Return what is not hidden, and small enough for a float32."""
+        first, last = self._span.tolist()
+        place = np.flatnonzero(self._counts[first : last + 1]) + first
+        return ImpostorHistogram(KeyCounts(place - LARGEST_KEY, self._counts[place]), _error(self._screen))
+
+
+# ---- further passes --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CollectImpostors:
+    """Count the impostors between brackets of distances, and those inside by their distance; all exactly.
+
+    Attributes
+    ----------
+    sight
+        Which pairs are impostors.
+    edges
+        Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
+    capacity
+        How many counts a partial result may hold; where there are more, those of the fullest brackets lose their
+        lowest bits.
+    """
+
+    sight: Sight
+    edges: tuple[float, ...]
+    capacity: int
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Collection:
+        """Make an accumulator for a block pair."""
+        return _Collection(self, query, gallery, screen)
+
+    def combine(self, partials: Sequence[BracketCounts]) -> BracketCounts:
+        """Add counts, bracket by bracket."""
+        return add_bracket_counts(partials, self.capacity)
+
+
+def add_bracket_counts(partials: Sequence[BracketCounts], capacity: int) -> BracketCounts:
+    """Add the counts of different pairs around the same brackets; see `CollectImpostors` for `capacity`."""
+    below = np.sum([partial.below for partial in partials], axis=0)
+    inside = zip(*(partial.inside for partial in partials), strict=True)
+    return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity))
+
+
+def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]:
+    if sum(map(len, inside)) <= capacity:
+        return tuple(inside)
+    share = max(capacity // len(inside), FEWEST_COUNTS)
+    return tuple(counts.shrunk(share) for counts in inside)
+
+
+class _Collection(_Sighted):
+    """Accumulator of `CollectImpostors`."""
+
+    def __init__(self, reduction: CollectImpostors, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
+        super().__init__(reduction.sight, query, gallery)
+        self._screen = screen
+        self._capacity = reduction.capacity
+        self._distance = np.array(reduction.edges, np.float64)
+        self._falling = falling_of(self._distance, reduction.sight.distance.squared)
+        self._at_place = np.empty(N_PLACES, np.uint16)
+        self._last_place = self._fill_places(screen)
+        n_bracket = len(reduction.edges) // 2
+        nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
+        self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
+        self._found = np.empty(0)
+        # How much of it is in use, and how many pairs of the tile at hand were decided.
+        self._progress = np.zeros(2, np.int64)
+
+    def _fill_places(self, screen: Screen) -> int:
+        """Say what lies at every key: a gap, beyond doubt, or a bracket or its neighbourhood.  Return the last such."""
+        error = _error(screen) + 2.0**-22 * np.abs(self._falling)
+        sign = np.tile([-1.0, 1.0], len(self._falling) // 2)
+        with np.errstate(over="ignore"):
+            place = falling_keys(self._falling + sign * error) + LARGEST_KEY
+        begin = 0
+        for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
+            self._at_place[begin:first] = gap + 1
+            self._at_place[max(begin, first) : last + 1] = TOUCHED
+            begin = max(begin, last + 1)
+        self._at_place[begin:] = len(place) // 2 + 1
+        return begin - 1
+
+    def absorb(self, tile: Tile) -> None:
+        """Take one tile; one in which too many pairs are in doubt is screened again in float64."""
+        queries, columns = tile.queries, tile.columns
+        n_column = len(columns)
+        limit = int(_CROWDED * tile.size) + 64
+        # Room for all that the limit lets through: then nothing is put away before the tile is known to be done.
+        self._make_room(limit + 2 * n_column)
+        gaps, kept = np.zeros_like(self._counts.below), self._progress[0]
+        centre = self._screen.centre[queries.start : queries.stop]
+        epsilon = self._screen.epsilon[queries.start : queries.stop]
+        screened = self._screened(self._screen, centre, tile.values, tile.bias, tile)
+        if self._split(screened, centre, epsilon, queries, columns, 0, limit, gaps) < 0:
+            gaps[:], self._progress[0] = 0, kept
+            self._absorb_wide(tile, gaps)
+        self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
+
+    def _absorb_wide(self, tile: Tile, gaps: Int64) -> None:
+        queries, columns = tile.queries, tile.columns
+        screen, values, bias = tile.read(Precision.WIDE)
+        own = slice(queries.start, queries.stop)
+        self._last_place = self._fill_places(screen)
+        screened = self._screened(screen, screen.centre[own], values, bias, tile)
+        row = 0
+        while row < len(queries):
+            self._make_room(len(columns))
+            row = self._split(screened, screen.centre[own], screen.epsilon[own], queries, columns, row, tile.size, gaps)
+        self._last_place = self._fill_places(self._screen)
+
+    def _split(
+        self,
+        screened: Screened,
+        centre: Float64,
+        epsilon: Float64,
+        queries: RowRange,
+        columns: RowRange,
+        row: int,
+        limit: int,
+        gaps: Int64,
+    ) -> int:
+        """Call the kernel; `centre` and `epsilon` are of the queries of the tile."""
+        brackets = Brackets(
+            at_place=self._at_place,
+            last_place=self._last_place,
+            falling=self._falling,
+            distance=self._distance,
+            centre=centre,
+            epsilon=epsilon,
+            slope=self._screen.slope,
+        )
+        rows = cut_pairs(self._pairs, queries, columns)
+        self._progress[1] = 0
+        return split_tile(screened, brackets, rows, row, limit, gaps, self._found, self._progress)
+
+    def _make_room(self, n_pairs: int) -> None:
+        """See to it that as many distances can be written down."""
+        if len(self._found) - self._progress[0] >= n_pairs:
+            return
+        self._put_away()
+        if len(self._found) < n_pairs:
+            self._found = np.empty(n_pairs)
+
+    def _put_away(self) -> None:
+        """Turn the distances that were written down into counts."""
+        found = np.sort(self._found[: self._progress[0]])
+        self._progress[0] = 0
+        ends = np.searchsorted(found, self._distance, "left").tolist()
+        fresh = [
+            KeyCounts.of(ordered_keys(found[start:stop])) for start, stop in zip(ends[::2], ends[1::2], strict=True)
+        ]
+        added = [add_key_counts([old, new]) for old, new in zip(self._counts.inside, fresh, strict=True)]
+        self._counts = BracketCounts(self._counts.below, _fitted(added, self._capacity))
+
+    def result(self) -> BracketCounts:
+        """Return the counts of the block pair."""
+        self._put_away()
+        return self._counts

@@ -1,0 +1,141 @@
+"""The nearest gallery rows of every query: lists that merge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, Hidden, Neighbours, RowRange
+from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
+from reid_dist.engine.reductions.tiles import Tile
+from reid_dist.kernels.topk import collect_tile, make_candidates, settle
+
+__all__ = ["KeepNearest"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepNearest:
+    """Keep the k nearest gallery rows of every query by (distance, gallery row).
+
+    Attributes
+    ----------
+    k
+        How many.
+    own_first
+        Whether query row i *is* gallery row i and comes first in its own list whatever else is at its distance.
+    distance
+        The distance.
+    hidden, mask
+        With them, what no query or not every query may see of the gallery is left out.  Single rows of a query are
+        left out where they may carry another pid; its positives and its junk of the same pid may stay, for the lists
+        are of use for queries that have neither.  None lists everything.
+    """
+
+    k: int
+    own_first: bool
+    distance: Distance
+    hidden: Hidden | None = None
+    mask: GalleryMask | None = None
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Nearest:
+        """Make an accumulator for a block pair."""
+        return _Nearest(self, query, gallery, screen)
+
+    def combine(self, partials: Sequence[Neighbours]) -> Neighbours:
+        """Merge lists."""
+        index = np.concatenate([partial.index for partial in partials], axis=1)
+        distance = np.concatenate([partial.distance for partial in partials], axis=1)
+        # Absent places are at infinite distance; among equal distances the lower row wins, absent ones (-1) last.
+        order = np.lexsort((np.where(index < 0, np.iinfo(np.int64).max, index), distance), axis=-1)[:, : self.k]
+        return Neighbours(np.take_along_axis(index, order, 1), np.take_along_axis(distance, order, 1))
+
+    def finish(self, merged: Neighbours, rows: RowRange, own: NDArray[np.float64] | None) -> Neighbours:
+        """Put each query itself in front of its list, where that is asked for.
+
+        Parameters
+        ----------
+        merged
+            Lists of all gallery blocks, without the queries themselves.
+        rows
+            Which rows the queries are.
+        own
+            Canonical distance of every query to itself, shape (len(rows),), when `own_first`.
+        """
+        if not self.own_first or own is None:
+            return merged
+        index = np.concatenate([np.arange(rows.start, rows.stop)[:, None], merged.index[:, :-1]], axis=1)
+        distance = np.concatenate([own[:, None], merged.distance[:, :-1]], axis=1)
+        return Neighbours(index, distance)
+
+
+class _Nearest:
+    """Accumulator of `KeepNearest`."""
+
+    # Any value may count.
+    floor = None
+
+    def __init__(self, reduction: KeepNearest, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
+        self._reduction = reduction
+        self._query = query
+        self._gallery = gallery
+        self._screen = screen
+        self._rows = pair_rows(reduction.distance, query, gallery)
+        self._k = min(reduction.k, len(gallery))
+        self._lists = make_candidates(len(query), self._k, screen.dtype)
+        self._own = np.full(len(query), -1, np.int64)
+        if reduction.own_first:
+            here, column = gallery.find(query.numbers)
+            self._own[here] = column
+        hidden = reduction.hidden
+        self._hidden = (
+            None if hidden is None or reduction.mask is None else HiddenColumns(hidden, reduction.mask, gallery)
+        )
+
+    def absorb(self, tile: Tile) -> None:
+        """Collect from one tile."""
+        values, biases, bias_of = tile.values, tile.bias[None], np.zeros(len(tile.queries), np.int64)
+        if self._hidden is not None:
+            biases, bias_of = self._hidden.bias(tile.bias, tile.columns, tile.queries)
+            values = self._struck(tile.values, tile.columns, tile.queries, self._hidden)
+        collect_tile(
+            values,
+            biases,
+            bias_of,
+            tile.queries.start,
+            tile.columns.start,
+            self._own,
+            self._k,
+            self._screen.epsilon,
+            self._screen.centre,
+            self._screen.slope,
+            self._rows,
+            self._lists,
+        )
+
+    def _struck(
+        self, values: NDArray[np.floating], columns: RowRange, queries: RowRange, hidden: HiddenColumns
+    ) -> NDArray[np.floating]:
+        """Put single rows of a query that may carry another pid out of reach, on a copy; they are rare."""
+        if self._reduction.hidden is None or not self._reduction.hidden.crosses:
+            return values
+        indptr = hidden.indptr[queries.start : queries.stop + 1]
+        column = hidden.column[indptr[0] : indptr[-1]] - columns.start
+        owner = np.repeat(np.arange(len(queries)), np.diff(indptr))
+        here = (column >= 0) & (column < values.shape[1])
+        if not here.any():
+            return values
+        values = values.copy()
+        values[owner[here], column[here]] = -np.inf
+        return values
+
+    def result(self) -> Neighbours:
+        """Settle all lists by canonical distance."""
+        shape = (len(self._query), self._reduction.k)
+        column = np.full(shape, -1, np.int64)
+        distance = np.full(shape, np.inf)
+        settle(self._k, self._screen.epsilon, self._rows, self._lists, column, distance)
+        return Neighbours(np.where(column < 0, -1, self._gallery.numbers[column]), distance)

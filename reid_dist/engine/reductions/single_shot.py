@@ -1,0 +1,355 @@
+r"""The single-gallery-shot CMC: the exact expectation over all draws, or a number of seeded draws.
+
+For a positive of query ``q``, identity ``i`` comes before it with probability ``p_i = c_i / n_i``, where ``c_i`` of its
+``n_i`` kept items come before the positive in the order (distance, gallery row).  ``K``, the number of identities that
+come before, is Poisson-binomial with mean ``mu = sum p_i``, and ``CMC_single_shot@k`` of the query is the mean over its
+positives of ``P(K <= k - 1)`` (Li et al., CVPR 2014, whose draws torchreid and open-reid repeat ten times).
+
+How the cost of the expectation is bounded, and nothing lost
+------------------------------------------------------------
+Chernoff's bound, ``P(K <= a) <= exp(-mu + a + a ln(mu / a))`` for ``a < mu``, falls as ``mu`` grows.  With
+``a = max_rank - 1`` the integer `dead_mass` is where it passes below 2^-80; some 160 for ranks up to 50.  A positive
+whose items weigh more than that (see `reid_dist.kernels.single_shot`) therefore adds less than 2^-80 to any value up
+to `max_rank`, and counts as 0.  A live positive has at most as many listed items before it as the ``dead_mass + 1``
+largest listed identities have together (`longest_list`): to collect the most items for their weight one takes whole
+identities, largest first, and each weighs all but ``n_i 2^-32`` of 1.  That bounds memory and work per query whatever
+the size of the gallery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, RowRange, Targets
+from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
+from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.identities import Identities, giants
+from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
+from reid_dist.kernels.expectation import expected_curves
+from reid_dist.kernels.placing import ScreenedTile
+from reid_dist.kernels.single_shot import (
+    Listed,
+    Lists,
+    add_weights,
+    copy_live,
+    count_live,
+    kill,
+    list_tile,
+    prune_heavy,
+)
+from reid_dist.kernels.trials import Giants
+
+__all__ = ["ListBefore", "ListedItems", "SingleShot", "dead_mass", "longest_list"]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+# A positive whose share is below 2^-NEGLIGIBLE_BITS counts as 0.
+NEGLIGIBLE_BITS = 80
+_WEIGHT_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SingleShot:
+    """How the single-shot CMC is computed.
+
+    Attributes
+    ----------
+    max_rank
+        The largest rank.
+    n_draws
+        Number of seeded draws per query; None for the exact expectation.
+    seed
+        Of the draws, 0 where there are none.
+    """
+
+    max_rank: int
+    n_draws: int | None = None
+    seed: int = 0
+
+    def describe(self) -> dict[str, str | int]:
+        """Return what a report says of it."""
+        if self.n_draws is None:
+            return {
+                "form": "exact expectation",
+                "omitted": f"positives with P(K <= {self.max_rank - 1}) proven below 2^-{NEGLIGIBLE_BITS}, as 0",
+            }
+        return {"form": "draws", "num_repeats": self.n_draws, "seed": self.seed}
+
+    def query_bytes(self, size: Int64, per_query: float) -> int:
+        """Bound the bytes that a task holds per query, partial results that wait for it included.
+
+        Parameters
+        ----------
+        size
+            Items of each gallery identity, shape (n_identity,), int64.
+        per_query
+            Positives of a query.
+        """
+        listed = np.delete(size, giants(size))
+        itemsize = _entry_type(_identity_bits(len(size)), int(size.max(initial=0))).itemsize
+        # A list grows to twice what it may be before it is pruned; then there are its copy, those that wait, their sum.
+        entries = min(longest_list(size, dead_mass(self.max_rank)), int(listed.sum())) * (2 + 1 + MERGED_AT_ONCE + 1)
+        return entries * itemsize + int(per_query * (24 + 4 * len(giants(size)) * (MERGED_AT_ONCE + 3)))
+
+
+@lru_cache(maxsize=64)
+def dead_mass(max_rank: int) -> int:
+    """Smallest whole number above which the mean of ``K`` makes ``P(K <= max_rank - 1)`` less than 2^-80.
+
+    In decimal arithmetic, which is the same on every machine.
+    """
+    a = max_rank - 1
+    with localcontext() as context:
+        context.prec = 50
+        wanted = NEGLIGIBLE_BITS * Decimal(2).ln()
+
+        def negligible(mean: int) -> bool:
+            return mean - a - (a * (Decimal(mean) / a).ln() if a else 0) > wanted
+
+        low, high = a, 2 * max_rank + 2 * NEGLIGIBLE_BITS
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if negligible(middle) else (middle, high)
+    return high
+
+
+def longest_list(size: Int64, mass: int) -> int:
+    """Bound the listed items before a live positive, by the numbers of items of all identities."""
+    listed = np.sort(np.delete(size, giants(size)))
+    return int(listed[-(mass + 1) :].sum())
+
+
+def _identity_bits(n_identity: int) -> int:
+    return max(1, (n_identity - 1).bit_length())
+
+
+def _entry_type(bits: int, most_positives: int) -> np.dtype[np.signedinteger]:
+    fits = (most_positives + 1) << bits <= np.iinfo(np.int32).max
+    return np.dtype(np.int32 if fits else np.int64)
+
+
+# ---- the exact expectation -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListedItems:
+    """The items before the live positives of a block of queries, from some of the gallery.
+
+    Attributes
+    ----------
+    indptr, entry
+        Entries of query ``i`` are ``entry[indptr[i]:indptr[i + 1]]``; see `reid_dist.kernels.single_shot`.
+    live
+        Positives of each query that these items leave alive, shape (n_query,), int64.
+    weight
+        Bounds from above what the entries of each query weigh, shape (n_query,), int64.
+    giant
+        Items of each giant, by the positive that they come before first, shape (n_positive, n_giant), int32.
+    """
+
+    indptr: Int64
+    entry: NDArray[np.signedinteger]
+    live: Int64
+    weight: Int64
+    giant: NDArray[np.int32]
+
+    @property
+    def listed(self) -> Listed:
+        """As kernels take it."""
+        return Listed(self.entry, self.indptr[:-1], self.indptr[1:], self.live)
+
+
+@dataclass(frozen=True, slots=True)
+class ListBefore:
+    """List the items before every live positive, and make the exact expectation of them.
+
+    Attributes
+    ----------
+    targets
+        Of the block of queries.
+    mask
+        What queries may not see of the gallery.
+    distance
+        The distance.
+    identities
+        Of the gallery.
+    shot
+        Holds the largest rank.
+    ties
+        What equal distances mean; see `reid_dist.kernels.placing.ScreenedTile`.
+    """
+
+    targets: Targets
+    mask: GalleryMask
+    distance: Distance
+    identities: Identities
+    shot: SingleShot
+    ties: int = 0
+
+    @property
+    def weight(self) -> Int64:
+        """Weight of an item of each identity, in units of 2^-32, rounded down."""
+        return (1 << _WEIGHT_BITS) // np.maximum(self.identities.size, 1)
+
+    @property
+    def weight_limit(self) -> int:
+        """Weight before a positive beyond which it is dead."""
+        return dead_mass(self.shot.max_rank) << _WEIGHT_BITS
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Listing:
+        """Make an accumulator for a block pair."""
+        return _Listing(self, query, gallery, screen)
+
+    @property
+    def bits(self) -> int:
+        """Low bits of an entry that hold the identity."""
+        return _identity_bits(len(self.identities.pid))
+
+    def combine(self, partials: Sequence[ListedItems]) -> ListedItems:
+        """Join lists, and strike out what the dead leave behind."""
+        start, bits, item_weight = self.targets.positive_indptr, self.bits, self.weight
+        live = np.minimum.reduce([partial.live for partial in partials])
+        weight = sum((partial.weight for partial in partials[1:]), partials[0].weight.copy())
+        heavy = weight > self.weight_limit
+        if heavy.any():
+            totals = np.zeros(start[-1], np.int64)
+            for partial in partials:
+                add_weights(partial.listed, bits, item_weight, heavy, live, start, totals)
+            kill(totals, start, self.weight_limit, heavy, live, weight)
+        indptr, entry = self.join([partial.listed for partial in partials], live)
+        giant = sum((partial.giant for partial in partials[1:]), partials[0].giant)
+        return ListedItems(indptr, entry, live, weight, giant)
+
+    def join(self, parts: Sequence[Listed], live: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
+        """Put together the entries that come before live positives; see `ListedItems`."""
+        size = np.zeros(len(live), np.int64)
+        for part in parts:
+            count_live(part, self.bits, live, size)
+        indptr = np.zeros(len(live) + 1, np.int64)
+        np.cumsum(size, out=indptr[1:])
+        entry = np.empty(indptr[-1], parts[0].entry.dtype)
+        filled = indptr[:-1].copy()
+        for part in parts:
+            copy_live(part, self.bits, live, entry, filled)
+        return indptr, entry
+
+    def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
+        """Compute the expectation, or draw, for some queries of the block.
+
+        Parameters
+        ----------
+        merged
+            Lists of all of the gallery.
+        queries
+            Which queries of the block.
+        query_row
+            Rows of the block's queries in their set, shape (n_query,), int64; draws are keyed by them.
+
+        Returns
+        -------
+        ``CMC_single_shot`` at every rank, shape (len(queries), max_rank), float64; NaN for a query without positives.
+        """
+        some = slice(queries.start, queries.stop)
+        indptr = merged.indptr[queries.start : queries.stop + 1]
+        listed = Listed(merged.entry, indptr[:-1], indptr[1:], merged.live[some])
+        start = self.targets.positive_indptr[queries.start : queries.stop + 1]
+        giants = Giants(self.identities.giant, merged.giant)
+        table = self.identities.table(self.targets, queries)
+        curves = np.empty((len(queries), self.shot.max_rank))
+        if self.shot.n_draws is None:
+            expected_curves(listed, start, giants, self.bits, table, curves)
+            return curves
+        own = self.identities.of_queries(self.targets)[some]
+        with np.errstate(over="ignore"):
+            # Unsigned numbers wrap around, as they shall.
+            query_state = query_states(np.uint64(self.shot.seed % 2**64), query_row[some], self.shot.n_draws)
+            identity_state = identity_states(self.identities.pid.astype(np.uint64))
+            drawn_curves(listed, start, own, giants, self.bits, table, query_state, identity_state, curves)
+        return curves
+
+
+class _Listing:
+    """Accumulator of `ListBefore`."""
+
+    # Any value may count.
+    floor = None
+
+    def __init__(self, reduction: ListBefore, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
+        self._reduction = reduction
+        self._n_column = len(gallery)
+        targets, identities = reduction.targets, reduction.identities
+        self._thresholds = ScreenedTargets(
+            targets, reduction.mask, reduction.distance, query, gallery, screen, reduction.ties
+        )
+        self._start = targets.positive_indptr
+        self._weight = reduction.weight
+        place_of = np.full(len(identities.pid), -1, np.int32)
+        place_of[identities.giant] = np.arange(len(identities.giant))
+        column = identities.of_row[gallery.numbers]
+        # Giants are told by negative numbers; what stands for junk is never asked for.
+        giant = place_of[column] if len(place_of) else column
+        self._identity_of = np.where(giant >= 0, -1 - giant, column).astype(np.int32)
+        self._giant = np.zeros((len(targets.positive_row), len(identities.giant)), np.int32)
+        self._lists: Lists | None = None
+
+    def _make_lists(self, n_column: int) -> Lists:
+        """Empty lists; their memory is taken as they grow."""
+        longest = longest_list(self._reduction.identities.size, dead_mass(self._reduction.shot.max_rank))
+        most = np.diff(self._start)
+        n_query = len(most)
+        # A pruned list and a tile, with as much again so that pruning is rare; or simply the whole block.
+        capacity = min(self._n_column, 2 * longest + n_column)
+        return Lists(
+            entry=np.empty((n_query, capacity), _entry_type(self._reduction.bits, int(most.max(initial=0)))),
+            size=np.zeros(n_query, np.int64),
+            weight=np.zeros(n_query, np.int64),
+            live=most.copy(),
+            giant=self._giant,
+        )
+
+    def absorb(self, tile: Tile) -> None:
+        """List from one tile; the rest of one whose bands are too crowded is screened again in float64."""
+        if self._lists is None:
+            # The first tile of a block is its widest.
+            self._lists = self._make_lists(len(tile.columns))
+        lists = self._lists
+        done = 0
+        precision = self._thresholds.precision(tile)
+        if precision is not Precision.WIDE:
+            done = self._list(self._thresholds.screened(tile, precision, 0), tile, 0, lists, most_decided(tile.size))
+        if done < len(tile.queries):
+            self._list(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, lists, tile.size)
+
+    def _list(self, screened: ScreenedTile, tile: Tile, first: int, lists: Lists, limit: int) -> int:
+        column = slice(tile.columns.start, tile.columns.stop)
+        return list_tile(
+            screened,
+            tile.queries.start + first,
+            self._start,
+            self._identity_of[column],
+            self._reduction.bits,
+            self._weight,
+            self._reduction.weight_limit,
+            lists,
+            limit,
+        )
+
+    def result(self) -> ListedItems:
+        """Lists of the block pair."""
+        lists = self._lists or self._make_lists(0)
+        prune_heavy(self._reduction.bits, self._weight, self._reduction.weight_limit, lists)
+        begin = np.arange(len(lists.size)) * lists.entry.shape[1]
+        indptr, entry = self._reduction.join(
+            [Listed(lists.entry.reshape(-1), begin, begin + lists.size, lists.live)], lists.live
+        )
+        return ListedItems(indptr, entry, lists.live, lists.weight, lists.giant)

@@ -1,0 +1,96 @@
+"""From judgement to thresholds, and from counts back to ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import Judgement, RankedQueries, RowRange, Targets
+from reid_dist.core.segments import segment_running_sums
+from reid_dist.engine.reductions.counts import PartialCounts
+
+__all__ = ["make_targets", "rank", "relevant_places"]
+
+Int64 = NDArray[np.int64]
+
+# From so many positives a query on, sorting query by query is faster than sorting all at once.
+_MANY = 64
+
+
+def relevant_places(judgement: Judgement, rows: RowRange) -> tuple[Int64, Int64]:
+    """Find the positives that lie in a range of gallery rows.
+
+    Returns
+    -------
+    Places in ``judgement.relevant_row``, ascending, and the query of each, both int64.
+    """
+    relevant = judgement.relevant_row
+    place = np.flatnonzero((relevant >= rows.start) & (relevant < rows.stop))
+    return place, np.searchsorted(judgement.relevant_indptr, place, "right") - 1
+
+
+def make_targets(judgement: Judgement, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
+    """Sort the positives of each query by (distance, gallery row) and list their distinct distances.
+
+    Parameters
+    ----------
+    judgement
+        Of the block of queries.
+    parts
+        Places in ``judgement.relevant_row`` and their canonical distances; all of them, in any order.
+    """
+    distance = np.full(len(judgement.relevant_row), np.nan)
+    for place, values in parts:
+        distance[place] = values
+    n_query = judgement.n_query
+    owner = np.repeat(np.arange(n_query), np.diff(judgement.relevant_indptr))
+    order = _by_distance(distance, owner, judgement.relevant_indptr)
+    distance, row = distance[order], judgement.relevant_row[order]
+    opens = np.ones(len(row), bool)
+    opens[1:] = (distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])
+    start = np.flatnonzero(opens)
+    indptr = np.zeros(n_query + 1, np.int64)
+    np.cumsum(np.bincount(owner[start], minlength=n_query), out=indptr[1:])
+    return Targets(
+        indptr=indptr,
+        distance=distance[start],
+        positive_start=np.append(start, len(row)),
+        positive_row=row,
+        hidden=judgement.hidden,
+    )
+
+
+def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> Int64:
+    """Order of the positives by (query, distance, gallery row); gallery rows ascend within a query."""
+    if len(distance) < _MANY * (len(indptr) - 1):
+        return np.lexsort((distance, owner))
+    order = np.empty(len(distance), np.int64)
+    for start, stop in pairwise(indptr.tolist()):
+        order[start:stop] = start + np.argsort(distance[start:stop], kind="stable")
+    return order
+
+
+def rank(judgement: Judgement, targets: Targets, counts: PartialCounts) -> RankedQueries:
+    """Turn the counts of the whole gallery into ranks under the order (distance, gallery row).
+
+    ``r_j = 1 + (negatives nearer) + (negatives tied with it in a lower gallery row) + (positives before it)``.
+    """
+    indptr = targets.positive_indptr
+    size = np.diff(targets.positive_start)
+    near = np.repeat(counts.near.astype(np.int64), size)
+    preceding = segment_running_sums(counts.before.dense(len(targets.positive_row)), targets.positive_start)
+    position = np.arange(len(targets.positive_row)) - np.repeat(indptr[:-1], np.diff(indptr))
+    return RankedQueries(
+        indptr=indptr,
+        rank=1 + near + preceding + position,
+        tied=np.repeat(counts.tied.dense(len(targets.distance)), size),
+        tied_before=preceding,
+        row=targets.positive_row,
+        distance=np.repeat(targets.distance, size),
+        n_kept=judgement.n_kept,
+        n_junk=judgement.n_junk,
+        reason=judgement.reason,
+    )

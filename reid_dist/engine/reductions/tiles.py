@@ -1,0 +1,116 @@
+"""Tiles: screening values of some queries against some gallery rows, in the precision that is wanted of them.
+
+A tile is computed when a reduction reads it, once for all of them, in memory that is reused from tile to tile.  Most
+are read in float32.  Where bands are too crowded for that, a reduction reads the same tile as a sum of products of
+parts of the rows, with bands a few times narrower, or in float64, with bands some 2^29 times narrower; if all
+reductions do, the plain product in float32 is never computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+import numpy as np
+
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import Screen, Values
+
+__all__ = ["Precision", "Products", "Tile"]
+
+
+class Precision(Enum):
+    """How the values of a tile are computed: each way is slower than the one before it, and has narrower bands."""
+
+    PLAIN = "float32"
+    IN_PARTS = "float32, in parts"
+    WIDE = "float64"
+
+
+class Products:
+    """Products of two blocks, tile by tile.
+
+    Parameters
+    ----------
+    screen
+        Of the two blocks.
+    dim
+        Features of a row.
+    query_rows, gallery_rows
+        The most rows of a tile.
+    """
+
+    def __init__(self, screen: Screen, dim: int, query_rows: int, gallery_rows: int) -> None:
+        self.screen = screen
+        self._prepared: Values = np.empty((gallery_rows, dim), screen.dtype)
+        self._scratch: Values = np.empty(query_rows * gallery_rows, screen.dtype)
+        self._columns = RowRange(0, 0)
+        self._gallery: tuple[Values, Values] = self._prepared[:0], self._scratch[:0]
+        self._place = self._columns, self._columns
+        self._values: Values = self._scratch[:0]
+
+    def tile(self, queries: RowRange, columns: RowRange) -> tuple[Values, Values]:
+        """Screening values, bias not yet taken off, shape (n_query, n_column), and the bias, shape (n_column,).
+
+        They are good until the next tile is computed.
+        """
+        if columns != self._columns:
+            prepared = self._prepared[: len(columns)]
+            self._gallery = self.screen.gallery_tile(columns.start, columns.stop, prepared)
+            self._columns = columns
+        matrix, bias = self._gallery
+        if (queries, columns) != self._place:
+            values = self._scratch[: len(queries) * len(columns)].reshape(len(queries), len(columns))
+            self.screen.multiply(queries, matrix, values)
+            self.screen.correct(queries, columns.start, bias, values)
+            self._values, self._place = values, (queries, columns)
+        return self._values, bias
+
+
+class Tile:
+    """Screening values of some queries against some gallery rows.
+
+    Parameters
+    ----------
+    queries
+        Positions in the block of queries.
+    columns
+        Positions in the gallery block.
+    products
+        Gives what computes it in a precision.
+    shared
+        Whether several reductions read it.
+
+    Attributes
+    ----------
+    queries, columns, shared
+        As given.
+    """
+
+    def __init__(
+        self, queries: RowRange, columns: RowRange, products: Callable[[Precision], Products], shared: bool
+    ) -> None:
+        self.queries = queries
+        self.columns = columns
+        self.shared = shared
+        self._products = products
+
+    @property
+    def size(self) -> int:
+        """Number of pairs."""
+        return len(self.queries) * len(self.columns)
+
+    @property
+    def values(self) -> Values:
+        """Shape (n_query, n_column), in the type of the screen; larger is nearer, once the bias is taken off."""
+        return self.read(Precision.PLAIN)[1]
+
+    @property
+    def bias(self) -> Values:
+        """Shape (n_column,)."""
+        return self.read(Precision.PLAIN)[2]
+
+    def read(self, precision: Precision) -> tuple[Screen, Values, Values]:
+        """The screen of both blocks in a precision, and values and bias of the tile under it."""
+        products = self._products(precision)
+        return products.screen, *products.tile(self.queries, self.columns)

@@ -1,0 +1,423 @@
+"""What the tasks of a job do: module functions of handles, ranges and small values.
+
+A task reads its own rows through a scorer and returns labels, thresholds, counts or lists, never features.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.model import Judgement, Labels, Neighbours, RankedQueries, RowRange, Targets
+from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.partitions import GalleryParts, Parts, PartValues, rank_in_parts
+from reid_dist.engine.plan import Plan
+from reid_dist.engine.reductions import (
+    BracketCounts,
+    CollectImpostors,
+    CountImpostors,
+    CountNearer,
+    FeatureBlock,
+    Identities,
+    ImpostorHistogram,
+    KeepNearest,
+    ListBefore,
+    Reduction,
+    Sight,
+    SingleShot,
+    add_counts,
+    make_targets,
+    pair_rows,
+    rank,
+    relevant_places,
+)
+from reid_dist.engine.scorers import Scorer
+from reid_dist.engine.tile_loop import sweep
+from reid_dist.kernels.canonical import pair_distances
+from reid_dist.kernels.placing import BEFORE, BEHIND
+from reid_dist.metrics.definitions import parse_metric
+from reid_dist.relevance.assignment import GalleryIndex, judge, judge_listed
+from reid_dist.relevance.ground_truth import GroundTruth
+from reid_dist.relevance.protocols import REASONS, Protocol
+from reid_dist.stores import LabelledSet
+from reid_dist.stores.matched_labels import join_item_ids, join_numbers
+
+__all__ = [
+    "BlockAnswer",
+    "Job",
+    "Partials",
+    "curves_task",
+    "final_task",
+    "gallery_index",
+    "joined_label_set",
+    "judge_listed_task",
+    "judge_task",
+    "merge_task",
+    "relevant_task",
+    "set_labels",
+    "sweep_task",
+    "targets_task",
+]
+
+Partials = dict[str, Any]
+"""Partial results by the name of their reduction."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is computed, and how.
+
+    Attributes
+    ----------
+    query, gallery
+        Labels of the two sides.
+    scorer
+        What gives distances.
+    plan
+        How the job is cut.
+    protocol
+        With one, queries are judged; without, neighbours are all that can be had.
+    ranks
+        Whether the positives are ranked.
+    topk
+        Neighbours listed per query, 0 for none.
+    own_first
+        Whether query row i is gallery row i and heads its own list.
+    rows_are_items
+        Whether row numbers stand in for item ids; for a set without ids that is evaluated against itself.
+    joined
+        Labels (``"pids"``, ``"camids"``) that were texts, numbered apart in the two sets, and are matched by text.
+    parts, part_metrics
+        How the gallery is parted, and which metrics are computed in every part.
+    probes
+        Whether the nearest kept gallery row of every query is wanted, for open-set metrics.
+    impostors
+        Whether a histogram of the distances of all impostors is wanted, for verification.
+    brackets
+        Edges ``lo, hi, lo, hi, …`` of brackets of distances, around which impostors are counted exactly.
+    single_shot
+        How the single-shot CMC is computed; None for not at all.
+    tie_rules
+        Whether it is also computed with every tie settled for, and against, the positives.
+    """
+
+    query: LabelledSet
+    gallery: LabelledSet
+    scorer: Scorer
+    plan: Plan
+    protocol: Protocol | None = None
+    ranks: bool = False
+    topk: int = 0
+    own_first: bool = False
+    rows_are_items: bool = False
+    joined: tuple[str, ...] = ()
+    parts: Parts | None = None
+    part_metrics: tuple[str, ...] = ()
+    probes: bool = False
+    impostors: bool = False
+    brackets: tuple[float, ...] = ()
+    single_shot: SingleShot | None = None
+    tie_rules: bool = False
+
+    @property
+    def distance(self) -> Distance:
+        """The distance."""
+        return self.scorer.distance
+
+    @property
+    def judges_all(self) -> bool:
+        """Whether something is computed of all queries, those without positives included."""
+        return self.probes or self.impostors or bool(self.brackets)
+
+    @property
+    def sweep_stage(self) -> str:
+        """What progress calls the sweep."""
+        return "verification" if self.brackets else "sweep"
+
+    @property
+    def identity(self) -> str:
+        """Identity of what is computed: inputs by content, and every field of every definition, however it is cut."""
+        sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
+        apart = ("query", "gallery", "scorer", "plan")
+        rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
+        return fingerprint(sets, self.distance, rest, self.plan.bracket_counts)
+
+    @property
+    def token(self) -> str:
+        """Identity of the job as it is cut."""
+        return fingerprint(self.identity, self.plan)[:20]
+
+
+@dataclass(frozen=True)
+class BlockAnswer:
+    """What came out for a block of queries; None for what was not asked for.
+
+    Attributes
+    ----------
+    ranked
+        Ranks of the positives.
+    neighbours
+        The nearest gallery rows, junk included.
+    in_parts
+        Metrics in parts of the gallery.
+    nearest_kept
+        Distance of the nearest gallery row that is not junk, of queries that are not mated, shape (n_query,), float64;
+        infinite where there is none.
+    mated
+        As in `Judgement`.
+    single_shot
+        ``CMC_single_shot`` at every rank, shape (n_query, max_rank, rules), float64; NaN for invalid queries.
+        The first rule of ties is the usual one; on request the optimistic and the pessimistic one follow.
+    impostors
+        Histogram of the distances of all impostors.
+    bracketed
+        Impostors counted exactly around some brackets of distances.
+    """
+
+    ranked: RankedQueries | None = None
+    neighbours: Neighbours | None = None
+    in_parts: PartValues | None = None
+    nearest_kept: NDArray[np.float64] | None = None
+    mated: NDArray[np.bool_] | None = None
+    single_shot: NDArray[np.float64] | None = None
+    impostors: ImpostorHistogram | None = None
+    bracketed: BracketCounts | None = None
+
+
+# ---- labels of the gallery, sorted once per process ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Gallery:
+    index: GalleryIndex
+    parts: GalleryParts | None
+    identities: Identities | None
+
+
+class _GalleryCache:
+    """What is derived from the labels of the gallery at hand, made once per process and not once per task."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._key: tuple[Any, ...] | None = None
+        self._gallery: _Gallery | None = None
+
+    def get(self, job: Job) -> _Gallery:
+        names = job.joined and job.query.content_digest
+        drawn = job.single_shot is not None
+        key = (job.gallery.content_digest, job.rows_are_items, names, job.protocol, job.parts, drawn)
+        with self._lock:
+            if self._gallery is None or self._key != key:
+                labels = set_labels(job, job.gallery)
+                index = GalleryIndex(labels, job.protocol)
+                parts = None if job.parts is None else GalleryParts(job.parts, labels)
+                identities = Identities.make(labels.pids, index.mask) if drawn else None
+                self._gallery, self._key = _Gallery(index, parts, identities), key
+            return self._gallery
+
+
+_GALLERY = _GalleryCache()
+
+
+def gallery_index(job: Job) -> GalleryIndex:
+    """Return the sorted labels of the job's gallery."""
+    return _GALLERY.get(job).index
+
+
+def set_labels(job: Job, features: LabelledSet) -> Labels:
+    """Labels of one of the job's sets, as its protocol sees them."""
+    return joined_label_set(features, job.query, job.gallery, job.joined, job.protocol, job.rows_are_items)
+
+
+def joined_label_set(
+    features: LabelledSet,
+    query: LabelledSet,
+    gallery: LabelledSet,
+    joined: tuple[str, ...],
+    protocol: Protocol | None,
+    rows_are_items: bool,
+) -> Labels:
+    """Labels of one of two sets, numbered so that they can be matched with those of the other.
+
+    Parameters
+    ----------
+    features
+        The set: `query` or `gallery`.
+    query, gallery
+        Both sides.
+    joined, protocol, rows_are_items
+        As in `Job`.
+    """
+    item_ids = np.arange(features.n_rows) if rows_are_items else features.item_ids
+    if "item_ids" in joined and query.item_ids is not None and gallery.item_ids is not None:
+        item_ids = join_item_ids(query.item_ids, gallery.item_ids)[0 if features is query else 1]
+    pids, camids = features.pids, features.camids
+    if "pids" in joined:
+        pids = join_numbers(pids, features.pid_names, query.pid_names, gallery.pid_names)
+    if "camids" in joined and camids is not None:
+        camids = join_numbers(camids, features.camid_names, query.camid_names, gallery.camid_names)
+    wanted = () if protocol is None else protocol.label_columns
+    columns = {name: values for name, values in features.columns.items() if name in wanted} if wanted else {}
+    return Labels(pids, camids, item_ids, columns)
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def judge_task(job: Job, rows: RowRange) -> Judgement:
+    """Judge a block of queries by labels."""
+    if job.protocol is None:
+        raise AssertionError("a search for neighbours judges nobody")
+    return judge(job.protocol, set_labels(job, job.query).take(rows), gallery_index(job))
+
+
+def judge_listed_task(job: Job, truth: GroundTruth) -> Judgement:
+    """Judge a block of queries by its lists."""
+    if job.protocol is None:
+        raise AssertionError("a search for neighbours judges nobody")
+    return judge_listed(job.protocol, truth, job.gallery.n_rows)
+
+
+def relevant_task(
+    job: Job, rows: RowRange, gallery_rows: RowRange, judgement: Judgement
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Canonical distances of the positives in a range of gallery rows: their places in the judgement, and distances.
+
+    The rows are fetched alone, unverified; the sweep reads all of them verified, and compares.
+    """
+    place, owner = relevant_places(judgement, gallery_rows)
+    if not len(place):
+        return place, np.empty(0)
+    return place, job.scorer.pair_distances(rows, owner, judgement.relevant_row[place])
+
+
+def targets_task(judgement: Judgement, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Targets:
+    """Make thresholds of the distances of all positives."""
+    return make_targets(judgement, parts)
+
+
+def reductions(job: Job, judgement: Judgement | None, targets: Targets | None) -> dict[str, Reduction[Any]]:
+    """What the sweep computes, by name."""
+    wanted: dict[str, Reduction[Any]] = {}
+    if targets is not None:
+        wanted["ranks"] = CountNearer(targets, gallery_index(job).mask, job.distance)
+    if job.topk:
+        wanted["topk"] = KeepNearest(job.topk, job.own_first, job.distance)
+    if job.probes and judgement is not None:
+        wanted["probes"] = KeepNearest(1, False, job.distance, judgement.hidden, gallery_index(job).mask)
+    if targets is not None and job.single_shot is not None:
+        wanted |= _single_shot(job, targets, job.single_shot)
+    if judgement is not None and (job.impostors or job.brackets):
+        counted = judgement.reason != REASONS.index("camera_not_counted")
+        sight = Sight(judgement.hidden, gallery_index(job).mask, counted, job.distance)
+        if job.impostors:
+            wanted["impostors"] = CountImpostors(sight)
+        if job.brackets:
+            wanted["bracketed"] = CollectImpostors(sight, job.brackets, job.plan.bracket_counts)
+    return wanted
+
+
+def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> dict[str, ListBefore]:
+    """One reduction for every rule of ties, the usual one first."""
+    gallery = _GALLERY.get(job)
+    if gallery.identities is None:
+        raise AssertionError("asked for, hence numbered")
+    rules = {"single_shot": 0}
+    if job.tie_rules:
+        rules |= {"single_shot, optimistic": BEHIND, "single_shot, pessimistic": BEFORE}
+    return {
+        name: ListBefore(targets, gallery.index.mask, job.distance, gallery.identities, shot, rule)
+        for name, rule in rules.items()
+    }
+
+
+def sweep_task(
+    job: Job, rows: RowRange, gallery_rows: RowRange, judgement: Judgement | None, targets: Targets | None
+) -> Partials:
+    """Run over the tiles of a block pair."""
+    wanted = reductions(job, judgement, targets)
+    with one_blas_thread():
+        gallery = job.scorer.open_gallery(gallery_rows)
+        query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
+        found = [
+            sweep(query, part, job.distance, job.plan.tile, list(wanted.values())) for part in _split(job, gallery)
+        ]
+    return {
+        name: reduction.combine([partials[place] for partials in found]) if len(found) > 1 else found[0][place]
+        for place, (name, reduction) in enumerate(wanted.items())
+    }
+
+
+def _split(job: Job, gallery: FeatureBlock) -> list[FeatureBlock]:
+    """Cut a block into the parts of the gallery, where counts are kept apart."""
+    parts = _GALLERY.get(job).parts
+    if parts is None:
+        return [gallery]
+    group = parts.group[gallery.numbers]
+    present = np.unique(group).tolist()
+    if len(present) == 1:
+        return [replace(gallery, group=present[0])]
+    return [gallery.take(np.flatnonzero(group == each), each) for each in present]
+
+
+def merge_task(
+    job: Job, judgement: Judgement | None, targets: Targets | None, partials: Sequence[Partials]
+) -> Partials:
+    """Merge partial results of different gallery blocks."""
+    wanted = reductions(job, judgement, targets)
+    return {name: reduction.combine([partial[name] for partial in partials]) for name, reduction in wanted.items()}
+
+
+def curves_task(
+    job: Job, rows: RowRange, targets: Targets, merged: Mapping[str, Any], queries: RowRange
+) -> NDArray[np.float64]:
+    """Make the single-shot CMC of some queries of a block; see `BlockAnswer`."""
+    if job.single_shot is None:
+        raise AssertionError("only asked for where there is one")
+    query_row = np.arange(rows.start, rows.stop)
+    each = _single_shot(job, targets, job.single_shot).items()
+    return np.stack([reduction.finish(merged[name], queries, query_row) for name, reduction in each], axis=-1)
+
+
+def final_task(
+    job: Job,
+    rows: RowRange,
+    judgement: Judgement | None,
+    targets: Targets | None,
+    merged: Mapping[str, Any],
+    curves: Sequence[NDArray[np.float64]],
+) -> BlockAnswer:
+    """Turn the merged results of a block of queries, and its single-shot CMC in pieces, into its answer."""
+    answer = BlockAnswer()
+    if judgement is not None and targets is not None:
+        answer = replace(answer, ranked=rank(judgement, targets, add_counts(list(merged["ranks"].values()))))
+        parts = _GALLERY.get(job).parts
+        if job.parts is not None and parts is not None:
+            metrics = [parse_metric(name) for name in job.part_metrics]
+            in_parts = rank_in_parts(judgement, targets, merged["ranks"], job.parts, parts, metrics)
+            answer = replace(answer, in_parts=in_parts)
+    if "topk" in merged:
+        answer = replace(answer, neighbours=_own_first(job, rows, merged["topk"]))
+    if "probes" in merged and judgement is not None:
+        answer = replace(answer, nearest_kept=merged["probes"].distance[:, 0], mated=judgement.mated)
+    answer = replace(answer, impostors=merged.get("impostors"), bracketed=merged.get("bracketed"))
+    if curves:
+        answer = replace(answer, single_shot=np.concatenate(curves))
+    return answer
+
+
+def _own_first(job: Job, rows: RowRange, neighbours: Neighbours) -> Neighbours:
+    """Put each query itself in front of its list, where that is asked for."""
+    if not job.own_first:
+        return neighbours
+    block = job.scorer.open_gallery(rows)
+    place = np.arange(len(rows))
+    own = pair_distances(pair_rows(job.distance, block, block), place, place)
+    return KeepNearest(job.topk, True, job.distance).finish(neighbours, rows, own)

@@ -1,0 +1,64 @@
+"""The sweep over tiles: one product, fed to every reduction, in memory that is reused from tile to tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from reid_dist.core.model import cut_rows
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import FeatureBlock, Precision, Products, Reduction, Tile, pair_rows, screen_pairs
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    query: FeatureBlock,
+    gallery: FeatureBlock,
+    distance: Distance,
+    tile: TileShape,
+    reductions: Sequence[Reduction[Any]],
+) -> list[Any]:
+    """Reduce all tiles of a block pair.
+
+    Parameters
+    ----------
+    query, gallery
+        The two blocks.
+    distance
+        What the tiles screen.
+    tile
+        Rows of a tile, of query and of gallery.
+    reductions
+        What is computed from the tiles.
+
+    Returns
+    -------
+    The partial result of each reduction.
+    """
+    pairs = pair_rows(distance, query, gallery)
+    screen = screen_pairs(distance, pairs, np.float32)
+    accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
+    floors = [floor for floor in (accumulator.floor for accumulator in accumulators) if floor is not None]
+    if len(floors) == len(accumulators):
+        screen.spare(np.minimum.reduce(floors))
+    n_query, n_gallery = len(query), len(gallery)
+    query_rows, gallery_rows = min(tile.query, n_query), min(tile.gallery, n_gallery)
+    size = gallery.features.shape[1], query_rows, gallery_rows
+
+    @cache
+    def products(precision: Precision) -> Products:
+        if precision is Precision.PLAIN:
+            return Products(screen, *size)
+        dtype = np.float64 if precision is Precision.WIDE else np.float32
+        return Products(screen_pairs(distance, pairs, dtype, in_parts=precision is Precision.IN_PARTS), *size)
+
+    for columns in cut_rows(n_gallery, gallery_rows):
+        for rows in cut_rows(n_query, query_rows):
+            for accumulator in accumulators:
+                accumulator.absorb(Tile(rows, columns, products, len(accumulators) > 1))
+    return [accumulator.result() for accumulator in accumulators]

@@ -1,0 +1,31 @@
+"""Verification and open-set search: thresholds over all pairs or probes, and what is accepted under them."""
+
+from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch
+from reid_dist.engine.verification.measures import (
+    ROC_RATES,
+    Pairs,
+    Verification,
+    identification_rates,
+    make_verification,
+    needs_pairs,
+    needs_probes,
+    pairs_of,
+    refuse_without_strangers,
+    wanted_levels,
+)
+
+__all__ = [
+    "ROC_RATES",
+    "Crossing",
+    "Level",
+    "Pairs",
+    "ThresholdSearch",
+    "Verification",
+    "identification_rates",
+    "make_verification",
+    "needs_pairs",
+    "needs_probes",
+    "pairs_of",
+    "refuse_without_strangers",
+    "wanted_levels",
+]

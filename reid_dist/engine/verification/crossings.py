@@ -1,0 +1,335 @@
+r"""The search for exact thresholds among distances that nobody keeps.
+
+What is searched for is a *level*: the smallest distance ``t`` at which ``a I(t) + b G(t) >= c``, where ``I(t)`` and
+``G(t)`` count the impostors and the genuine pairs at distance ``t`` or nearer.  With ``a, b, c = 1, 0, k`` that is the
+k-th smallest impostor distance; with ``a, b, c = P, N, N P`` for P genuine pairs and N impostors it is where a ROC of
+steps has passed FAR = 1 - TAR.  Genuine distances are all here, sorted.  Impostors are seen through the histogram of
+the first pass and through counts of brackets in the passes after it (`reid_dist.engine.reductions.impostors`).
+
+*Guesses are free.*  Counts of a bracket are exact, those of the gaps around it as well.  So they say of any bracket
+whether the level lies in it, nearer or farther, and a wrong guess costs another pass and never an answer.  The first
+guess goes by the histogram: the whole bin, with all that screening may err, where that holds few pairs; otherwise a
+small part of it, around the place where the level would be if the pairs of the bin lay evenly.  Screening errs by far
+less than its bound, and evenly in both directions, so that this nearly always holds.  If it does not, the second guess
+is the whole bin, and the third is all that is not excluded.
+
+*It ends.*  A bracket that holds more distances than a partial result may count is counted by keys that leave out their
+lowest bits, and the key that holds the level is the bracket of the next pass: with four keys or more it is narrower by
+half at least, and a float64 has 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.engine.reductions import (
+    BracketCounts,
+    ImpostorHistogram,
+    KeyCounts,
+    distance_of,
+    falling_of,
+    ordered_keys,
+)
+from reid_dist.errors import DamagedStoreError
+from reid_dist.kernels.impostors import key_edges
+
+__all__ = ["Crossing", "Level", "ThresholdSearch"]
+
+Float64 = NDArray[np.float64]
+Range = tuple[int, int]
+"""Ordered keys from the first to, exclusively, the second."""
+
+# A bin with its neighbourhood is a bracket as it is up to this many pairs.
+FEW_PAIRS = 4096
+
+# A guess within a bin takes in this many standard deviations, and this share of the bound on screening errors.
+_DEVIATIONS = 4.0
+_SHARE_OF_ERROR = 1 / 64
+
+# Distances are finite, so that infinity can be the edge of what lies below it.
+_FIRST, _LAST = ordered_keys(np.array([-np.inf, np.inf])).tolist()
+_EVERYTHING: Range = (_FIRST, _LAST)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The smallest distance at which so many pairs have been accepted.
+
+    Attributes
+    ----------
+    per_impostor, per_genuine
+        What each impostor and each genuine pair counts, from 0; not both 0.
+    wanted
+        What they must come to together.
+    """
+
+    per_impostor: int
+    per_genuine: int
+    wanted: int
+
+    def reached(self, n_impostor: int, n_genuine: int) -> bool:
+        """Whether so many pairs are enough."""
+        return self.per_impostor * n_impostor + self.per_genuine * n_genuine >= self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where a level is reached.
+
+    Attributes
+    ----------
+    distance
+        The distance.
+    nearer, up_to
+        Impostors that are strictly nearer, and those at the distance as well.
+    """
+
+    distance: float
+    nearer: int
+    up_to: int
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A level still searched for: where it certainly lies, and guesses within."""
+
+    known: Range
+    guesses: tuple[Range, ...]
+
+    def bracket(self) -> Range:
+        """What to look at next."""
+        for low, high in self.guesses:
+            cut = max(low, self.known[0]), min(high, self.known[1])
+            if cut[0] < cut[1]:
+                return cut
+        return self.known
+
+    def narrowed(self, known: Range) -> _Open:
+        """With what a pass has excluded; the guess that was looked at is spent.
+
+        Raises
+        ------
+        DamagedStoreError
+            If nothing is left.
+        """
+        cut = max(known[0], self.known[0]), min(known[1], self.known[1])
+        if cut[0] >= cut[1]:
+            raise DamagedStoreError(
+                "two passes over all pairs counted differently: an input was changed while in use, or its storage is "
+                "not reliable; run again"
+            )
+        return _Open(cut, self.guesses[1:])
+
+
+class ThresholdSearch:
+    """Finds levels in passes.
+
+    Parameters
+    ----------
+    levels
+        What is searched for; each is reached by all pairs together.
+    genuine
+        Distances of all genuine pairs, ascending, shape (n,), float64.
+    n_impostor
+        How many impostors there are.
+    histogram
+        Of the first pass.
+    squared
+        Whether falling values are squares of distances.
+
+    Attributes
+    ----------
+    found
+        Where each level is reached, as far as known.
+    n_passes
+        How many passes `take` was told of.
+    """
+
+    def __init__(
+        self, levels: Iterable[Level], genuine: Float64, n_impostor: int, histogram: ImpostorHistogram, squared: bool
+    ) -> None:
+        self.found: dict[Level, Crossing] = {}
+        self.n_passes = 0
+        self._genuine = ordered_keys(genuine)
+        bins = _Bins(histogram, genuine, n_impostor, squared)
+        self._open = {level: _Open(_EVERYTHING, bins.guesses(level)) for level in levels}
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi) to look at in the next pass; empty when all is found."""
+        return tuple(distance_of(key) for bracket in self._brackets() for key in bracket)
+
+    def _brackets(self) -> list[Range]:
+        """Disjoint brackets, ascending.  Those that only touch stay apart: joined, they would be no narrower."""
+        joined: list[Range] = []
+        for low, high in sorted(each.bracket() for each in self._open.values()):
+            if joined and low < joined[-1][1]:
+                joined[-1] = joined[-1][0], max(high, joined[-1][1])
+            else:
+                joined.append((low, high))
+        return joined
+
+    def take(self, counts: BracketCounts) -> None:
+        """Take note of the exact counts of the brackets that `edges` named.
+
+        Raises
+        ------
+        DamagedStoreError
+            If they contradict those of earlier passes.
+        """
+        self.n_passes += 1
+        brackets = self._brackets()
+        totals = [inside.total for inside in counts.inside]
+        # Impostors nearer than the lower edge of each bracket.
+        nearer = np.cumsum(counts.below) + np.cumsum([0, *totals[:-1]])
+        still_open = {}
+        for level, before in self._open.items():
+            known = before.known
+            for (low, high), n_nearer, total, inside in zip(
+                brackets, nearer.tolist(), totals, counts.inside, strict=True
+            ):
+                if level.reached(n_nearer, self._genuine_below(low)):
+                    known = known[0], min(low, known[1])
+                    break
+                if level.reached(n_nearer + total, self._genuine_below(high)):
+                    place, crossing = self._look_inside(level, (low, high), n_nearer, inside)
+                    known = max(place[0], known[0]), min(place[1], known[1])
+                    if crossing is not None:
+                        self.found[level] = crossing
+                    before = replace(before, guesses=())
+                    break
+                known = max(high, known[0]), known[1]
+            if level not in self.found:
+                still_open[level] = before.narrowed(known)
+        self._open = still_open
+
+    def _genuine_below(self, key: int) -> int:
+        return int(np.searchsorted(self._genuine, key, "left"))
+
+    def _look_inside(
+        self, level: Level, bracket: Range, n_nearer: int, inside: KeyCounts
+    ) -> tuple[Range, Crossing | None]:
+        """Find the key inside a bracket at which a level is reached; and the crossing, if keys are whole."""
+        keys, shift = inside.key, inside.shift
+        if level.per_genuine:
+            genuine = self._genuine[self._genuine_below(bracket[0]) : self._genuine_below(bracket[1])]
+            keys = np.union1d(keys, genuine >> shift)
+        counted = np.append(0, np.cumsum(inside.count))
+
+        def nearer(place: int, side: Literal["left", "right"]) -> int:
+            """Impostors before a key, or up to its end."""
+            return n_nearer + int(counted[np.searchsorted(inside.key, keys[place], side)])
+
+        def range_of(place: int) -> Range:
+            key = int(keys[place])
+            return max(key << shift, bracket[0]), min((key + 1) << shift, bracket[1])
+
+        place = _first(len(keys), lambda at: level.reached(nearer(at, "right"), self._genuine_below(range_of(at)[1])))
+        if shift:
+            return range_of(place), None
+        distance = distance_of(int(keys[place]))
+        return range_of(place), Crossing(distance, nearer(place, "left"), nearer(place, "right"))
+
+
+def _first(size: int, holds: Callable[[int], bool]) -> int:
+    """Find the first of `size` places at which something holds that holds from there on; `size` if it never does."""
+    start, stop = 0, size
+    while start < stop:
+        middle = (start + stop) // 2
+        if holds(middle):
+            stop = middle
+        else:
+            start = middle + 1
+    return start
+
+
+class _Bins:
+    """The histogram of the first pass, beside the genuine distances."""
+
+    def __init__(self, histogram: ImpostorHistogram, genuine: Float64, n_impostor: int, squared: bool) -> None:
+        self._low, self._high = key_edges(histogram.counts.key)
+        self._key = histogram.counts.key
+        self._count = histogram.counts.count
+        self._before = np.append(0, np.cumsum(self._count))
+        self._error = histogram.error
+        self._genuine = falling_of(genuine, squared)
+        self._squared = squared
+        if self._before[-1] > n_impostor:
+            raise AssertionError("the histogram holds impostors only, each once")
+
+    def guesses(self, level: Level) -> tuple[Range, ...]:
+        """Where a level may lie: brackets, the most promising first."""
+        n_bins = len(self._key)
+        at = _first(n_bins, lambda at: level.reached(int(self._before[at + 1]), self._genuine_below(self._high[at])))
+        if at == n_bins:
+            last = self._high[-1] if n_bins else -np.inf
+            return (self._range(last - self._error_at(last), np.inf),)
+        low, high = self._low[at], self._high[at]
+        between = level.reached(int(self._before[at]), self._genuine_below(low))
+        if between:
+            # No impostor reaches the level, but a genuine pair that lies before the bin.
+            low, high = (self._high[at - 1] if at else -np.inf), low
+        wide = low - self._error_at(low), high + self._error_at(high)
+        if between or not np.isfinite(wide).all() or self._pairs_between(*wide) <= FEW_PAIRS:
+            return (self._range(*wide),)
+        middle, half = self._within(level, at)
+        if middle - half <= wide[0] and wide[1] <= middle + half:
+            return (self._range(*wide),)
+        return self._range(middle - half, middle + half), self._range(*wide)
+
+    def _genuine_below(self, falling: float) -> int:
+        return int(np.searchsorted(self._genuine, falling, "left"))
+
+    def _error_at(self, falling: float) -> float:
+        return self._error + 2.0**-22 * abs(falling) if math.isfinite(falling) else 0.0
+
+    def _pairs_between(self, low: float, high: float) -> int:
+        """Count the pairs of all bins between two values, those of bins cut by them included."""
+        first = np.searchsorted(self._high, low, "left")
+        last = np.searchsorted(self._low, high, "right")
+        return int(self._before[max(last, first)] - self._before[first])
+
+    def _within(self, level: Level, at: int) -> tuple[float, float]:
+        """Where in a bin a level would lie if its impostors lay evenly, and how far it may be from there."""
+        low, count = float(self._low[at]), int(self._count[at])
+        width = float(self._high[at]) - low
+        start, stop = self._genuine_below(low), self._genuine_below(float(self._high[at]))
+        places = (self._genuine[start:stop] - low) / width
+
+        def share(n_genuine: int) -> float:
+            """Share of the bin that holds the impostors it takes beside so many genuine pairs."""
+            wanted = (level.wanted - level.per_genuine * n_genuine) / max(level.per_impostor, 1)
+            return (wanted - int(self._before[at])) / count
+
+        # Between two genuine pairs nothing but impostors is added; at a genuine pair the level may be jumped over.
+        passed = _first(len(places), lambda place: share(start + place + 1) <= places[place])
+        middle = share(start + passed)
+        if passed < len(places):
+            middle = min(middle, float(places[passed]))
+        middle = min(max(middle, 0.0), 1.0)
+        spread = _DEVIATIONS * math.sqrt(middle * (1.0 - middle) / count) + _DEVIATIONS / count
+        half = width * (spread + abs(self._slope(at)) / 4.0) + min(self._error * _SHARE_OF_ERROR, width / 8.0)
+        return low + middle * width, half
+
+    def _slope(self, at: int) -> float:
+        """How unevenly a bin is filled, from the bins beside it: the change of its density, as a share of it."""
+
+        def beside(other: int, step: int) -> int:
+            is_next = 0 <= other < len(self._key) and self._key[other] == self._key[at] + step
+            return int(self._count[other]) if is_next else 0
+
+        return (beside(at + 1, 1) - beside(at - 1, -1)) / (2.0 * int(self._count[at]))
+
+    def _range(self, low: float, high: float) -> Range:
+        """Ordered keys of the distances between two falling values."""
+        with np.errstate(invalid="ignore"):
+            edges = np.array([low, high])
+            distances = np.sign(edges) * np.sqrt(np.abs(edges)) if self._squared else edges
+        first, last = ordered_keys(distances).tolist()
+        return first, last + 1

@@ -1,0 +1,300 @@
+"""TAR, EER and ROC over all pairs, DIR over probes: what is accepted under exact thresholds.
+
+A pair is accepted when its distance is *strictly* less than the threshold.  *Genuine* pairs are the relevant ones,
+*impostors* the negatives of every query, valid or not; queries that a protocol does not count (of other cameras) are
+left out of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RankedQueries
+from reid_dist.engine.tasks import BlockAnswer
+from reid_dist.engine.verification.crossings import Crossing, Level
+from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, first_rank
+from reid_dist.relevance.protocols import REASONS
+
+__all__ = [
+    "ROC_RATES",
+    "Pairs",
+    "Verification",
+    "identification_rates",
+    "make_verification",
+    "needs_pairs",
+    "needs_probes",
+    "pairs_of",
+    "refuse_without_strangers",
+    "wanted_levels",
+]
+
+Float64 = NDArray[np.float64]
+
+_PER_DECADE = ("1", "1.584893192461113", "2.511886431509580", "3.981071705534972", "6.309573444801932")
+_DECADES = 6
+
+ROC_RATES: tuple[str, ...] = (
+    *(f"{step}e-{decade}" for decade in range(_DECADES, 0, -1) for step in _PER_DECADE),
+    "1",
+)
+"""False accept rates of the ROC: five per decade from 1e-6 to 1, evenly spaced in the logarithm.  Decimals, as the rate
+of ``TAR@FAR=x`` is, so that both agree.  Below 1 / N no impostor is accepted, and all points are alike but for their
+rate."""
+
+_NOT_COUNTED = REASONS.index("camera_not_counted")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The pairs that verification looks at.
+
+    Attributes
+    ----------
+    genuine
+        Canonical distances of all genuine pairs, ascending, shape (n_genuine,), float64.
+    n_impostor
+        Number of impostors.
+    """
+
+    genuine: Float64
+    n_impostor: int
+
+    @property
+    def n_genuine(self) -> int:
+        """Number of genuine pairs."""
+        return len(self.genuine)
+
+    def accepted(self, threshold: float) -> float:
+        """Share of the genuine pairs that are strictly nearer than a threshold, rounded once."""
+        return int(np.searchsorted(self.genuine, threshold, "left")) / self.n_genuine
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What verification and open-set search come to.
+
+    Attributes
+    ----------
+    metrics
+        Values by name.
+    curves
+        ``ROC_FAR``, ``ROC_TAR`` and ``ROC_threshold``, each of shape (31,), float64; empty where nobody asked.
+    counts
+        ``n_genuine`` and ``n_impostor``, ``n_mated`` and ``n_non_mated``, as far as they were looked at.
+    thresholds
+        Distance under which pairs or probes are accepted, by name of the metric; infinite where everything is.  For
+        the EER, the smallest distance at which FAR and TAR, pairs at it accepted, come to 1 or more.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    curves: Mapping[str, Float64] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, Any]:
+        """Return counts and thresholds as a report shows them."""
+        return {**self.counts, "thresholds": dict(self.thresholds)}
+
+
+def needs_pairs(metrics: Sequence[Metric], roc: bool) -> bool:
+    """Whether thresholds over all pairs are asked for."""
+    return roc or any(metric.family.needs == PAIRS for metric in metrics)
+
+
+def needs_probes(metrics: Sequence[Metric]) -> bool:
+    """Whether open-set metrics are asked for."""
+    return any(metric.family.needs == PROBES for metric in metrics)
+
+
+def pairs_of(ranked: RankedQueries) -> Pairs:
+    """Sort the distances of the genuine pairs, and count the impostors."""
+    counted = ranked.reason != _NOT_COUNTED
+    return Pairs(np.sort(ranked.distance), int((ranked.n_kept - ranked.n_relevant)[counted].sum()))
+
+
+def _order_statistic(rate: Fraction, number: int) -> int:
+    """Number, from 1, of the distance that is the threshold for a rate: floor(x N) + 1; beyond N all are accepted."""
+    return math.floor(rate * number) + 1
+
+
+def _level(rate: Fraction, pairs: Pairs) -> Level | None:
+    """Level of the threshold for a false accept rate; None where everything is accepted."""
+    number = _order_statistic(rate, pairs.n_impostor)
+    return Level(1, 0, number) if number <= pairs.n_impostor else None
+
+
+def _equal_error(pairs: Pairs) -> Level:
+    """Level at which FAR + TAR, times the number of both, reaches 1."""
+    return Level(pairs.n_genuine, pairs.n_impostor, pairs.n_genuine * pairs.n_impostor)
+
+
+def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Level]:
+    """What has to be found among all pairs, each level once.
+
+    Raises
+    ------
+    InputError
+        If there are no impostors.
+    """
+    if not pairs.n_impostor:
+        names = [metric.name for metric in metrics if metric.family.needs == PAIRS] or ["the ROC"]
+        raise InputError(
+            f"{', '.join(names)}: there are no impostor pairs, every gallery row that a query may see is relevant to "
+            "it; evaluate against a gallery with other identities"
+        )
+    levels = []
+    for metric in metrics:
+        if metric.family.needs == PAIRS:
+            levels.append(_level(metric.false_accept_rate, pairs) if metric.family.takes_share else _equal_error(pairs))
+    if roc:
+        levels += [_level(Fraction(rate), pairs) for rate in ROC_RATES]
+    return list(dict.fromkeys(level for level in levels if level is not None))
+
+
+def make_verification(
+    metrics: Sequence[Metric], roc: bool, answer: BlockAnswer, crossings: Mapping[Level, Crossing]
+) -> Verification:
+    """Put together what was asked for.
+
+    Parameters
+    ----------
+    metrics
+        Metrics that were asked for; those of other kinds are passed over.
+    roc
+        Whether the curve was.
+    answer
+        Of the main sweep.
+    crossings
+        Where the levels of `wanted_levels` are reached.
+
+    Raises
+    ------
+    InputError
+        If open-set metrics are asked for, and every query has its identity in the gallery.
+    """
+    if answer.ranked is None:
+        raise AssertionError("an evaluation has ranks")
+    pairs = pairs_of(answer.ranked)
+    values: dict[str, float] = {}
+    thresholds: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    curves: dict[str, Float64] = {}
+
+    def threshold_at(rate: Fraction) -> float:
+        level = _level(rate, pairs)
+        return math.inf if level is None else crossings[level].distance
+
+    if needs_pairs(metrics, roc):
+        counts |= {"n_genuine": pairs.n_genuine, "n_impostor": pairs.n_impostor}
+    for metric in metrics:
+        if metric.family.needs == PAIRS and metric.family.takes_share:
+            thresholds[metric.name] = threshold_at(metric.false_accept_rate)
+            values[metric.name] = pairs.accepted(thresholds[metric.name])
+        elif metric.family.needs == PAIRS:
+            crossing = crossings[_equal_error(pairs)]
+            thresholds[metric.name] = crossing.distance
+            values[metric.name] = float(_equal_error_rate(pairs, crossing))
+    if roc:
+        reached = [threshold_at(Fraction(rate)) for rate in ROC_RATES]
+        curves = {
+            "ROC_FAR": np.array([float(rate) for rate in ROC_RATES]),
+            "ROC_TAR": np.array([pairs.accepted(threshold) for threshold in reached]),
+            "ROC_threshold": np.array(reached),
+        }
+    if needs_probes(metrics):
+        probes = _Probes(answer)
+        counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.strangers)}
+        thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
+        values |= identification_rates(metrics, answer)
+    return Verification(
+        values,
+        curves,
+        counts,
+        {metric.name: thresholds[metric.name] for metric in metrics if metric.name in thresholds},
+    )
+
+
+def identification_rates(metrics: Sequence[Metric], answer: BlockAnswer) -> dict[str, float]:
+    """Return the open-set metrics among those that are given, by name.
+
+    Parameters
+    ----------
+    metrics
+        Metrics of any kind.
+    answer
+        Of the main sweep; its ranks may be those of another rule of ties.
+    """
+    if not needs_probes(metrics):
+        return {}
+    probes = _Probes(answer)
+    return {metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)}
+
+
+def _open_set(metrics: Sequence[Metric]) -> list[Metric]:
+    return [metric for metric in metrics if metric.family.needs == PROBES]
+
+
+def _equal_error_rate(pairs: Pairs, crossing: Crossing) -> Fraction:
+    """FAR where the straight line between the last two points of the ROC meets FAR = 1 - TAR."""
+    genuine = [int(np.searchsorted(pairs.genuine, crossing.distance, side)) for side in ("left", "right")]
+    near = Fraction(crossing.nearer, pairs.n_impostor), Fraction(genuine[0], pairs.n_genuine)
+    far = Fraction(crossing.up_to, pairs.n_impostor), Fraction(genuine[1], pairs.n_genuine)
+    sums = near[0] + near[1], far[0] + far[1]
+    return near[0] + (1 - sums[0]) / (sums[1] - sums[0]) * (far[0] - near[0])
+
+
+class _Probes:
+    """Open-set identification: mated probes, and strangers that should not be let in.
+
+    Raises
+    ------
+    InputError
+        If there is no stranger.
+    """
+
+    def __init__(self, answer: BlockAnswer) -> None:
+        ranked, nearest, mated = answer.ranked, answer.nearest_kept, answer.mated
+        if ranked is None or nearest is None or mated is None:
+            raise AssertionError("asked for, hence computed")
+        valid = ranked.n_relevant > 0
+        self.n_mated = int(valid.sum())
+        at_first = valid & (first_rank(ranked) == 1)
+        self._nearest_mate = np.sort(ranked.distance[ranked.indptr[:-1][at_first]])
+        self.strangers = np.sort(nearest[~mated & (ranked.reason != _NOT_COUNTED)])
+        if not len(self.strangers):
+            raise InputError(_NO_STRANGERS)
+
+    def threshold(self, rate: Fraction) -> float:
+        """The (floor(x N) + 1)-th smallest of the strangers' nearest distances; infinite if there are not so many."""
+        number = _order_statistic(rate, len(self.strangers))
+        return float(self.strangers[number - 1]) if number <= len(self.strangers) else math.inf
+
+    def identified(self, threshold: float) -> float:
+        """Share of the mated probes whose mate is at rank 1 and strictly nearer than a threshold."""
+        return int(np.searchsorted(self._nearest_mate, threshold, "left")) / self.n_mated
+
+
+_NO_STRANGERS = (
+    "DIR@FAR=x needs queries whose identity has no row in the gallery, and every query's pid has one: add queries of "
+    "identities that the gallery lacks, take some identities out of the gallery, or ask for TAR@FAR=x, which needs none"
+)
+
+
+def refuse_without_strangers(query_pids: NDArray[np.int64], gallery_pids: NDArray[np.int64]) -> None:
+    """Refuse open-set metrics where every query has its identity in the gallery.
+
+    Raises
+    ------
+    InputError
+        If so.
+    """
+    if np.isin(query_pids, gallery_pids).all():
+        raise InputError(_NO_STRANGERS)

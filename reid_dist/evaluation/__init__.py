@@ -1,0 +1,1 @@
+"""Options, evaluation, searches, splits, parameter sweeps and pipeline files."""

@@ -1,0 +1,139 @@
+"""Compilation of all kernels before the first run: small jobs of every kind, over sets in memory and stored ones.
+
+Numba compiles a kernel for the types that it is called with, and for read-only arrays (those of a store, which are
+mapped) apart from writable ones.  Jobs reach the kernels with the types of real runs, which a list of signatures would
+have to repeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.task_graph import Progress
+from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
+from reid_dist.evaluation.search import nearest
+from reid_dist.kernels.settings import compiled_spans
+from reid_dist.stores import DistanceBlock, FeatureSet
+
+__all__ = ["compile_all"]
+
+_DIM: Final = 8
+_TILE: Final = 64
+_RERANKING: Final = "k_reciprocal(k1=4,k2=2)"
+# Those that reach other kernels, or the same with other types: values of another kind, sets with equal weights, rows
+# without the gallery's neighbours.
+_RERANKINGS: Final = (
+    _RERANKING,
+    "k_reciprocal(k1=4,k2=2,lambda_value=0)",
+    "k_reciprocal(k1=4,k2=2,variant=paper,weights=binary)",
+    "k_reciprocal(k1=4,k2=2,mode=inductive)",
+)
+_EXPANSIONS: Final = ("aqe(k=2)", "dba(k=2)+aqe(k=2)", "fastreid(k=2,alpha=3,times=2)")
+_EVERY_RANK: Final = ("mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC_allshots@1", "mAP@5", "mAP_found@5", "MRR", "P@5")
+_PAIRS: Final = ("mAP", "TAR@FAR=0.1", "EER", "DIR@FAR=0.1")
+
+
+def compile_all(progress: Progress) -> int:
+    """Compile every kernel that evaluation, search, re-ranking and expansion call, unless the cache holds it.
+
+    Parameters
+    ----------
+    progress
+        Told of finished jobs, as the stage ``compile``.
+
+    Returns
+    -------
+    Number of kernels that had to be compiled, those that only others call aside.
+    """
+    before = len(compiled_spans())
+    with tempfile.TemporaryDirectory(prefix="reid-dist-") as folder:
+        jobs = [*_jobs(Path(folder))]
+        progress.start({"compile": len(jobs)})
+        for job in jobs:
+            job()
+            progress.advance("compile")
+    return len(compiled_spans()) - before
+
+
+def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
+    """Jobs that differ in the kernels that they reach, or in the types that these are called with.
+
+    Rows in memory are read-only arrays; rows of a store are made by reading, and float16 is converted by it.
+    """
+    usual = _sets(20, (40, 300))
+    stored = _stored(usual, folder / "usual")
+    for query, gallery in (stored, usual):
+        with_features = partial(evaluate, query, gallery, chunk_rows=_TILE)
+        for distance in DISTANCES.names():
+            yield partial(nearest, gallery, gallery, k=4, distance=distance, chunk_rows=_TILE)
+            yield partial(with_features, distance=distance, rerank=_RERANKING)
+        yield partial(with_features, breakdowns=["camera", "camera_pair", "identity", "gallery_size"], ties=True)
+        yield partial(with_features, breakdowns=["gallery_size"], gallery_order="random", topk=3)
+        yield partial(with_features, metrics=_PAIRS, roc=True)
+        yield partial(with_features, protocol="cuhk03_separate_cameras")
+        yield partial(with_features, protocol="cuhk03", rerank=_RERANKING)
+        yield partial(with_features, protocol="cuhk03", single_shot_draws=3)
+        for rerank in _RERANKINGS:
+            yield partial(with_features, rerank=rerank, topk=3, metrics=_EVERY_RANK, ties=True)
+        for expand in _EXPANSIONS:
+            yield partial(with_features, expand=expand)
+            yield partial(with_features, expand=expand, rerank=_RERANKING)
+        yield partial(_with_distances, query, gallery, folder)
+    query, gallery = _stored(usual, folder / "halves", "float16")
+    yield partial(evaluate, query, gallery, expand=_EXPANSIONS[0], rerank=_RERANKING)
+    yield partial(evaluate, query, gallery, metrics=_PAIRS, roc=True)
+    yield partial(evaluate, usual[0], stored[1], metrics=_PAIRS, roc=True)
+    yield partial(evaluate, stored[0], usual[1], metrics=_PAIRS, roc=True)
+    # Many positives of every query; and rows so near each other that products in float32 cannot tell them apart.
+    for name, sets in (("crowded", _sets(2, (6, 2400))), ("near", _sets(20, (40, 300), spread=1e-6))):
+        for query, gallery in (sets, _stored(sets, folder / name)):
+            yield partial(evaluate, query, gallery, metrics=_EVERY_RANK, ties=True, topk=3)
+            yield partial(evaluate, query, gallery, distance="euclidean", metrics=_PAIRS, roc=True)
+            yield partial(evaluate, query, gallery, protocol="cuhk03")
+            yield partial(evaluate, query, gallery, rerank=_RERANKING, protocol="cuhk03")
+
+
+def _sets(n_identities: int, sizes: tuple[int, int], spread: float = 1.0) -> tuple[FeatureSet, FeatureSet]:
+    """Query and gallery of so many rows: gallery rows of pid -1, and a query whose identity the gallery lacks."""
+    generator = np.random.default_rng(0)
+    centres = generator.standard_normal((n_identities + 1, _DIM))
+    made = []
+    for size, first in zip(sizes, (0, -1), strict=True):
+        pids = generator.integers(first, n_identities, size)
+        pids[0] = n_identities + first
+        features = 1.0 + spread * (centres[pids] + generator.standard_normal((size, _DIM)))
+        ids = np.arange(size) + 10_000 * (first + 1)
+        made.append(FeatureSet.from_arrays(features.astype(np.float32), pids, generator.integers(0, 4, size), ids))
+    return made[0], made[1]
+
+
+def _stored(
+    sets: tuple[FeatureSet, FeatureSet], folder: Path, dtype: str | None = None
+) -> tuple[FeatureSet, FeatureSet]:
+    opened = []
+    for name, features in zip(("query", "gallery"), sets, strict=True):
+        uri = str(folder / f"{name}.zarr")
+        features.save(uri, chunk_rows=_TILE, dtype=dtype)
+        opened.append(FeatureSet.open(uri))
+    return opened[0], opened[1]
+
+
+def _with_distances(query: FeatureSet, gallery: FeatureSet, folder: Path) -> None:
+    """Blocks of both types, in memory and in a file."""
+    values = np.random.default_rng(1).random((query.n_rows, gallery.n_rows))
+    for dtype in (np.float32, np.float64):
+        block = DistanceBlock.from_array(values.astype(dtype))
+        path = folder / f"{np.dtype(dtype).name}.npy"
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        for each in (block, block.save(str(path))):
+            evaluate_distances(each, query, gallery, metrics=_EVERY_RANK, topk=3, ties=True, chunk_rows=_TILE)
+            evaluate_distances(each, query, gallery, metrics=_PAIRS, chunk_rows=_TILE)

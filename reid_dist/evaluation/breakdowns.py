@@ -1,0 +1,211 @@
+"""Breakdowns: the same per-query values by camera, identity or any label, by camera pair, and against gallery size.
+
+Tables (JSON), one entry per group unless said otherwise; None where a group has no valid query, but for groups of
+queries (camera, identity, label) under a protocol that counts an invalid query as 0, whose means are 0 there:
+
+``camera``, ``identity``, a label column
+    ``camid``, ``pid`` or ``value`` of the group, ``n_query``, ``n_valid`` and every metric.
+``camera_pair``
+    ``query_camid`` and ``gallery_camid``; ``n_valid`` and every metric as rows of query cameras with one entry per
+    gallery camera.  A cell holds the metric with that camera's rows alone in the gallery.
+
+Cameras and identities that came as texts stand there as texts: each set numbers its texts for itself, so that a number
+would say nothing to a reader, and another thing in the other set.
+
+``gallery_size``
+    ``order``, ``seed``, ``n_rows`` that have entered, and every metric.  Relevant and junk rows are always there; other
+    rows enter in order.  (The first n rows of a gallery alone would be another curve.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.engine.partitions import PartValues
+from reid_dist.engine.tasks import Job, set_labels
+from reid_dist.metrics.definitions import exact_mean
+from reid_dist.stores import LabelledSet
+
+__all__ = ["Breakdowns", "make_breakdowns"]
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Breakdowns:
+    """Which tables are wanted.
+
+    Attributes
+    ----------
+    names
+        Of the tables.
+    """
+
+    names: tuple[str, ...]
+
+
+def make_breakdowns(
+    wanted: Breakdowns,
+    query: LabelledSet,
+    values: Mapping[str, Float64],
+    valid: NDArray[np.bool_],
+    in_parts: PartValues | None,
+    job: Job,
+    *,
+    zero_for_invalid: bool,
+) -> dict[str, dict[str, Any]]:
+    """Make tables of per-query values.
+
+    Parameters
+    ----------
+    wanted
+        Which tables.
+    query
+        The query set.
+    values
+        Of every query by metric, NaN where it is invalid; shape (n_query,), float64.
+    valid
+        Which queries have positives, shape (n_query,), bool.
+    in_parts
+        Metrics in parts of the gallery, where tables need them.
+    job
+        What was computed.
+    zero_for_invalid
+        Whether an invalid query counts as 0.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for name in wanted.names:
+        if name == "camera_pair":
+            tables[name] = _camera_pairs(in_parts, job, zero_for_invalid)
+        elif name == "gallery_size":
+            tables[name] = _gallery_sizes(in_parts, job, zero_for_invalid)
+        else:
+            tables[name] = _by_label(_column(query, name), values, valid, zero_for_invalid)
+    return tables
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Labels of the queries.
+
+    Attributes
+    ----------
+    key
+        What the table calls them.
+    labels
+        Shape (n_query,), int64.
+    names
+        The texts that 1, 2, … stand for; None where numbers are themselves.
+    """
+
+    key: str
+    labels: NDArray[np.int64]
+    names: tuple[str, ...] | None = None
+
+
+def _column(query: LabelledSet, name: str) -> _Column:
+    if name == "camera" and query.camids is not None:
+        return _Column("camid", query.camids, query.camid_names)
+    if name == "identity":
+        return _Column("pid", query.pids, query.pid_names)
+    return _Column("value", query.columns[name])
+
+
+def _told(labels: NDArray[np.int64], names: tuple[str, ...] | None) -> list[int] | list[str]:
+    """Labels as they were given; what is not positive (junk) has no name of its own."""
+    if names is None:
+        numbers: list[int] = labels.tolist()
+        return numbers
+    return [names[label - 1] if label > 0 else str(label) for label in labels.tolist()]
+
+
+def _by_label(
+    column: _Column,
+    values: Mapping[str, Float64],
+    valid: NDArray[np.bool_],
+    zero_for_invalid: bool,
+) -> dict[str, Any]:
+    kinds, inverse, counts = np.unique(column.labels, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse, kind="stable")
+    groups = np.split(order, np.cumsum(counts)[:-1])
+    return {
+        column.key: _told(kinds, column.names),
+        "n_query": counts.tolist(),
+        "n_valid": [int(valid[group].sum()) for group in groups],
+        **{
+            metric: [_defined(exact_mean(each[group], zero_for_invalid=zero_for_invalid)) for group in groups]
+            for metric, each in values.items()
+        },
+    }
+
+
+@dataclass(frozen=True)
+class _Cameras:
+    """Cameras of a set, in the order in which the gallery is parted.
+
+    Attributes
+    ----------
+    told
+        What they are called.
+    rows
+        Rows of each, ascending.
+    """
+
+    told: list[int] | list[str]
+    rows: list[NDArray[np.intp]]
+
+
+def _cameras(job: Job, labelled: LabelledSet) -> _Cameras:
+    # As both sets number them together, where their cameras are texts; as the set itself does, for their names.
+    joined, own = set_labels(job, labelled).camids, labelled.camids
+    if joined is None or own is None:
+        raise AssertionError("refused without cameras")
+    rows = [np.flatnonzero(joined == camera) for camera in np.unique(joined)]
+    return _Cameras(_told(own[[of[0] for of in rows]], labelled.camid_names), rows)
+
+
+def _camera_pairs(in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
+    if in_parts is None or in_parts.by_camera is None:
+        raise AssertionError("asked for, hence computed")
+    found = in_parts.by_camera
+    near, far = _cameras(job, job.query), _cameras(job, job.gallery)
+    groups, columns = near.rows, range(len(far.told))
+    return {
+        "query_camid": near.told,
+        "gallery_camid": far.told,
+        "n_valid": [[int((~np.isnan(found[group, camera, 0])).sum()) for camera in columns] for group in groups],
+        **{
+            metric: [[_mean(found[group, camera, place], zero_for_invalid) for camera in columns] for group in groups]
+            for place, metric in enumerate(job.part_metrics)
+        },
+    }
+
+
+def _gallery_sizes(in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
+    if in_parts is None or in_parts.by_size is None or job.parts is None:
+        raise AssertionError("asked for, hence computed")
+    found = in_parts.by_size
+    return {
+        "order": job.parts.order,
+        "seed": job.parts.seed,
+        "n_rows": list(job.parts.sizes),
+        **{
+            metric: [_mean(found[:, size, place], zero_for_invalid) for size in range(found.shape[1])]
+            for place, metric in enumerate(job.part_metrics)
+        },
+    }
+
+
+def _mean(values: Float64, zero_for_invalid: bool) -> float | None:
+    """Mean in a part of the gallery; None where no query is valid in it."""
+    return None if np.isnan(values).all() else _defined(exact_mean(values, zero_for_invalid=zero_for_invalid))
+
+
+def _defined(mean: float) -> float | None:
+    return None if math.isnan(mean) else mean

@@ -1,0 +1,240 @@
+"""Evaluation of top-k lists: exact where the lists decide a metric, bounds where they do not."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from reid_dist.core.environment import describe_environment
+from reid_dist.core.model import Labels, RowRange
+from reid_dist.engine.tasks import joined_label_set
+from reid_dist.errors import InputError
+from reid_dist.evaluation.no_valid_query import explain_no_valid_query
+from reid_dist.evaluation.options import Options, Question
+from reid_dist.evaluation.summary import interval_notes
+from reid_dist.metrics.confidence import bootstrap_intervals
+from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
+from reid_dist.metrics.definitions import Metric, exact_mean, first_rank, notes_on_metrics
+from reid_dist.metrics.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
+from reid_dist.relevance.assignment import GalleryIndex, judge, judge_listed
+from reid_dist.relevance.protocols import REASONS, Protocol
+from reid_dist.reports import Report
+from reid_dist.reports.notes import own_row_notes, side_notes
+from reid_dist.stores import LabelledSet, LabelSource, as_labelled_set
+
+__all__ = ["evaluate_lists", "lists_digest"]
+
+# What lists of neighbours cannot answer.
+_NOT_OF_LISTS = ("ties", "breakdowns", "gallery_sizes", "single_shot_draws", "roc", "topk")
+
+
+def evaluate_lists(
+    index: ArrayLike, query: LabelSource, gallery: LabelSource, *, distance: ArrayLike | None = None, **options: Any
+) -> Report:
+    """Evaluate the nearest gallery rows of every query, where nothing else was kept.
+
+    Parameters
+    ----------
+    index
+        Gallery rows, shape (n_query, k), whole numbers, nearest first, junk included; -1 behind the last one where the
+        gallery has fewer than k rows.
+    query, gallery
+        Labels of both sides: `LabelledRows`, feature sets, whose features are not read, or paths.
+    distance
+        Their distances, shape (n_query, k), if there are any: they are checked to ascend.
+    **options
+        ``protocol``, ``metrics``, ``max_rank``, ``ground_truth``, ``confidence`` and ``seed`` as `evaluate` takes them.
+
+    Returns
+    -------
+    A report.  ``metrics`` holds what the lists decide; ``bounds`` holds the lowest and the highest possible mean of the
+    other metrics.  Curves end at the last rank that every list decides; precision over recall is there where the lists
+    decide all ranks.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        As `evaluate`; for lists that are none; for mINP asked of lists that are cut before the last positive, and for
+        metrics that are no function of ranks.
+    """
+    started = time.perf_counter()
+    query, gallery = as_labelled_set(query, "query"), as_labelled_set(gallery, "gallery")
+    asked = Options.of(options)
+    asked.refuse_what_needs_features("lists")
+    for name in _NOT_OF_LISTS:
+        if _is_asked(getattr(asked, name)):
+            raise InputError(f"{name} cannot be had from top-k lists; evaluate the feature stores or a distance block")
+    question = Question.of(asked, query, gallery)
+    rows, near = _as_lists(index, distance)
+    of = query, gallery, question.joined, question.protocol, question.rows_are_items
+    labels = joined_label_set(query, *of), joined_label_set(gallery, *of)
+    gallery_labels = GalleryIndex(labels[1], question.protocol)
+    judgement = (
+        judge(question.protocol, labels[0].take(RowRange(0, query.n_rows)), gallery_labels)
+        if question.truth is None
+        else judge_listed(question.protocol, question.truth, gallery.n_rows)
+    )
+    listed = rank_lists(judgement, gallery_labels.mask, rows, near)
+    n_junk_rows = int(gallery_labels.mask.junk_row.sum())
+    return _report(question, query, gallery, labels, rows, listed, asked.metrics is not None, n_junk_rows, started)
+
+
+def _is_asked(value: Any) -> bool:
+    """Whether an option asks for something; an empty list, in whatever form, does not."""
+    return value is not None and np.size(value) > 0 and (np.ndim(value) > 0 or bool(value))
+
+
+def _as_lists(index: ArrayLike, distance: ArrayLike | None) -> tuple[NDArray[np.integer], NDArray[np.float64] | None]:
+    """Take lists as arrays."""
+    try:
+        rows, near = np.asarray(index), None if distance is None else np.asarray(distance)
+    except ValueError as error:
+        raise InputError(f"top-k lists must be of one length, shape (n_query, k): {error}") from None
+    if rows.dtype.kind not in "iu":
+        raise InputError(f"top-k lists must be whole numbers of shape (n_query, k), found {rows.dtype} {rows.shape}")
+    if near is not None and near.dtype.kind not in "iuf":
+        raise InputError(f"the distances of top-k lists must be numbers, found {near.dtype} {near.shape}")
+    return rows, near if near is None else near.astype(np.float64, copy=False)
+
+
+def _report(
+    question: Question,
+    query: LabelledSet,
+    gallery: LabelledSet,
+    labels: tuple[Labels, Labels],
+    index: NDArray[np.integer],
+    listed: ListedRanks,
+    named: bool,
+    n_junk_rows: int,
+    started: float,
+) -> Report:
+    protocol, asked = question.protocol, question.asked
+    zero = protocol.zero_for_invalid
+    valid = listed.best.n_relevant > 0
+    reasons = np.array(REASONS)[listed.best.reason]
+    invalid = dict(Counter(reasons[~valid].tolist()).most_common())
+    if not valid.any():
+        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
+    split = split_metrics(asked.metrics, listed)
+    bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}
+    if named and "mINP" in bounds:
+        low, high = bounds["mINP"]
+        raise InputError(
+            f"metric 'mINP' needs the rank of every query's last positive, and the lists are cut before it (it lies "
+            f"between {low:.4g} and {high:.4g}); keep longer lists, ask for R@{index.shape[1]}, or evaluate the "
+            "feature stores"
+        )
+    decided = _decided_ranks(listed, listed.n_listed, asked.max_rank)
+    curves = _curves(protocol, listed, decided, asked.max_rank)
+    notes = [
+        *side_notes(query, gallery, protocol),
+        *own_row_notes(query, gallery, protocol, listed.best),
+        f"evaluated from lists of length {index.shape[1]}: curves end at rank {decided}",
+    ]
+    if bounds:
+        notes.append(f"known only to lie between two bounds, since the lists are cut: {', '.join(bounds)}")
+    notes += notes_on_metrics(asked.metrics)
+    confidence = None
+    if asked.confidence is not None and split.exact:
+        confidence = bootstrap_intervals(
+            split.exact, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
+        )
+        notes += interval_notes(confidence, protocol)
+    inputs: dict[str, Any] = {"query": query.describe(), "gallery": gallery.describe()}
+    inputs["lists"] = {"shape": list(index.shape), "content_digest": lists_digest(index)}
+    return Report(
+        metrics={name: exact_mean(values, zero_for_invalid=zero) for name, values in split.exact.items()},
+        curves=curves,
+        counts={
+            "n_query": query.n_rows,
+            "n_valid": int(valid.sum()),
+            "n_gallery": gallery.n_rows,
+            "n_junk": int(listed.best.n_junk.sum()),
+            "n_junk_rows": n_junk_rows,
+            "n_relevant": int(listed.best.n_relevant.sum()),
+            "n_found": int(listed.n_found.sum()),
+            "n_invalid_by_reason": invalid,
+        },
+        per_query=_per_query(query, listed, split.exact, asked.metrics, reasons),
+        protocol={
+            **protocol.describe(),
+            **({} if question.truth is None else {"ground_truth": question.truth.describe()}),
+        },
+        distance={"name": "lists", "definition": "the order of the lists", "source": "the lists"},
+        inputs=inputs,
+        ties={"rule": "the order of the lists"},
+        environment=describe_environment(),
+        definitions={metric.name: metric.family.summary for metric in asked.metrics},
+        confidence=None if confidence is None else confidence.describe(),
+        bounds=bounds,
+        notes=notes,
+        options=question.options.describe(),
+        timing={"total": time.perf_counter() - started},
+    )
+
+
+def _mean_bounds(bounds: MetricBounds, zero: bool) -> list[float]:
+    return [exact_mean(values, zero_for_invalid=zero) for values in (bounds.lower, bounds.upper)]
+
+
+def _decided_ranks(listed: ListedRanks, reach: NDArray[np.int64], max_rank: int) -> int:
+    """The last rank that every valid query's list decides, if a list that is cut reaches as far as told."""
+    unknown = (listed.best.n_relevant > 0) & ~listed.known
+    return int(min(max_rank, reach[unknown].min(initial=max_rank)))
+
+
+def _curves(protocol: Protocol, listed: ListedRanks, decided: int, max_rank: int) -> dict[str, NDArray[np.float64]]:
+    """Curves as far as the lists decide them."""
+    zero = protocol.zero_for_invalid
+    curves: dict[str, NDArray[np.float64]] = {}
+    if protocol.cmc_family == "CMC" and decided:
+        curves["CMC"] = cmc_curve(listed.best, decided, zero_for_invalid=zero)
+    # A positive beyond the list comes after all of its negatives, not after all of its items.
+    among_negatives = _decided_ranks(listed, listed.n_listed - listed.n_found, max_rank)
+    if protocol.cmc_family == "CMC_allshots" and among_negatives:
+        all_shots = rank_curves(listed.best, among_negatives, zero_for_invalid=zero)
+        curves["CMC_allshots"] = all_shots["CMC_allshots"]
+    if (listed.known | (listed.best.n_relevant == 0)).all():
+        curves["precision_recall"] = mean_precision_recall(listed.best, zero_for_invalid=zero)
+    if decided:
+        ranks = rank_curves(listed.best, decided, zero_for_invalid=zero)
+        curves |= {"P": ranks["P"], "R": ranks["R"]}
+    return curves
+
+
+def _per_query(
+    query: LabelledSet,
+    listed: ListedRanks,
+    exact: dict[str, NDArray[np.float64]],
+    metrics: list[Metric],
+    reasons: NDArray[np.str_],
+) -> dict[str, NDArray[Any]]:
+    """Values of every query, with bounds of AP and INP."""
+    average, inverse = metric_bounds("mAP", listed), metric_bounds("mINP", listed)
+    first = (listed.n_found > 0) | (listed.known & (listed.best.n_relevant > 0))
+    return {
+        "AP_lower": average.lower,
+        "AP_upper": average.upper,
+        "INP_lower": inverse.lower,
+        "INP_upper": inverse.upper,
+        "first_rank": np.where(first, first_rank(listed.best), np.nan),
+        "n_relevant": listed.best.n_relevant,
+        "n_found": listed.n_found,
+        "n_listed": listed.n_listed,
+        "n_kept": listed.best.n_kept,
+        "reason": reasons,
+        "pid": query.pids,
+        **({} if query.camids is None else {"camid": query.camids}),
+        **{metric.per_query_name: exact[metric.name] for metric in metrics if metric.name in exact},
+    }
+
+
+def lists_digest(index: NDArray[np.integer]) -> str:
+    """SHA-256 of lists, shape (n_query, k), in 64 hexadecimal digits; the same for every type of whole numbers."""
+    shape = f"lists {index.shape}".encode()
+    return hashlib.sha256(shape + np.ascontiguousarray(index, dtype="<i8").tobytes()).hexdigest()

@@ -1,0 +1,298 @@
+"""What a job computes: a pipeline file in YAML, validated whole before anything starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from reid_dist.core.specs import parse_spec
+from reid_dist.core.splitmix import LARGEST_SEED
+from reid_dist.core.validation import in_one_line, problems_of
+from reid_dist.core.yaml_text import parse_yaml, read_yaml_file
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import metric_names, parse_metric
+from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
+from reid_dist.stages.expansion import make_step, parse_expand
+from reid_dist.stages.reranking import parse_rerank
+
+__all__ = ["PipelineJob", "ProtocolParts", "SweptParameters", "read_job"]
+
+
+class ProtocolParts(BaseModel):
+    """A protocol of one's own; see `reid_dist.relevance.protocols.Protocol`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    base: str | None = Field(default=None, description="A registered protocol to start from.")
+    summary: str | None = None
+    source: str | None = None
+    junk: tuple[tuple[str, ...], ...] | None = Field(
+        default=None, description="Labels that an item must share with the query to be junk, rule by rule."
+    )
+    junk_pid: StrictInt | None = None
+    query_cameras: tuple[StrictInt, ...] | None = None
+    gallery_cameras: tuple[StrictInt, ...] | None = None
+    relevant_lists: tuple[str, ...] | None = None
+    junk_lists: tuple[str, ...] | None = None
+    invalid_query: Literal["left out", "counts as 0"] | None = None
+    cmc_family: Literal["CMC", "CMC_allshots", "CMC_single_shot"] | None = None
+    ap_family: Literal["mAP", "mAP_trapezoid"] | None = None
+    reported: tuple[str, ...] | None = None
+
+    def compose(self) -> Protocol:
+        """Put the parts together.
+
+        Raises
+        ------
+        InputError
+            If they do not fit.
+        """
+        # Where nothing is a value of its own, it can be asked for; elsewhere it means what is left out.
+        optional = ("junk_pid", "query_cameras", "gallery_cameras")
+        given = {part: getattr(self, part) for part in type(self).model_fields if part in self.model_fields_set}
+        parts = {part: value for part, value in given.items() if value is not None or part in optional}
+        parts = {part: value for part, value in parts.items() if part not in ("name", "base")}
+        return compose_protocol(self.name, base=self.base, **parts)
+
+
+def _form(protocol: object) -> str:
+    """How a protocol is given, so that problems are told of that form alone."""
+    return "parts" if isinstance(protocol, dict | ProtocolParts) else "text"
+
+
+# In YAML true is no number, and "2" a text.
+Count = Annotated[int, Strict(), Field(ge=1)]
+Number = StrictInt | StrictFloat
+
+
+def _names_of_metrics(given: object) -> list[str] | None:
+    """Take one text for a list of names."""
+    try:
+        return None if given is None else metric_names(given)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+_NAMES = {"type": "string", "description": "A name, or several with commas between them."}
+MetricNames = Annotated[
+    tuple[str, ...] | None,
+    BeforeValidator(_names_of_metrics),
+    WithJsonSchema({"anyOf": [_NAMES, {"type": "array", "items": _NAMES}, {"type": "null"}]}, mode="validation"),
+]
+Swept = str | Number | tuple[str | Number, ...]
+
+
+class SweptParameters(BaseModel):
+    """Values of the parameters that a sweep goes over: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    k: Swept | None = Field(default=None, description="Neighbours of the expansion.")
+    alpha: Swept | None = Field(default=None, description="Exponents of their similarities.")
+    k1: Swept | None = Field(default=None, description="Neighbours that a reciprocal set is taken from.")
+    k2: Swept | None = Field(default=None, description="Items whose weights are averaged.")
+    lambda_value: Swept | None = Field(default=None, description="Weights of the plain distance, 0 to 1.")
+    variant: Swept | None = Field(default=None, description="Variants of the re-ranking.")
+
+
+class PipelineJob(BaseModel):
+    """An evaluation: two sources and the conventions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: str = ""
+    query: str = Field(description="Feature store of the queries, or a file that `ingest` reads.")
+    gallery: str = Field(description="Feature store of the gallery, or a file that `ingest` reads.")
+    protocol: Annotated[Annotated[str, Tag("text")] | Annotated[ProtocolParts, Tag("parts")], Discriminator(_form)] = (
+        "market1501"
+    )
+    distance: str = "cosine"
+    metrics: MetricNames = None
+    max_rank: Count = 50
+    ground_truth: str | None = Field(default=None, description="JSON file or directory of lists, for oxford and so on.")
+    distances: str | None = Field(default=None, description="A .npy block of distances that takes the features' place.")
+    lists: str | None = Field(default=None, description="A .npz of top-k lists that takes the features' place.")
+    expand: str | None = Field(default=None, description="Such as alpha_qe(k=5,alpha=3), or dba(k=5)+aqe(k=3).")
+    rerank: str | None = Field(default=None, description="Such as k_reciprocal(k1=20,k2=6,lambda_value=0.3).")
+    sweep: SweptParameters | None = Field(
+        default=None, description="Evaluate at every point of a grid of parameters of expand, or of rerank."
+    )
+    topk: Count | None = None
+    ties: StrictBool = False
+    breakdowns: tuple[str, ...] | None = ()
+    gallery_sizes: tuple[Number, ...] | None = None
+    gallery_order: Literal["stored", "random"] = "stored"
+    single_shot_draws: Count | None = None
+    roc: StrictBool = False
+    confidence: StrictFloat | None = Field(default=0.95, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, strict=True)
+    pictures: tuple[StrictInt, ...] | Literal["hardest"] | None = Field(
+        default=None, description="Show the hardest queries with their lists, and query rows of one's own choice."
+    )
+    image_root: str | None = Field(default=None, description="Where relative image paths start.")
+    chunk_rows: Count | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What `evaluate` and its like take, but for the inputs, the distance and where it runs."""
+        names = (
+            "metrics",
+            "max_rank",
+            "ground_truth",
+            "topk",
+            "ties",
+            "breakdowns",
+            "gallery_sizes",
+            "gallery_order",
+            "single_shot_draws",
+            "roc",
+            "confidence",
+            "seed",
+            "chunk_rows",
+            "expand",
+            "rerank",
+        )
+        return {"protocol": self.rules, **{name: getattr(self, name) for name in names}}
+
+    def sweep_options(self) -> dict[str, Any]:
+        """What `sweep_parameters` takes, but for the inputs and where it runs.
+
+        Raises
+        ------
+        InputError
+            If the job asks for what a sweep does not compute; all of it is named.
+        """
+        if self.sweep is None:
+            raise AssertionError("only a job with a sweep has options of one")
+        names = ("distance", "metrics", "max_rank", "ground_truth", "expand", "rerank", "chunk_rows")
+        # Intervals and their seed are left out silently: every other job has them without being asked.
+        known = {"description", "query", "gallery", "protocol", "sweep", "confidence", "seed", *names}
+        more = [
+            name
+            for name, field in type(self).model_fields.items()
+            if name not in known and getattr(self, name) != field.default
+        ]
+        if more:
+            raise InputError(
+                f"a sweep gives metrics at each of its points and nothing else; leave out {', '.join(more)}, or run "
+                "the best point as a job of its own"
+            )
+        given = {name: getattr(self, name) for name in names}
+        swept = self.sweep.model_dump(exclude_none=True)
+        return {"protocol": self.rules, **given, **swept}
+
+    @property
+    def rules(self) -> str | Protocol:
+        """The protocol: its name, or one composed of the parts that the file lists."""
+        return self.protocol if isinstance(self.protocol, str) else self.protocol.compose()
+
+
+def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> PipelineJob:
+    """Read and validate a pipeline file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    overrides
+        ``KEY=VALUE`` texts, the value in YAML, that replace fields; ``protocol.base=VALUE`` a field of a mapping.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no such file.
+    InputError
+        If it is not YAML or not a job; every problem is named.
+    """
+    where = os.fspath(path)
+    content: Any = read_yaml_file(path, "pipeline file")
+    if not isinstance(content, dict):
+        raise InputError(f"{where} holds no job; it needs at least the keys query and gallery")
+    if "suite" in content:
+        raise InputError(f"{where} is a suite of many jobs; run it with `reid-dist nightly {where} --history FILE`")
+    for override in overrides:
+        _override(content, override)
+    job, problems = None, []
+    try:
+        job = PipelineJob.model_validate(content)
+    except ValidationError as error:
+        known = [*PipelineJob.model_fields, *ProtocolParts.model_fields, *SweptParameters.model_fields]
+        problems = problems_of(error, known)
+    problems += _wrong_names(content)
+    if job is None or problems:
+        raise InputError(in_one_line(f"pipeline file {where}", problems))
+    return job
+
+
+def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
+    """Say which names and specs nobody knows, whatever else is wrong; what is no text is told of already."""
+    looked_up: list[tuple[str, object, Callable[[str], object]]] = [
+        ("protocol", content.get("protocol"), PROTOCOLS.get),
+        ("distance", content.get("distance"), DISTANCES.get),
+        ("expand", content.get("expand"), _parse_swept if content.get("sweep") is not None else parse_expand),
+        ("rerank", content.get("rerank"), parse_rerank),
+    ]
+    metrics = content.get("metrics")
+    texts = {"metrics": metrics} if isinstance(metrics, str) else {}
+    if isinstance(metrics, list):
+        texts = {f"metrics.{place}": text for place, text in enumerate(metrics)}
+    for path, text in texts.items():
+        # What is no text, or an empty one, is among the problems already.
+        with contextlib.suppress(InputError):
+            looked_up += [(path, name, parse_metric) for name in metric_names(text)]
+    for path, given, look_up in looked_up:
+        if isinstance(given, str):
+            yield from _told(path, look_up, given)
+    if isinstance(content.get("protocol"), dict):
+        with contextlib.suppress(ValidationError):
+            parts = ProtocolParts.model_validate(content["protocol"])
+            yield from _told("protocol", ProtocolParts.compose, parts)
+
+
+def _parse_swept(spec: str) -> None:
+    """Read an expansion whose last step is swept: its parameters need not be there."""
+    *before, last = parse_spec("expansion", spec)
+    for step in before:
+        make_step(step.name, step.values)
+    make_step(last.name, {"k": 1, **last.values})
+
+
+def _told(path: str, look_up: Callable[[Any], object], given: object) -> Iterator[str]:
+    """Say why something is not known, if it is not."""
+    try:
+        look_up(given)
+    except InputError as error:
+        yield f"{path}: {error}"
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    """Replace a field, or with a dot one of a mapping: ``protocol.base=allshots``."""
+    key, equals, value = override.partition("=")
+    *path, last = key.split(".")
+    if not equals or not last or not all(path):
+        raise InputError(f"--set takes KEY=VALUE, found {override!r}")
+    parsed = parse_yaml(value, f"--set {key}: the value")
+    for step in path:
+        inner = content.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"--set {key}: {step} is {inner!r} and has no fields; set {step} itself")
+        content = inner
+    content[last] = parsed

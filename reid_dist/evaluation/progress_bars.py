@@ -1,0 +1,88 @@
+"""Progress of a function of the library as bars, in a terminal or a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol, TypeAlias
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from reid_dist.engine.task_graph import Progress
+from reid_dist.errors import InputError
+
+__all__ = ["Shown", "shown_progress"]
+
+
+class _StageBars(Progress):
+    """One bar per stage; a stage that runs again begins anew."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def start(self, totals: dict[str, int]) -> None:
+        """Show the stages of a pass."""
+        for stage, total in totals.items():
+            if stage in self._tasks:
+                self._bars.reset(self._tasks[stage], total=total)
+            else:
+                self._tasks[stage] = self._bars.add_task(stage, total=total)
+
+    def advance(self, stage: str) -> None:
+        """Move the bar of a stage."""
+        self._bars.advance(self._tasks[stage])
+
+
+class _Counters(Protocol):
+    """The two methods that an object of a caller's own needs."""
+
+    def start(self, totals: dict[str, int]) -> None: ...
+
+    def advance(self, stage: str) -> None: ...
+
+
+Shown: TypeAlias = _Counters | bool | None
+"""True for bars, False or None for nothing, or an object with `start` and `advance`, such as a `Progress`."""
+
+
+class _Forwarded(Progress):
+    """An object of a caller's own, which has the two methods and no others."""
+
+    def __init__(self, counters: _Counters) -> None:
+        self._counters = counters
+
+    def start(self, totals: dict[str, int]) -> None:
+        """Pass the stages of a pass on."""
+        self._counters.start(totals)
+
+    def advance(self, stage: str) -> None:
+        """Pass a finished task on."""
+        self._counters.advance(stage)
+
+
+@contextlib.contextmanager
+def shown_progress(progress: Shown) -> Iterator[Progress]:
+    """Return what is told of finished tasks, and show it for as long as the context lasts.
+
+    Bars go to standard error, or into the output of a notebook cell.
+
+    Raises
+    ------
+    InputError
+        If it is none of `Shown`.
+    """
+    if progress is None or progress is False:
+        yield Progress()
+    elif progress is True:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+            yield _StageBars(bars)
+    elif isinstance(progress, Progress):
+        yield progress
+    elif hasattr(progress, "start") and hasattr(progress, "advance"):
+        yield _Forwarded(progress)
+    else:
+        raise InputError(f"progress must be True, False, None or a Progress, found {type(progress).__name__}")

@@ -1,0 +1,168 @@
+"""What a job will hold, from its labels and from what it is asked: the numbers that its plan is made of."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.clusters.workers import workers_of
+from reid_dist.core.environment import usable_cores
+from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE, NOTHING_BESIDES, Besides, Plan, make_plan
+from reid_dist.engine.reductions import SingleShot
+from reid_dist.engine.scorers import Scorer
+from reid_dist.engine.task_graph import Progress
+from reid_dist.engine.threshold_passes import held_by_verification
+from reid_dist.errors import ClusterError
+from reid_dist.evaluation.options import Question
+from reid_dist.evaluation.summary import Asked
+from reid_dist.relevance.protocols import Protocol
+from reid_dist.stages.reranking import KReciprocal, Resources
+from reid_dist.stores import LabelledSet, Workspace
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["held_besides", "make_resources", "most_relevant", "part_metrics", "plan_for", "planned_memory"]
+
+# Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
+_PLANNED_SHARE = 0.5
+
+
+def held_besides(
+    question: Question, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
+) -> Besides:
+    """What the job holds besides ranks and lists."""
+    asked = question.asked
+    held = held_by_verification(asked.metrics, question.options.roc)
+    if question.rerank is not None:
+        held += Besides(_bytes_per_reranked_query(question.rerank, gallery.n_rows))
+    if shot is not None:
+        sizes = _identity_sizes(question.protocol, gallery)
+        n_rules = 3 if asked.ties else 1
+        held += Besides(n_rules * shot.query_bytes(sizes, per_query), values_per_query=n_rules * shot.max_rank)
+    if question.parts is not None:
+        camids = gallery.camids if question.parts.cameras else None
+        n_cameras = 0 if camids is None else len(np.unique(camids))
+        n_groups = max(1, n_cameras) * question.parts.n_sizes
+        # Counts of every threshold by group, those that wait to be merged included; rows are copied group by group.
+        counts = int(per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
+        values = len(part_metrics(asked)) * (n_cameras + question.parts.n_sizes)
+        held += Besides(counts, 4 * scorer.shapes[1].dim + 24, values_per_query=values)
+    return held
+
+
+def _bytes_per_reranked_query(spec: KReciprocal, n_gallery: int) -> int:
+    """Known pairs of a query: those that share weight, some hundreds as a rule, and a few thousand at the most."""
+    return 64 * min(n_gallery, 4 * spec.k1 * spec.k1)
+
+
+def part_metrics(asked: Asked) -> tuple[str, ...]:
+    """Metrics of the tables that part the gallery: the rank metrics asked for, with mAP and CMC@1 in any case."""
+    return tuple(dict.fromkeys([*(metric.name for metric in asked.rank_metrics), "mAP", "CMC@1"]))
+
+
+def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int64]:
+    """Items of every gallery identity, junk of one query counted."""
+    pids, counts = np.unique(gallery.pids, return_counts=True)
+    return counts[pids != protocol.junk_pid] if protocol.junk_pid is not None else counts
+
+
+def most_relevant(question: Question, query: LabelledSet, gallery: LabelledSet) -> float:
+    """Pairs that a query must be judged against, mean over the fullest thousand queries in a row."""
+    if question.truth is not None:
+        counts = sum(np.diff(lists.indptr) for lists in question.truth.lists.values())
+        return _fullest(np.asarray(counts))
+    return _most_matches(query, gallery)
+
+
+def _most_matches(query: LabelledSet, gallery: LabelledSet) -> float:
+    """Gallery items with the query's pid, mean over the fullest thousand queries in a row."""
+    pids, counts = np.unique(gallery.pids, return_counts=True)
+    place = np.minimum(np.searchsorted(pids, query.pids), len(pids) - 1)
+    return _fullest(np.where(pids[place] == query.pids, counts[place], 0))
+
+
+def _fullest(counts: NDArray[np.int64]) -> float:
+    starts = np.arange(0, len(counts), 1024)
+    sums = np.add.reduceat(counts, starts)
+    return float((sums / np.diff(np.append(starts, len(counts)))).max())
+
+
+def plan_for(
+    scorer: Scorer,
+    client: Client | None,
+    chunk_rows: int | None,
+    per_query: float,
+    k: int,
+    *,
+    besides: Besides = NOTHING_BESIDES,
+) -> Plan:
+    """Cut a job for the threads and the memory that there are, here or on a cluster.
+
+    Parameters
+    ----------
+    scorer
+        Says how large the two sides are.
+    client
+        The cluster; None for threads of this process.
+    chunk_rows
+        Rows of a tile, None for a choice.
+    per_query
+        Relevant pairs of a query.
+    k
+        Neighbours kept per query.
+    besides
+        What the job holds besides.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster has no workers.
+    PlanError
+        If the job cannot fit.
+    """
+    n_threads, memory = _threads_and_memory(client)
+    query, gallery = scorer.shapes
+    return make_plan(
+        query,
+        gallery,
+        n_threads=n_threads,
+        memory_per_thread=memory,
+        chunk_rows=chunk_rows,
+        relevant_per_query=per_query,
+        k=k,
+        besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
+    )
+
+
+def _threads_and_memory(client: Client | None) -> tuple[int, int]:
+    """Threads of all workers, and the bytes that one task may fill."""
+    if client is None:
+        return usable_cores(), DEFAULT_MEMORY
+    workers = workers_of(client)
+    if not workers:
+        raise ClusterError("the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)")
+    limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
+    return sum(worker["nthreads"] for worker in workers), planned_memory(min(limits) if limits else None)
+
+
+def planned_memory(limit: int | None) -> int:
+    """Bytes that a task may fill where a thread has so many; None where there is no limit."""
+    return DEFAULT_MEMORY if limit is None else int(limit * _PLANNED_SHARE)
+
+
+def make_resources(
+    client: Client | None, workspace: str | PathLike[str], chunk_rows: int | None, progress: Progress
+) -> Resources:
+    """Where the stages of a job run: this process or a cluster, and the workspace.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster has no workers.
+    """
+    n_threads, memory = _threads_and_memory(client)
+    return Resources(Workspace.at(workspace), client, n_threads, progress, memory, chunk_rows)

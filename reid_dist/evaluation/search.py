@@ -1,0 +1,283 @@
+"""Searches without labels: nearest neighbours, neighbour graphs, and re-ranked distances for study."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import Neighbours, RowRange, cut_rows
+from reid_dist.engine.checks import check_client, check_count, check_sets
+from reid_dist.engine.distances import DISTANCES, Distance
+from reid_dist.engine.graph import run
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.task_graph import Progress
+from reid_dist.engine.tasks import Job
+from reid_dist.errors import InputError
+from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.projection import make_resources, plan_for
+from reid_dist.evaluation.visibility import visible_to, workspace_folder
+from reid_dist.stages.reranking import (
+    Items,
+    KeptRows,
+    KReciprocal,
+    NeighbourGraph,
+    Resources,
+    find_neighbours,
+    make_weights,
+    parse_rerank,
+    rerank_scorer,
+    weighing,
+)
+from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
+from reid_dist.stores.remaking import with_remade_parts
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["k_reciprocal_graph", "nearest", "reranked_distances"]
+
+Made = TypeVar("Made")
+
+# Pairs that are scored at once.
+_PAIRS_AT_ONCE = 2**20
+
+
+def nearest(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    k: int = 10,
+    distance: str = "cosine",
+    chunk_rows: int | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+) -> Neighbours:
+    """Find the k nearest gallery rows of every query by (canonical distance, gallery row).
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, or paths of them.  When both are the same set, each pair of blocks is computed once and
+        serves both its sides, and each item is the first of its own list, whatever duplicates it has.
+    k
+        How many; lists are filled with index -1 and distance inf where the gallery is smaller.
+    distance, chunk_rows, client, workspace, progress
+        As in `evaluate`.
+
+    Raises
+    ------
+    InputError, UnknownNameError, PlanError, RunFailedError
+        As in `evaluate`.
+    """
+    measure = DISTANCES.get(distance)
+    check_count("k", k)
+    if chunk_rows is not None:
+        check_count("chunk_rows", chunk_rows)
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    check_sets(query, gallery, measure)
+    check_client(client)
+    same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
+    with shown_progress(progress) as told:
+
+        def attempt() -> Neighbours:
+            with contextlib.ExitStack() as stack:
+                near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+                if same:
+                    folder = workspace_folder(stack, workspace)
+                    return _among_themselves(near, measure, k, make_resources(client, folder, chunk_rows, told))
+                scorer = FeatureScorer(near, far, measure)
+                job = Job(near, far, scorer, plan_for(scorer, client, chunk_rows, 0.0, k), topk=k)
+                result = run(job, client, told)
+            if result.neighbours is None:
+                raise AssertionError("a search finds")
+            return result.neighbours
+
+        return _remaking(attempt, workspace, told)
+
+
+def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: Resources) -> Neighbours:
+    """Neighbours of all rows of one set, each itself first."""
+    # No list is longer than the set, whatever was asked for.
+    lists = find_neighbours(Items((features,)), distance, min(k, features.n_rows), where)
+    index = np.full((features.n_rows, k), -1, np.int64)
+    found = np.full((features.n_rows, k), np.inf)
+    width = min(k, lists.k)
+    for block in range(lists.n_blocks):
+        rows = lists.rows(block)
+        here = slice(rows.start, rows.stop)
+        index[here, :width] = lists.index(rows)[:, :width]
+        found[here, :width] = lists.distances(rows)[:, :width]
+    return Neighbours(index, found)
+
+
+def k_reciprocal_graph(
+    features: FeatureSource,
+    *,
+    rerank: str | KReciprocal = "k_reciprocal",
+    distance: str = "cosine",
+    chunk_rows: int | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+) -> NeighbourGraph:
+    """Make the graph of k-reciprocal neighbours of one set among itself, as clustering takes it.
+
+    Parameters
+    ----------
+    features
+        The set, or a path of it.
+    rerank
+        The re-ranking; its ``lambda_value`` plays no part, since nothing is mixed with the Jaccard distance.
+    distance, chunk_rows, client, progress
+        As in `evaluate`.
+    workspace
+        As in `evaluate`; the graph lies there, and must find it for as long as it is used.  With None it lies in a
+        temporary directory, until nobody holds the graph any more.
+
+    Returns
+    -------
+    NeighbourGraph
+        Weights after the mean over k2 items, and lists of neighbours; `NeighbourGraph.save` keeps it.
+
+    Raises
+    ------
+    InputError, UnknownNameError, PlanError, RunFailedError
+        As in `evaluate`.
+
+    Examples
+    --------
+    >>> graph = k_reciprocal_graph(train, rerank="k_reciprocal(k1=30,k2=6,variant=faiss_k1)")  # doctest: +SKIP
+    >>> graph.to_scipy()  # doctest: +SKIP
+    >>> graph.save("graph.zarr")  # doctest: +SKIP
+    """
+    measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
+    features = as_feature_set(features)
+    if spec.mode != "transductive":
+        raise InputError("a graph of one set has no queries to put in; leave out mode=inductive")
+    if chunk_rows is not None:
+        check_count("chunk_rows", chunk_rows)
+    # The graph may go by directions where the distance does not.
+    check_sets(features, features, spec.graph_distance(measure))
+    check_client(client)
+    temporary = tempfile.mkdtemp(prefix="reid-dist-") if workspace is None else None
+    # What is mixed afterwards says nothing about the graph.
+    told = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
+    of = {"rerank": told, "distance": measure.describe(), "inputs": {"features": features.describe()}}
+    place = workspace or temporary or ""
+
+    try:
+        with shown_progress(progress) as shown:
+
+            def attempt() -> NeighbourGraph:
+                rows = _graph_rows(features, measure, spec, chunk_rows, client, place, shown)
+                return NeighbourGraph(rows, of, temporary=temporary)
+
+            return _remaking(attempt, place, shown)
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _graph_rows(
+    features: FeatureSet,
+    measure: Distance,
+    spec: KReciprocal,
+    chunk_rows: int | None,
+    client: Client | None,
+    folder: str | PathLike[str],
+    progress: Progress,
+) -> KeptRows:
+    """Run the stages of a graph."""
+    graph_distance, k = spec.graph_distance(measure), max(2, spec.n_near, spec.n_half)
+    with visible_to(client, folder, features, features) as (seen, _):
+        where = make_resources(client, folder, chunk_rows, progress)
+        lists = find_neighbours(Items((seen,)), graph_distance, k, where)
+        _, means = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
+    return KeptRows(means, lists, k)
+
+
+def reranked_distances(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    rerank: str | KReciprocal = "k_reciprocal",
+    rows: Sequence[int] | NDArray[np.integer] | None = None,
+    distance: str = "cosine",
+    chunk_rows: int | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+) -> NDArray[np.float64]:
+    """Compute re-ranked distances of whole rows, for study and for small sets.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, or paths of them.
+    rerank
+        The re-ranking; see `reid-dist list rerankers`.
+    rows
+        Query rows that are wanted, in any order; None for all.
+    distance, chunk_rows, client, workspace, progress
+        As in `evaluate`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (len(rows), n_gallery), float64.
+
+    Raises
+    ------
+    InputError, UnknownNameError, PlanError, RunFailedError
+        As in `evaluate`; and for rows that there are not.
+    """
+    measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
+    if chunk_rows is not None:
+        check_count("chunk_rows", chunk_rows)
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    check_sets(query, gallery, measure)
+    check_client(client)
+    wanted = _checked_rows(rows, query.n_rows)
+    n_gallery = gallery.n_rows
+    block = np.empty((len(wanted), n_gallery))
+    with shown_progress(progress) as told:
+
+        def attempt() -> None:
+            with contextlib.ExitStack() as stack:
+                near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+                where = make_resources(client, workspace_folder(stack, workspace), chunk_rows, told)
+                scorer = rerank_scorer(near, far, measure, spec, where)
+                for place, row in enumerate(wanted.tolist()):
+                    for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
+                        columns = np.arange(cut.start, cut.stop)
+                        owner = np.zeros(len(columns), np.int64)
+                        block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
+
+        _remaking(attempt, workspace, told)
+    return block
+
+
+def _remaking(attempt: Callable[[], Made], workspace: str | PathLike[str] | None, progress: Progress) -> Made:
+    return with_remade_parts(attempt, None if workspace is None else Workspace.at(workspace), progress.warn)
+
+
+def _checked_rows(rows: Sequence[int] | NDArray[np.integer] | None, n_query: int) -> NDArray[np.int64]:
+    if rows is None:
+        return np.arange(n_query)
+    given = np.asarray(rows)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise InputError(f"rows must be a sequence of query rows, found {rows!r}")
+    wanted = given.astype(np.int64)
+    wrong = wanted[(wanted < 0) | (wanted >= n_query)]
+    if len(wrong):
+        raise InputError(f"rows must be from 0 to {n_query - 1}, found {int(wrong[0])}")
+    return wanted

@@ -1,0 +1,125 @@
+"""Which gallery rows a split keeps: a function of seed, split and gallery row.
+
+Row ``r`` gets output ``r`` of a SplitMix64 stream whose start is output ``s`` (the split) of the stream that starts at
+the seed, and of every identity the rows with the smallest numbers are kept.  The finaliser of SplitMix64 is a bijection
+of 64-bit words, so two rows never get the same number.  No chunking, no order of reading and no generator of some
+version of a library shows in a draw.
+
+Benchmarks whose authors publish their draws (SYSU-MM01 does) have other draws of the same kind: their mean estimates
+the same expectation, but split s here is not their split s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.splitmix import LARGEST_SEED, stream_outputs
+from reid_dist.errors import InputError
+from reid_dist.relevance.protocols import JUNK_PID
+
+__all__ = ["Draw", "draw_rows", "row_numbers"]
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """How galleries are drawn.
+
+    Attributes
+    ----------
+    repeats
+        Number of splits.
+    per_identity
+        Rows that are kept of every identity; all of them where there are fewer.
+    per_camera
+        Whether that is of every identity under every camera.
+    seed
+        0 to 2**64 - 1.
+    rest_as_queries
+        Whether the rows of the gallery that a split does not draw are its queries.
+
+    Raises
+    ------
+    InputError
+        If a number is out of its range.
+    """
+
+    repeats: int = 10
+    per_identity: int = 1
+    per_camera: bool = False
+    seed: int = 0
+    rest_as_queries: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("repeats", 1, None), ("per_identity", 1, None), ("seed", 0, LARGEST_SEED)):
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole or value < low or (high is not None and value > high):
+                limits = f"at least {low}" if high is None else f"between {low} and 2**64 - 1"
+                raise InputError(f"{name} must be {limits} and a whole number, found {value!r}")
+            object.__setattr__(self, name, int(value))
+
+
+def row_numbers(rows: Int64, seed: int, split: int) -> NDArray[np.uint64]:
+    """Give every row the number by which it is drawn.
+
+    Parameters
+    ----------
+    rows
+        Row numbers, shape (n,), int64.
+    seed
+        0 to 2**64 - 1.
+    split
+        Number of the split, from 0.
+
+    Returns
+    -------
+    numpy.ndarray
+        (n,) uint64, evenly distributed, different for different rows of a split.
+    """
+    start = int(stream_outputs(seed, np.array([split], np.int64))[0])
+    return stream_outputs(start, rows)
+
+
+def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int) -> Int64:
+    """Draw the gallery of one split.
+
+    Parameters
+    ----------
+    pids
+        Identities of the gallery rows, shape (n,), int64; rows of pid -1 are never drawn.
+    camids
+        Cameras, shape (n,), int64; only looked at when the draw is of every camera.
+    draw
+        How to draw.
+    split
+        Number of the split, from 0.
+
+    Returns
+    -------
+    numpy.ndarray
+        Rows that are kept, ascending, int64.
+
+    Raises
+    ------
+    InputError
+        If the draw is of every camera and there are no camids.
+    """
+    known = np.flatnonzero(pids != JUNK_PID)
+    numbers = row_numbers(known, draw.seed, split)
+    keys = [numbers, pids[known]]
+    if draw.per_camera:
+        if camids is None:
+            raise InputError("a draw of every camera needs camids, and the gallery has none; draw by identity alone")
+        keys.append(camids[known])
+    order = np.lexsort(keys)
+    new = np.ones(len(known), np.bool_)
+    if len(known):
+        new[1:] = np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys[1:]])
+    starts = np.flatnonzero(new)
+    place = np.arange(len(known)) - np.repeat(starts, np.diff(np.append(starts, len(known))))
+    return np.sort(known[order[place < draw.per_identity]])

@@ -1,0 +1,334 @@
+"""Evaluate every split, and gather what they say."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.environment import describe_environment
+from reid_dist.core.plurals import counted, have
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.errors import InputError
+from reid_dist.evaluation.evaluate import evaluate
+from reid_dist.evaluation.options import Options
+from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.splits.draw import Draw, draw_rows
+from reid_dist.evaluation.splits.finished import FinishedSplit, FinishedSplits, identity_of
+from reid_dist.evaluation.splits.report import SplitReport
+from reid_dist.metrics.definitions import parse_metrics
+from reid_dist.relevance.protocols import JUNK_PID, PROTOCOLS, Protocol
+from reid_dist.reports.notes import notes_of_splits, side_notes
+from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
+from reid_dist.stores.inner import inner_folder
+from reid_dist.stores.scattered import read_scattered
+from reid_dist.stores.workspace import INNER
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["evaluate_splits"]
+
+Int64 = NDArray[np.int64]
+
+_STAGE = "splits"
+
+# Drawn rows are held in memory up to so many bytes, and put into the workspace beyond.
+_HELD_BYTES = 256 << 20
+
+# Options of `evaluate` whose answers are of one gallery, of which there are several here.
+_OF_ONE_GALLERY = ("ground_truth", "topk", "ties", "breakdowns", "gallery_sizes", "roc", "confidence")
+
+
+def evaluate_splits(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    repeats: int = 10,
+    per_identity: int = 1,
+    per_camera: bool = False,
+    seed: int = 0,
+    rest_as_queries: bool = False,
+    client: Client | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    progress: Shown = None,
+    held_bytes: int = _HELD_BYTES,
+    **options: Any,
+) -> SplitReport:
+    """Evaluate on galleries that are drawn at random, exactly each time.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
+    repeats
+        Number of splits.
+    per_identity
+        Rows of every gallery identity that a split keeps; all of them where there are fewer, and a note says so.
+    per_camera
+        Keep so many of every identity under every camera, as SYSU-MM01 does.
+    seed
+        Of the draw, 0 to 2**64 - 1; also handed to `evaluate`, for what it may draw itself.
+    rest_as_queries
+        Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the gallery, too.
+    client
+        Cluster to run on; None for threads of this process.  The answer does not depend on it.
+    workspace
+        Directory that every worker sees, for drawn rows; None for a temporary one.  What is put there is removed in the
+        end; of a run that breaks, what is finished stays, and the same run goes on from there.
+    progress
+        As in `evaluate`, of finished splits: one stage, ``"splits"``.
+    held_bytes
+        Drawn features are held in memory up to so many bytes, and written to the workspace beyond.
+    options
+        Further options of `reid_dist.evaluate`: protocol, distance, metrics, max_rank, chunk_rows, ….  Those that ask
+        for more than metrics, and those about rows of one gallery, are refused.
+
+    Returns
+    -------
+    The report; `SplitReport.save` writes it.
+
+    Raises
+    ------
+    UnknownNameError
+        For a protocol, distance or metric that does not exist.
+    InputError
+        For sets or options that cannot be evaluated so, or that do not exist; for a split in which no query is valid.
+    PlanError, RunFailedError, ClusterError
+        As `reid_dist.evaluate` does.
+    """
+    draw = Draw(
+        repeats=repeats, per_identity=per_identity, per_camera=per_camera, seed=seed, rest_as_queries=rest_as_queries
+    )
+    rules = _check_options(options)
+    # Spread over splits is the uncertainty that is reported; intervals of each would be thrown away.
+    asked = {**options, "confidence": None}
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    drawn = _Population(query, gallery, draw)
+    _refuse_own_rows(query, gallery, draw, rules)
+    started = time.perf_counter()
+    finished: list[FinishedSplit] = []
+    identity = identity_of(query, gallery, draw, asked)
+    with inner_folder(workspace, identity) as folder, shown_progress(progress) as told:
+        told.start({_STAGE: draw.repeats})
+        kept = FinishedSplits(Workspace(str(folder)), identity, told.warn)
+        near = query
+        for split in range(draw.repeats):
+            found = kept.find(split)
+            if found is None:
+                if client is not None and not (near.is_stored or draw.rest_as_queries):
+                    # Once for all splits; `evaluate` would put it there again for each.
+                    near = query.save(folder / "query.zarr", overwrite=True)
+                # A workspace of its own, which is found again by its name.
+                room = folder / f"{INNER}{split:05d}"
+                room.mkdir(exist_ok=True)
+                rows = draw_rows(gallery.pids, gallery.camids, draw, split)
+                far = _subset(gallery, rows, room / "gallery.zarr", held_bytes)
+                if draw.rest_as_queries:
+                    rest = np.setdiff1d(drawn.known, rows, assume_unique=True)
+                    near = _subset(gallery, rest, room / "query.zarr", held_bytes)
+                try:
+                    report = evaluate(near, far, client=client, workspace=room, seed=draw.seed, **asked)
+                except InputError as error:
+                    raise InputError(f"split {split} of {draw.repeats} (from 0): {error}") from error
+                # What speaks of the two sides is said of the whole sets: a drawn gallery is small by design.
+                found = FinishedSplit.of(report, leave_out=side_notes(near, far, rules))
+                kept.keep(split, found)
+                shutil.rmtree(room, ignore_errors=True)
+            finished.append(found)
+            told.advance(_STAGE)
+    asked_rank = {"max_rank": int(options.get("max_rank", Options.max_rank))}
+    notes = [
+        *([] if draw.rest_as_queries else side_notes(query, gallery, rules)),
+        *notes_of_splits([split.notes for split in finished]),
+        *_notes(query, gallery, draw, drawn),
+    ]
+    seconds = time.perf_counter() - started
+    return _summarise(query, gallery, draw, drawn, finished, asked_rank, list(dict.fromkeys(notes)), seconds)
+
+
+def _check_options(options: dict[str, Any]) -> Protocol:
+    """Refuse what no split can answer, before rows are read; return the protocol."""
+    for name in _OF_ONE_GALLERY:
+        if options.get(name):
+            raise InputError(
+                f"{name} is about one gallery, and every split has its own; evaluate without splits for it"
+            )
+    protocol = options.get("protocol", "market1501")
+    rules = PROTOCOLS.get(protocol) if isinstance(protocol, str) else protocol
+    if rules.is_listed:
+        raise InputError(
+            f"protocol {rules.name!r} goes by lists of gallery rows, and every split has other rows; use a protocol by "
+            "labels, such as no_cameras"
+        )
+    DISTANCES.get(options.get("distance", "cosine"))
+    if options.get("metrics") is not None:
+        parse_metrics(options["metrics"])
+    return rules
+
+
+def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, draw: Draw, protocol: Protocol) -> None:
+    """Refuse one set as query and gallery where every drawn row would be a match of itself."""
+    if draw.rest_as_queries or query.content_digest != gallery.content_digest:
+        return
+    # A row shares all labels with itself, so that any junk rule hides it, if the labels are there.
+    if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None):
+        raise InputError(
+            "query and gallery are the same set, so that every drawn row would be a query that finds itself under "
+            f"protocol {protocol.name!r}{' without item ids' if protocol.junk else ''}; use --rest-as-queries "
+            "(rest_as_queries=True) with 'no_cameras', which takes the rows that are not drawn as queries, or item ids "
+            "and the protocol 'same_set'"
+        )
+
+
+class _Population:
+    """What is drawn from.
+
+    Attributes
+    ----------
+    known
+        Gallery rows that have an identity, ascending, int64.
+    n_identity, n_groups
+        Identities; what rows are drawn of: identities, or pairs of identity and camera.
+    n_short, n_whole
+        Those of them with fewer rows than are drawn; with no more rows than are drawn.
+    """
+
+    def __init__(self, query: FeatureSet, gallery: FeatureSet, draw: Draw) -> None:
+        if draw.rest_as_queries and query.content_digest != gallery.content_digest:
+            raise InputError(
+                "with rest_as_queries (--rest-as-queries) one set is query and gallery, and two different ones were "
+                "given; give the same one twice"
+            )
+        self.known = np.flatnonzero(gallery.pids != JUNK_PID)
+        if not self.known.size:
+            raise InputError(f"all {gallery.n_rows} gallery rows have pid {JUNK_PID}, so there is nothing to draw from")
+        labels = [gallery.pids[self.known]]
+        if draw.per_camera:
+            if gallery.camids is None:
+                raise InputError(
+                    "per_camera (--per-camera) needs camids, and the gallery has none; give them, or draw by identity "
+                    "alone"
+                )
+            labels.append(gallery.camids[self.known])
+        _, sizes = np.unique(np.stack(labels), axis=1, return_counts=True)
+        self.n_identity = len(np.unique(labels[0]))
+        self.n_groups = len(sizes)
+        self.n_short = int((sizes < draw.per_identity).sum())
+        self.n_whole = int((sizes <= draw.per_identity).sum())
+        if draw.rest_as_queries and self.n_whole == self.n_groups:
+            raise InputError(
+                f"no row is left to be a query: the fullest of {self.words(draw)} has {sizes.max()} rows, and "
+                f"{draw.per_identity} of each are drawn"
+            )
+
+    def words(self, draw: Draw) -> str:
+        """What rows are drawn of, counted."""
+        if draw.per_camera:
+            return f"{counted(self.n_groups, 'pair')} of identity and camera"
+        return counted(self.n_groups, "identity")
+
+
+def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> FeatureSet:
+    """Some rows of a set, in their order: in memory, or stored where they are too many."""
+    labels = {name: values if name.endswith("_names") else values[rows] for name, values in features.labels.items()}
+    if len(rows) * features.dim * features.dtype.itemsize > held_bytes:
+        # A run that was stopped may have left it, and how whole it was then is of no interest.
+        with FeatureWriter(
+            path,
+            dim=features.dim,
+            n_rows=len(rows),
+            dtype=features.dtype,
+            allow_zero=features.allow_zero,
+            overwrite=True,
+        ) as writer:
+            for block in read_scattered(features, rows):
+                writer.append(block)
+            writer.set_labels(labels)
+        return FeatureSet.open(path)
+    held = np.empty((len(rows), features.dim), features.dtype)
+    filled = 0
+    for block in read_scattered(features, rows):
+        held[filled : filled + len(block)] = block
+        filled += len(block)
+    return FeatureSet.from_labels(held, labels, allow_zero=features.allow_zero)
+
+
+def _summarise(
+    query: FeatureSet,
+    gallery: FeatureSet,
+    draw: Draw,
+    drawn: _Population,
+    splits: list[FinishedSplit],
+    options: dict[str, Any],
+    notes: list[str],
+    seconds: float,
+) -> SplitReport:
+    first = splits[0]
+    per_split = {name: np.array([split.metrics[name] for split in splits]) for name in first.metrics}
+    means, spreads = {}, {}
+    for name, values in per_split.items():
+        means[name], spreads[name] = _mean_and_spread(values.tolist())
+    return SplitReport(
+        metrics=means,
+        spread=spreads,
+        per_split=per_split,
+        counts={
+            **{name: [split.counts[name] for split in splits] for name in first.counts},
+            "n_identity": drawn.n_identity,
+            "n_groups": drawn.n_groups,
+            "n_short": drawn.n_short,
+            "n_junk_rows": gallery.n_rows - len(drawn.known),
+        },
+        digests={name: [split.digests[name] for split in splits] for name in first.digests},
+        draw={
+            "repeats": draw.repeats,
+            "per_identity": draw.per_identity,
+            "per_camera": draw.per_camera,
+            "seed": draw.seed,
+            "rest_as_queries": draw.rest_as_queries,
+            "generator": "SplitMix64 by seed, split and gallery row; the smallest numbers of a group are kept",
+        },
+        options=options,
+        # The same in every split.
+        **first.conventions,
+        inputs={"query": query.describe(), "gallery": gallery.describe()},
+        environment=describe_environment(),
+        timing={"total": seconds},
+        notes=notes,
+    )
+
+
+def _mean_and_spread(values: list[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation, from exact sums; NaN where a value, or a second one, is missing."""
+    if not all(map(math.isfinite, values)):
+        return math.nan, math.nan
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan
+
+
+def _notes(query: FeatureSet, gallery: FeatureSet, draw: Draw, drawn: _Population) -> list[str]:
+    notes = [*query.notes, *gallery.notes]
+    if drawn.n_short:
+        notes.append(
+            f"{drawn.n_short:,} of {drawn.words(draw)} {have(drawn.n_short)} fewer than "
+            f"{counted(draw.per_identity, 'gallery row')}: all of these are in every split"
+        )
+    if draw.rest_as_queries and drawn.n_whole:
+        notes.append(
+            f"{drawn.n_whole:,} of {drawn.words(draw)} {have(drawn.n_whole)} no more rows than are drawn: none of "
+            "these is a query"
+        )
+    n_junk_rows = gallery.n_rows - len(drawn.known)
+    if n_junk_rows:
+        where = "in the gallery or the queries" if draw.rest_as_queries else "in the gallery"
+        notes.append(f"rows of pid {JUNK_PID} are not {where} of any split: {n_junk_rows:,} of the whole gallery")
+    if draw.repeats == 1:
+        notes.append("one split has no spread")
+    return notes

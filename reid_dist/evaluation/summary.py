@@ -1,0 +1,290 @@
+"""From ranks to the report: metrics, curves, counts, tables, and words for what could not be evaluated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.environment import describe_environment
+from reid_dist.core.model import Neighbours, RankedQueries, RowRange
+from reid_dist.engine.tasks import BlockAnswer, Job, gallery_index, set_labels
+from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
+from reid_dist.errors import InputError
+from reid_dist.evaluation.breakdowns import Breakdowns, make_breakdowns
+from reid_dist.evaluation.no_valid_query import explain_no_valid_query
+from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units
+from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
+from reid_dist.metrics.definitions import (
+    METRICS,
+    RANKS,
+    SINGLE_SHOT,
+    Metric,
+    exact_mean,
+    first_rank,
+    last_rank,
+    notes_on_metrics,
+)
+from reid_dist.metrics.ties import RULES, extreme_ranks, settled_ranks
+from reid_dist.relevance.assignment import flag_listed, judge, judge_listed
+from reid_dist.relevance.ground_truth import GroundTruth
+from reid_dist.relevance.protocols import REASONS, Protocol
+from reid_dist.reports import Report, TopK
+from reid_dist.reports.notes import own_row_notes, side_notes, threshold_notes
+from reid_dist.stores import LabelledSet
+
+__all__ = ["Asked", "interval_notes", "make_report"]
+
+_ALWAYS = {"AP": "mAP", "AP_trapezoid": "mAP_trapezoid", "INP": "mINP"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a report shall hold.
+
+    Attributes
+    ----------
+    metrics
+        The metrics, in order.
+    max_rank
+        Length of the curves over ranks.
+    ties
+        Whether optimistic and pessimistic values are wanted.
+    breakdowns
+        Tables.
+    confidence
+        Level of the intervals, None for none.
+    seed
+        Of whatever is drawn.
+    """
+
+    metrics: list[Metric]
+    max_rank: int
+    ties: bool = False
+    breakdowns: Breakdowns | None = None
+    confidence: float | None = 0.95
+    seed: int = 0
+
+    @property
+    def rank_metrics(self) -> list[Metric]:
+        """Those that are functions of the ranks."""
+        return [metric for metric in self.metrics if metric.family.needs == RANKS]
+
+
+def make_report(
+    inputs: tuple[LabelledSet, LabelledSet],
+    job: Job,
+    answer: BlockAnswer,
+    asked: Asked,
+    *,
+    truth: GroundTruth | None = None,
+    verification: Verification | None = None,
+    single_shot: dict[str, Any] | None = None,
+) -> Report:
+    """Turn what was computed into a report.
+
+    Parameters
+    ----------
+    inputs
+        The two sides as they were given.
+    job
+        What was computed.
+    answer
+        What came out.
+    asked
+        What the report shall hold.
+    truth
+        Lists that queries were judged by.
+    verification
+        Verification and open-set metrics.
+    single_shot
+        How the single-shot CMC was computed, in words.
+
+    Raises
+    ------
+    InputError
+        If no query is valid; says why.
+    """
+    query, gallery = inputs
+    protocol, ranked = job.protocol, answer.ranked
+    if protocol is None or ranked is None:
+        raise AssertionError("an evaluation has a protocol and ranks")
+    valid = ranked.n_relevant > 0
+    reasons = np.array(REASONS)[ranked.reason]
+    invalid = dict(Counter(reasons[~valid].tolist()).most_common())
+    if not valid.any():
+        labels = set_labels(job, job.query), set_labels(job, job.gallery)
+        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
+    zero = protocol.zero_for_invalid
+
+    values = {metric.name: _values(metric, ranked, answer) for metric in asked.metrics if _has_rows(metric)}
+    singles = {} if verification is None else verification.metrics
+    metrics = {
+        metric.name: exact_mean(values[metric.name], zero_for_invalid=zero)
+        if metric.name in values
+        else singles[metric.name]
+        for metric in asked.metrics
+    }
+    per_query: dict[str, NDArray[Any]] = {
+        **{name: METRICS_ALWAYS[name].values(ranked) for name in _ALWAYS},
+        "first_rank": np.where(valid, first_rank(ranked), np.nan),
+        "last_rank": np.where(valid, last_rank(ranked), np.nan),
+        "n_relevant": ranked.n_relevant,
+        "n_kept": ranked.n_kept,
+        "reason": reasons,
+        "pid": query.pids,
+        **({} if query.camids is None else {"camid": query.camids}),
+        **{metric.per_query_name: values[metric.name] for metric in asked.metrics if metric.name in values},
+    }
+    confidence = None
+    if asked.confidence is not None and values:
+        confidence = bootstrap_intervals(
+            values, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
+        )
+    return Report(
+        metrics=metrics,
+        curves={
+            **_curves(protocol, ranked, answer, asked.max_rank),
+            **({} if verification is None else verification.curves),
+        },
+        counts={
+            "n_query": query.n_rows,
+            "n_valid": int(valid.sum()),
+            "n_gallery": gallery.n_rows,
+            "n_junk": int(ranked.n_junk.sum()),
+            "n_junk_rows": _junk_rows(gallery, protocol),
+            "n_relevant": int(ranked.n_relevant.sum()),
+            "n_invalid_by_reason": invalid,
+        },
+        per_query=per_query,
+        protocol={
+            **protocol.describe(),
+            **({} if truth is None else {"ground_truth": truth.describe()}),
+            **({} if single_shot is None else {"single_shot": single_shot}),
+        },
+        distance=job.distance.describe(),
+        inputs={"query": query.describe(), "gallery": gallery.describe()},
+        ties=_ties(ranked, answer, asked, zero),
+        environment=describe_environment(),
+        topk=_topk(job, answer.neighbours, truth),
+        definitions={metric.name: metric.family.summary for metric in asked.metrics},
+        confidence=None if confidence is None else confidence.describe(),
+        breakdowns={}
+        if asked.breakdowns is None
+        else make_breakdowns(asked.breakdowns, query, values, valid, answer.in_parts, job, zero_for_invalid=zero),
+        verification=None if verification is None else verification.describe(),
+        notes=[
+            *side_notes(query, gallery, protocol),
+            *own_row_notes(query, gallery, protocol, ranked),
+            *_threshold_notes(asked.metrics, verification),
+            *interval_notes(confidence, protocol),
+            *notes_on_metrics(asked.metrics),
+            *dict.fromkeys([*query.notes, *gallery.notes]),
+        ],
+    )
+
+
+def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[str]:
+    """What the reader of confidence intervals should know."""
+    if confidence is None:
+        return []
+    # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
+    few = "" if protocol.is_listed and confidence.n_units == 1 else few_units(confidence.n_units, confidence.unit)
+    return [few] if few else []
+
+
+def _threshold_notes(metrics: list[Metric], verification: Verification | None) -> list[str]:
+    if verification is None:
+        return []
+    rates = ROC_RATES if "ROC_FAR" in verification.curves else ()
+    counts = verification.counts
+    return threshold_notes(metrics, rates, counts.get("n_impostor"), counts.get("n_non_mated"))
+
+
+METRICS_ALWAYS = {name: Metric(METRICS.get(metric)) for name, metric in _ALWAYS.items()}
+
+
+def _has_rows(metric: Metric) -> bool:
+    return metric.family.needs in (RANKS, SINGLE_SHOT)
+
+
+def _values(metric: Metric, ranked: RankedQueries, answer: BlockAnswer, rule: int = 0) -> NDArray[np.float64]:
+    """Values of every query, under one of the rules of ties."""
+    if metric.family.needs == RANKS:
+        return metric.values(ranked)
+    if answer.single_shot is None:
+        raise AssertionError("asked for, hence computed")
+    return answer.single_shot[:, metric.parameter - 1, rule]
+
+
+def _curves(
+    protocol: Protocol, ranked: RankedQueries, answer: BlockAnswer, max_rank: int
+) -> dict[str, NDArray[np.float64]]:
+    """The protocol's CMC first, then precision and recall at every rank, and precision at every recall."""
+    zero = protocol.zero_for_invalid
+    curves = rank_curves(ranked, max_rank, zero_for_invalid=zero)
+    makers: dict[str, Callable[[], NDArray[np.float64]]] = {
+        "CMC": lambda: cmc_curve(ranked, max_rank, zero_for_invalid=zero),
+        "CMC_allshots": lambda: curves["CMC_allshots"],
+        "CMC_single_shot": lambda: _single_shot_curve(answer, max_rank, zero),
+    }
+    return {
+        protocol.cmc_family: makers[protocol.cmc_family](),
+        "precision_recall": mean_precision_recall(ranked, zero_for_invalid=zero),
+        "P": curves["P"],
+        "R": curves["R"],
+    }
+
+
+def _single_shot_curve(answer: BlockAnswer, max_rank: int, zero: bool) -> NDArray[np.float64]:
+    if answer.single_shot is None:
+        raise AssertionError("a single-shot protocol computes it")
+    columns = answer.single_shot[:, :max_rank, 0].T
+    return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
+
+
+def _ties(ranked: RankedQueries, answer: BlockAnswer, asked: Asked, zero: bool) -> dict[str, Any]:
+    """The rule, how many positives it settles, and on request what the other two rules would give."""
+    ties: dict[str, Any] = {
+        "rule": "distance, then gallery row",
+        "n_tied_positives": int((ranked.tied > 0).sum()),
+    }
+    if asked.ties:
+        for place, rule in enumerate(RULES, start=1):
+            per_query = [metric for metric in asked.metrics if _has_rows(metric)]
+            ties[rule] = {
+                metric.name: exact_mean(
+                    _values(metric, extreme_ranks(metric, ranked, rule), answer, place), zero_for_invalid=zero
+                )
+                for metric in per_query
+            }
+            # Metrics over all pairs know thresholds and no order; those of open-set search go by rank 1.
+            settled = settled_ranks(ranked, rule)
+            ties[rule] |= identification_rates(asked.metrics, replace(answer, ranked=settled))
+    return ties
+
+
+def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
+    """Count rows that are junk for every query; here, for the sorted index of the gallery is the workers'."""
+    junk = np.zeros(gallery.n_rows, bool)
+    if protocol.junk_pid is not None:
+        junk |= gallery.pids == protocol.junk_pid
+    if protocol.gallery_cameras is not None and gallery.camids is not None:
+        junk |= ~np.isin(gallery.camids, protocol.gallery_cameras)
+    return int(junk.sum())
+
+
+def _topk(job: Job, neighbours: Neighbours | None, truth: GroundTruth | None) -> TopK | None:
+    if neighbours is None or job.protocol is None:
+        return None
+    index = gallery_index(job)
+    if truth is not None:
+        judgement = judge_listed(job.protocol, truth, job.gallery.n_rows)
+    else:
+        judgement = judge(job.protocol, set_labels(job, job.query).take(RowRange(0, job.query.n_rows)), index)
+    relevant, junk = flag_listed(judgement, index, neighbours.index)
+    return TopK(index=neighbours.index, distance=neighbours.distance, junk=junk, relevant=relevant)

@@ -1,0 +1,301 @@
+"""Grids of parameters: ranges as people write them, and the points in the order of the grid and in that of the work."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+
+from reid_dist.core.registry import did_you_mean
+from reid_dist.core.specs import parse_spec
+from reid_dist.errors import InputError
+from reid_dist.stages.expansion import EXPANSIONS, Expansion, describe_expansion, make_step, parse_expand, spelled
+from reid_dist.stages.reranking import KReciprocal, parse_rerank
+
+__all__ = ["MOST_POINTS", "Axis", "Grid", "Point", "Values", "make_grid", "parse_values"]
+
+MOST_POINTS = 500
+
+Value = int | float | str
+Values = Value | Sequence[Value]
+"""Values of a parameter: one, several, or a text such as ``0:10``, ``0:1:0.1`` or ``1,6,10:30:10``."""
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_WHOLE, _NUMBER, _NAME = "whole numbers", "numbers", "names"
+
+# Parameters that a sweep can go over, in the order of the table, by what they are.
+_OF_EXPANSIONS = {"k": _WHOLE, "alpha": _NUMBER}
+_OF_RERANKERS = {"k1": _WHOLE, "k2": _WHOLE, "lambda_value": _NUMBER, "variant": _NAME}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A parameter and its values.
+
+    Attributes
+    ----------
+    name
+        The parameter.
+    values
+        Each value once, in the order given.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether values are numbers."""
+        return not isinstance(self.values[0], str)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of all parameters.
+
+    Attributes
+    ----------
+    values
+        Value by parameter.
+    expand, rerank
+        What `evaluate` is asked; one of the two is None.
+    name
+        The same as a spec with every parameter.
+    reach
+        Length of the neighbour lists that it takes.
+    shared
+        What derived stages of this point depend on besides; points that agree in it can use each other's.
+    """
+
+    values: dict[str, Value]
+    expand: tuple[Expansion, ...] | None
+    rerank: KReciprocal | None
+    name: str
+    reach: int
+    shared: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All points.
+
+    Attributes
+    ----------
+    kind
+        ``expand`` or ``rerank``.
+    method
+        What is swept, for a report.
+    axes
+        The parameters.
+    points
+        In the order of the grid: the last parameter changes fastest.
+    """
+
+    kind: str
+    method: dict[str, Any]
+    axes: tuple[Axis, ...]
+    points: tuple[Point, ...]
+
+    @property
+    def order(self) -> list[int]:
+        """Which points to evaluate one after the other: the longest lists first, which then serve all others."""
+        return sorted(
+            range(len(self.points)), key=lambda place: (-self.points[place].reach, str(self.points[place].shared))
+        )
+
+
+def parse_values(name: str, given: Values, kind: str = _NUMBER) -> tuple[Value, ...]:
+    """Read the values of a parameter, each once.
+
+    Parameters
+    ----------
+    name
+        The parameter, for messages.
+    given
+        Numbers, or a text: values and ranges ``first:last`` and ``first:last:step`` with commas between them.  A range
+        holds its last value where its steps lead there.
+    kind
+        ``whole numbers``, ``numbers`` or ``names``.
+
+    Raises
+    ------
+    InputError
+        If they cannot be read, or are more than `MOST_POINTS`.
+    """
+    found: list[Value] = []
+    if isinstance(given, str):
+        for piece in given.split(","):
+            found += _piece(name, piece.strip(), given, kind)
+    elif isinstance(given, int | float | np.number):
+        found = [_value(name, given, kind)]
+    else:
+        found = [_value(name, value, kind) for value in given]
+    if not found:
+        raise InputError(f"{name} has no values; give at least one")
+    _refuse_many(name, len(found))
+    # 1 and 1.0 are one value; what was given first stays.
+    return tuple(dict.fromkeys(found))
+
+
+def _piece(name: str, piece: str, whole: str, kind: str) -> list[Value]:
+    if kind == _NAME:
+        if not piece:
+            raise InputError(f"cannot read {name} {whole!r}; write names with commas between them")
+        return [piece]
+    parts = [_decimal(name, part.strip(), whole, kind) for part in piece.split(":")]
+    if len(parts) == 1:
+        return [_number(parts[0], kind)]
+    if len(parts) > 3:
+        raise InputError(f"cannot read {name} {whole!r}; a range is first:last or first:last:step")
+    first, last = parts[:2]
+    step = parts[2] if len(parts) == 3 else Decimal(1)
+    if step <= 0:
+        raise InputError(f"{name} {whole!r} has a step of {step}; a step must be larger than 0")
+    if last < first:
+        raise InputError(f"{name} {whole!r} goes from {first} down to {last}; a range goes upwards")
+    n_steps = int((last - first) / step)
+    _refuse_many(name, n_steps + 1)
+    # In decimal numbers, as they were written: 0:1:0.1 has eleven values, and the fourth is 0.3.
+    return [_number(first + count * step, kind) for count in range(n_steps + 1)]
+
+
+def _decimal(name: str, text: str, whole: str, kind: str) -> Decimal:
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal("nan")
+    if not value.is_finite() or abs(value) > Decimal(10) ** 18:
+        raise InputError(
+            f"cannot read {name} {whole!r}; write values such as 1,6,10 or ranges such as 0:10 or 10:30:5, both ends "
+            "included"
+        )
+    if kind == _WHOLE and not _INTEGER.fullmatch(text):
+        raise InputError(f"{name} takes whole numbers, found {text!r} in {whole!r}")
+    return value
+
+
+def _number(value: Decimal, kind: str) -> Value:
+    return int(value) if kind == _WHOLE else float(value)
+
+
+def _value(name: str, value: object, kind: str) -> Value:
+    """Check a value that did not come as a text."""
+    if kind == _NAME and isinstance(value, str):
+        return value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and kind != _NAME:
+        return int(value) if kind == _WHOLE else float(value)
+    if isinstance(value, float | np.floating) and kind == _NUMBER and math.isfinite(value):
+        return float(value)
+    raise InputError(f"{name} takes {kind}, found {value!r}")
+
+
+def _refuse_many(what: str, n_values: int) -> None:
+    if n_values > MOST_POINTS:
+        raise InputError(f"{what} has {n_values} values, and a sweep takes {MOST_POINTS} points at most; take fewer")
+
+
+def make_grid(
+    expand: str | None, rerank: str | None, given: Mapping[str, Values | None], *, include_self: bool = False
+) -> Grid:
+    """Read what is swept, and over what.
+
+    Parameters
+    ----------
+    expand
+        An expansion; the last one of several is swept.  Values that it fixes are fixed.
+    rerank
+        A re-ranking; one of the two must be given.
+    given
+        Values by parameter; None for what is not swept.
+    include_self
+        As in an expansion.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If it cannot be read, a value makes no sense, or there are more than `MOST_POINTS` points.
+    """
+    if (expand is None) == (rerank is None):
+        raise InputError(
+            "a sweep goes over the parameters of one thing: give either an expansion (expand, --expand aqe) or a "
+            "re-ranking (rerank, --rerank k_reciprocal), "
+            + ("not both" if expand is not None else "and neither is given")
+        )
+    kinds = _OF_EXPANSIONS if expand is not None else _OF_RERANKERS
+    what = "an expansion" if expand is not None else "a re-ranking"
+    swept = {name: values for name, values in given.items() if values is not None}
+    for name in swept:
+        if name not in kinds:
+            raise InputError(f"{name} is no parameter of {what}, which has {', '.join(kinds)}")
+    axes = tuple(Axis(name, parse_values(name, swept[name], kind)) for name, kind in kinds.items() if name in swept)
+    if not axes:
+        raise InputError(f"there is nothing to sweep over; give values of {', '.join(kinds)}")
+    if (n_points := math.prod(len(axis.values) for axis in axes)) > MOST_POINTS:
+        raise InputError(f"the grid has {n_points} points, and a sweep takes {MOST_POINTS} at most; take fewer values")
+    settings = [
+        dict(zip((axis.name for axis in axes), values, strict=True))
+        for values in itertools.product(*(axis.values for axis in axes))
+    ]
+    if expand is not None:
+        return _expansions(expand, include_self, axes, settings)
+    if include_self:
+        raise InputError("include_self belongs to query expansion, and a re-ranking has none")
+    return _rerankings(str(rerank), axes, settings)
+
+
+def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings: list[dict[str, Value]]) -> Grid:
+    *before, last = parse_spec("expansion", spec)
+    known = EXPANSIONS.get(last.name).parameters
+    fixed = dict(last.values) | ({"include_self": True} if include_self else {})
+    for name in (*(axis.name for axis in axes), *fixed):
+        if name not in known:
+            raise InputError(did_you_mean(f"parameter of {last.name}", name, known))
+    _refuse_twice(last.values, axes, f"the expansion {spec!r}")
+    if "k" not in fixed and all(axis.name != "k" for axis in axes):
+        raise InputError(f"{last.name} needs numbers of neighbours; give k, such as 0:10 (--k 0:10)")
+    first = tuple(make_step(call.name, call.values) for call in before)
+    points = []
+    for values in settings:
+        step = make_step(last.name, fixed | values)
+        steps = parse_expand((*first, step))
+        points.append(Point(values, steps, None, spelled(steps), step.n_others, (step.k,)))
+    method = describe_expansion(steps)
+    swept = {axis.name for axis in axes}
+    others = {name: getattr(step, name) for name in known if name not in swept}
+    return Grid("expand", {**method, "name": spec, "fixed": others}, axes, tuple(points))
+
+
+def _rerankings(spec: str, axes: tuple[Axis, ...], settings: list[dict[str, Value]]) -> Grid:
+    calls = parse_spec("re-ranking", spec)
+    if len(calls) > 1:
+        raise InputError(f"one re-ranking at a time, found {spec!r}")
+    fixed = calls[0].values
+    _refuse_twice(fixed, axes, f"the re-ranking {spec!r}")
+    points = []
+    for values in settings:
+        call = ",".join(f"{name}={_spelled(value)}" for name, value in {**fixed, **values}.items())
+        how = parse_rerank(f"{calls[0].name}({call})")
+        told = {name: text for name, text in how.describe().items() if name not in ("name", "definition", "source")}
+        name = f"k_reciprocal({','.join(f'{key}={_spelled(value)}' for key, value in told.items())})"
+        reach = max(how.n_near, how.n_half)
+        points.append(Point(values, None, how, name, reach, (how.k1, how.variant, how.weights)))
+    swept = {axis.name for axis in axes}
+    others = {key: value for key, value in told.items() if key not in swept}
+    return Grid("rerank", {"name": spec, "fixed": others}, axes, tuple(points))
+
+
+def _refuse_twice(fixed: Mapping[str, object], axes: Sequence[Axis], where: str) -> None:
+    for axis in axes:
+        if axis.name in fixed:
+            raise InputError(f"{axis.name} is given twice: {where} fixes it, and values of it are to be swept")
+
+
+def _spelled(value: object) -> str:
+    """A value as a spec has it; every float reads back to the same bits."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

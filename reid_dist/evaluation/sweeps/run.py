@@ -1,0 +1,225 @@
+"""Evaluate every point of a grid, the longest neighbour lists first."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.core.environment import describe_environment
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.engine.checks import check_client, check_sets
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.errors import InputError, StoreError
+from reid_dist.evaluation.evaluate import evaluate
+from reid_dist.evaluation.options import Options, Question
+from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.sweeps.finished import FinishedPoint, FinishedPoints
+from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
+from reid_dist.evaluation.sweeps.report import SweepReport
+from reid_dist.evaluation.visibility import visible_to
+from reid_dist.metrics.definitions import metric_names
+from reid_dist.reports.plain import plain
+from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
+from reid_dist.stores.inner import inner_folder
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["USUAL_METRICS", "sweep_parameters"]
+
+USUAL_METRICS = ("mAP", "CMC@1", "mINP")
+
+# Options of `evaluate` that give more than numbers to compare.
+_OF_ONE_POINT = ("topk", "ties", "breakdowns", "gallery_sizes", "roc", "confidence")
+
+# Stages of re-ranking that only some points share; neighbour lists serve all of them.
+_DERIVED_STAGES = ("weights", "means", "query_weights")
+
+
+def sweep_parameters(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    expand: str | None = None,
+    rerank: str | None = None,
+    k: Values | None = None,
+    alpha: Values | None = None,
+    k1: Values | None = None,
+    k2: Values | None = None,
+    lambda_value: Values | None = None,
+    variant: Values | None = None,
+    include_self: bool = False,
+    metrics: str | Sequence[str] | None = None,
+    client: Client | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    keep: bool = True,
+    progress: Shown = None,
+    told: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
+    **options: Any,
+) -> SweepReport:
+    """Evaluate an expansion or a re-ranking at every point of a grid of its parameters, exactly each time.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
+    expand
+        A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
+    rerank
+        A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
+    k, alpha
+        Values for the expansion: numbers, or a text such as ``"0:10"`` or ``"0,1,3"``.
+    k1, k2, lambda_value, variant
+        The same for the re-ranking.
+    include_self
+        Whether the query sits in the gallery, by item id, and is one of the k.
+    metrics
+        Names such as ``"mAP"`` or ``"CMC@10"``; None for mAP, CMC@1 and mINP.
+    client
+        Cluster to run on; None for threads of this process.  The answer does not depend on it.
+    workspace
+        Directory that every worker sees, for neighbour lists and derived features; None for a temporary one.
+    keep
+        Whether derived features stay in `workspace`.  Otherwise they are removed after their point, and all else in the
+        end; of a sweep that breaks, what is finished stays and the same sweep goes on from there.
+    progress
+        As in `evaluate`, evaluation by evaluation.
+    told
+        Called after every point with the number of finished points, the number of all points, the point and its row.
+    options
+        Further options of `reid_dist.evaluate`: protocol, distance, max_rank, ground_truth, chunk_rows, ….  Those that
+        ask for more than metrics are refused.
+
+    Returns
+    -------
+    The report; `SweepReport.save` writes it.
+
+    Raises
+    ------
+    UnknownNameError
+        For a method, protocol, distance or metric that does not exist.
+    InputError
+        For a grid that cannot be read or is too large, and for sets or options that cannot be evaluated so.
+    PlanError, RunFailedError, ClusterError, StoreError
+        As `reid_dist.evaluate` does.
+    """
+    started = time.perf_counter()
+    swept = {"k": k, "alpha": alpha, "k1": k1, "k2": k2, "lambda_value": lambda_value, "variant": variant}
+    grid = make_grid(expand, rerank, swept, include_self=include_self)
+    for name in _OF_ONE_POINT:
+        if options.get(name):
+            raise InputError(f"{name} is about one run, and a sweep compares many; evaluate the point that you choose")
+    asked = {
+        **options,
+        "metrics": list(USUAL_METRICS) if metrics is None else metric_names(metrics),
+        "confidence": None,
+    }
+    distance = asked.pop("distance", "cosine")
+    check_client(client)
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    check_sets(query, gallery, DISTANCES.get(distance))
+    question = Question.of(
+        Options.of({**asked, "expand": grid.points[0].expand, "rerank": grid.points[0].rerank}), query, gallery
+    )
+    if question.truth is not None:
+        # Read once; and what was read cannot change on the way.
+        asked["ground_truth"] = question.truth
+    names = [metric.name for metric in question.asked.metrics]
+    points: dict[int, FinishedPoint] = {}
+    identity = _identity(question, distance, query, gallery)
+    mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
+    with (
+        shown_progress(progress) as tasks,
+        inner_folder(workspace, mine) as folder,
+        visible_to(client, folder, query, gallery) as (near, far),
+    ):
+        removal = _Removal(folder, grid, keep and workspace is not None)
+        kept = FinishedPoints(Workspace(str(folder)), identity, tasks.warn)
+        for n_done, place in enumerate(grid.order, start=1):
+            point = grid.points[place]
+            finished = kept.find(point)
+            if finished is None:
+                report = evaluate(
+                    near,
+                    far,
+                    distance=distance,
+                    expand=point.expand,
+                    rerank=point.rerank,
+                    client=client,
+                    workspace=folder,
+                    progress=tasks,
+                    **asked,
+                )
+                finished = FinishedPoint.of(point, report, names)
+                kept.keep(point, finished)
+            points[place] = finished
+            removal.after(n_done)
+            if told is not None:
+                told(n_done, len(grid.points), point, finished.row)
+        kept.remove()
+    ordered = [points[place].row for place in range(len(points))]
+    notes = [*query.notes, *gallery.notes, *(note for finished in points.values() for note in finished.notes)]
+    return SweepReport(
+        kind=grid.kind,
+        method=grid.method,
+        parameters={axis.name: list(axis.values) for axis in grid.axes},
+        rows=ordered,
+        # The conventions and the labels are the same at every point.
+        **points[0].conventions,
+        inputs={"query": query.describe(), "gallery": gallery.describe()},
+        environment=describe_environment(),
+        timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+def _identity(question: Question, distance: str, *sides: FeatureSet) -> dict[str, Any]:
+    """Return everything that the answers of a sweep depend on, but for the points."""
+    return {
+        "sides": [{name: each for name, each in side.describe().items() if name.endswith("digest")} for side in sides],
+        "protocol": question.protocol.describe(),
+        "truth": None if question.truth is None else question.truth.content_digest,
+        "distance": distance,
+        "options": plain(question.options.describe()),
+    }
+
+
+class _Removal:
+    """Removes what the points that are still to come will not read.
+
+    Stores of expanded features are as large as the sets, and there is one for every point.
+    """
+
+    def __init__(self, folder: Path, grid: Grid, keep: bool) -> None:
+        self._folder = folder
+        self._points = [grid.points[place] for place in grid.order]
+        self._keep = keep
+
+    def after(self, n_done: int) -> None:
+        """Remove what the last point has left, unless the next one shares it."""
+        if self._keep:
+            return
+        done, still = self._points[n_done - 1], self._points[n_done:]
+        if done.expand is not None:
+            # What the steps before the last one made serves all points.
+            made = f"expanded by {done.expand[-1]}"
+            for store in self._folder.glob("expanded-*.zarr"):
+                if _notes_of(store)[-1:] in ([made], []):
+                    shutil.rmtree(store)
+        elif not still or still[0].shared != done.shared:
+            workspace = Workspace(str(self._folder))
+            for kind in _DERIVED_STAGES:
+                for stage in workspace.stages(kind):
+                    workspace.remove(stage)
+
+
+def _notes_of(store: Path) -> list[str]:
+    """Notes of a store; none of one that cannot be opened, which no point will read."""
+    try:
+        return FeatureSet.open(store).notes
+    except StoreError:
+        return []

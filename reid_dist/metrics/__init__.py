@@ -1,0 +1,1 @@
+"""Definitions of metrics, their values from ranks, curves, intervals, and bounds from top-k lists."""

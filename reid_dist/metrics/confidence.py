@@ -1,0 +1,352 @@
+"""How far a mean over queries is to be trusted: bootstrap intervals, and a permutation test of a paired difference.
+
+The queries of one identity are not independent: they show the same person against the same gallery items.  What is
+drawn here is therefore identities, each with all of its queries (the cluster bootstrap); drawing single queries takes
+them for independent, gives intervals that are too narrow, and is there for those who want to see by how much.
+
+Interval: one resample draws as many identities as there are, with replacement.  Its value of a metric is the sum of the
+per-query values over all draws divided by the number of queries in them, and the interval lies between the quantiles
+(1 - level) / 2 and (1 + level) / 2 of these values (linear interpolation between order statistics).  All metrics see
+the same resamples, and the interval of one does not depend on which others are asked for.
+
+Test: if two runs are equally good, the difference of an identity is as likely to have the one sign as the other.  The
+p-value is the share of random sign changes, one sign for all queries of an identity, whose total is at least as far
+from zero as the one that was observed; the observed one counts among them, so that no p-value is zero.
+
+Both are approximations by a finite number of random draws, repeatable for a seed, and neither belongs to what a digest
+of results covers.  The percentile interval is too narrow where there are few identities: below `FEW_UNITS` of them it
+is a hint and no more.  It knows nothing but the values that occurred: if all are equal its width is zero.
+
+Sources: Efron, Annals of Statistics 1979; Field and Welsh, JRSS B 2007 (clusters); Smucker, Allan and Carterette,
+CIKM 2007 (tests for retrieval); Phipson and Smyth, SAGMB 2010 (no p-value is zero).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.plurals import counted
+from reid_dist.errors import InputError
+
+__all__ = [
+    "FEW_UNITS",
+    "UNITS",
+    "VERY_FEW_UNITS",
+    "Confidence",
+    "Interval",
+    "bootstrap_intervals",
+    "few_units",
+    "sign_flip_p_values",
+]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+UNITS: Final = ("identity", "query")
+
+FEW_UNITS: Final = 15
+VERY_FEW_UNITS: Final = 5
+"""Percentile intervals from fewer identities are too narrow, and far too narrow.
+
+Share of nominal 95 % intervals that hold the mean, for values spread as those of AP are (1,500 data sets each): 73 %
+from 3 identities, 83 % from 5, 89 % from 8, 91 % from 10, 92 to 94 % from 15 to 50.
+"""
+
+# Two streams of one seed: signs are not drawn from the bits that drew the resamples.
+_RESAMPLES, _SIGNS = 0, 1
+
+# Totals nearer to each other than this part of the sum of magnitudes are equal up to rounding.
+_EQUAL: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a mean lies, both ends in the unit of the metric; NaN where too little is known to say."""
+
+    low: float
+    high: float
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an interval at all."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """Intervals of several metrics from the same resamples.
+
+    Attributes
+    ----------
+    level
+        Nominal coverage, between 0 and 1.
+    unit
+        What was drawn: ``identity`` or ``query``.
+    n_units
+        How many of them have a query that counts.
+    n_resamples, seed
+        How many resamples were drawn, and from what.
+    intervals
+        By name of metric.
+    """
+
+    level: float
+    unit: str
+    n_units: int
+    n_resamples: int
+    seed: int
+    intervals: dict[str, Interval]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a report holds of it: its fields, with [None, None] for an interval that is not known."""
+        ends = {
+            name: [interval.low, interval.high] if interval.is_known else [None, None]
+            for name, interval in self.intervals.items()
+        }
+        return {
+            "level": self.level,
+            "unit": self.unit,
+            "n_units": self.n_units,
+            "n_resamples": self.n_resamples,
+            "seed": self.seed,
+            "intervals": ends,
+        }
+
+
+def few_units(n_units: int, unit: str = "identity") -> str:
+    """Return one line about intervals from so few units that they are too narrow; empty where there are enough.
+
+    Parameters
+    ----------
+    n_units
+        How many were resampled; 0 gives no interval, and no line.
+    unit
+        ``identity`` or ``query``.
+    """
+    if not 0 < n_units < FEW_UNITS:
+        return ""
+    if n_units == 1:
+        return f"{counted(n_units, unit)} gives no interval: there is nothing to resample"
+    return (
+        f"{counted(n_units, unit)} are few: the intervals are too narrow (those of 95 % hold the true mean in some "
+        f"73 % of cases from 3, 83 % from 5; from {FEW_UNITS} on they nearly keep their level)"
+    )
+
+
+def bootstrap_intervals(
+    values: Mapping[str, Float64],
+    pids: Int64,
+    *,
+    level: float = 0.95,
+    unit: str = "identity",
+    n_resamples: int = 1000,
+    seed: int = 0,
+    invalid_as_zero: bool = False,
+) -> Confidence:
+    """Bootstrap percentile intervals of means of per-query values.
+
+    Only units with a query that counts are drawn.  A metric that fewer than two units speak for has no interval:
+    drawing one identity again and again gives an interval of width zero, which would be certainty out of nothing.
+
+    Memory is that of the values once more plus some 16 bytes for each unit; time grows with units times resamples
+    (100,000 identities, 1000 resamples: about half a second).
+
+    Parameters
+    ----------
+    values
+        Per-query values by name of metric, each of shape (n_query,), float64; NaN for a query that does not count.
+    pids
+        Identity of every query, shape (n_query,), int64.
+    level
+        Nominal coverage, between 0 and 1.
+    unit
+        ``identity`` or ``query``: what is drawn.
+    n_resamples
+        How many resamples; at least 2 / (1 - level), so that one lies beyond each end.
+    seed
+        Of the draws, not negative.
+    invalid_as_zero
+        Count NaN as 0 and divide by all queries, as protocols do that do not leave invalid queries out.
+
+    Raises
+    ------
+    InputError
+        For an option out of its range, or values that are no finite numbers, one for each query.
+    """
+    _check_draws(unit, n_resamples, seed)
+    if not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, found {level!r}; 0.95 is customary")
+    if n_resamples * (1 - level) / 2 < 1 - 1e-9:
+        raise InputError(
+            f"{n_resamples} resamples have no quantile beyond each end of a {level:.6g} interval; draw at least "
+            f"{math.ceil(2 / (1 - level) - 1e-9)}, 1000 are customary"
+        )
+    totals = _unit_totals(values, pids, unit, invalid_as_zero=invalid_as_zero)
+    means = _resampled_means(totals, n_resamples, np.random.default_rng((seed, _RESAMPLES)))
+    tails = (1 - level) / 2, (1 + level) / 2
+    intervals = {name: _percentiles(means[at], tails) for at, name in enumerate(values)}
+    return Confidence(float(level), unit, totals.n_units, int(n_resamples), int(seed), intervals)
+
+
+def sign_flip_p_values(
+    differences: Mapping[str, Float64],
+    pids: Int64,
+    *,
+    unit: str = "identity",
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Two-sided p-values of paired differences whose mean is zero if nothing changed.
+
+    (1 + number of random sign changes whose total is as far from zero as the observed one, or farther) /
+    (1 + `n_resamples`); all queries of a unit change sign together.  The number of queries is the same in every
+    arrangement, so totals stand for means.
+
+    Parameters
+    ----------
+    differences
+        Differences per query by name of metric, each of shape (n_query,), float64; NaN for a query that does not
+        count.
+    pids
+        Identity of every query, shape (n_query,), int64.
+    unit
+        ``identity`` or ``query``: what changes its sign as a whole.
+    n_resamples
+        How many sign changes; the smallest possible p-value is 1 / (1 + `n_resamples`).
+    seed
+        Of the draws, not negative.
+
+    Returns
+    -------
+    P-value by name of metric; NaN where no query counts.
+
+    Raises
+    ------
+    InputError
+        As `bootstrap_intervals`.
+    """
+    _check_draws(unit, n_resamples, seed)
+    totals = _unit_totals(differences, pids, unit, invalid_as_zero=False)
+    n_units = totals.n_units
+    if n_units == 0:
+        return dict.fromkeys(differences, math.nan)
+    observed = totals.sums.sum(axis=1)
+    least = np.abs(observed) - _EQUAL * np.abs(totals.sums).sum(axis=1)
+    rng = np.random.default_rng((seed, _SIGNS))
+    as_far = np.zeros(len(observed), np.int64)
+    for _ in range(n_resamples):
+        bits = np.frombuffer(rng.bytes(-(-n_units // 8)), np.uint8)
+        flipped = np.unpackbits(bits, count=n_units).astype(np.float64)
+        as_far += np.abs(observed - 2.0 * np.vecdot(totals.sums, flipped)) >= least
+    p_values = (1 + as_far) / (1 + n_resamples)
+    counted = totals.counts.sum(axis=1) > 0
+    known = counted[totals.count_of]
+    return {name: float(p_values[at]) if known[at] else math.nan for at, name in enumerate(differences)}
+
+
+@dataclass(frozen=True, slots=True)
+class _UnitTotals:
+    """Per-query values summed over the units that are drawn.
+
+    Attributes
+    ----------
+    sums
+        Sum of the values of each unit, shape (n_metric, n_units), float64.
+    counts
+        Number of values of each unit, shape (n_patterns, n_units), float64; metrics that count the same queries, which
+        is the rule, share one row.
+    count_of
+        Row of `counts` for each metric, shape (n_metric,), int64.
+    """
+
+    sums: Float64
+    counts: Float64
+    count_of: Int64
+
+    @property
+    def n_units(self) -> int:
+        """Number of units with a query that counts."""
+        return int(self.sums.shape[1])
+
+
+def _unit_totals(values: Mapping[str, Float64], pids: Int64, unit: str, *, invalid_as_zero: bool) -> _UnitTotals:
+    columns = {name: _checked(name, column, len(pids)) for name, column in values.items()}
+    if invalid_as_zero:
+        columns = {name: np.nan_to_num(column, nan=0.0) for name, column in columns.items()}
+    counted = np.zeros(len(pids), bool)
+    for column in columns.values():
+        counted |= ~np.isnan(column)
+    if unit == "identity":
+        found, member = np.unique(pids[counted], return_inverse=True)
+        n_units = len(found)
+    else:
+        n_units = int(counted.sum())
+        member = np.arange(n_units)
+    sums = np.zeros((len(columns), n_units))
+    patterns: list[Float64] = []
+    count_of = np.zeros(len(columns), np.int64)
+    for at, column in enumerate(columns.values()):
+        kept = column[counted]
+        valid = ~np.isnan(kept)
+        sums[at] = np.bincount(member[valid], weights=kept[valid], minlength=n_units)
+        counts = np.bincount(member[valid], minlength=n_units).astype(np.float64)
+        same = [place for place, known in enumerate(patterns) if np.array_equal(known, counts)]
+        count_of[at] = same[0] if same else len(patterns)
+        if not same:
+            patterns.append(counts)
+    return _UnitTotals(sums, np.array(patterns).reshape(len(patterns), n_units), count_of)
+
+
+def _resampled_means(totals: _UnitTotals, n_resamples: int, rng: np.random.Generator) -> Float64:
+    """Mean of every metric in every resample, shape (n_metric, n_resamples); NaN where no query that counts was drawn.
+
+    One resample at a time: its weights are all that is held, and no size of a block can show in the sums.
+    """
+    n_units = totals.n_units
+    means = np.full((len(totals.sums), n_resamples), np.nan)
+    if n_units == 0:
+        return means
+    for resample in range(n_resamples):
+        weights = np.bincount(rng.integers(0, n_units, n_units), minlength=n_units).astype(np.float64)
+        # One dot product for each row: a matrix product may round a row differently for other rows beside it.
+        sums, counts = np.vecdot(totals.sums, weights), np.vecdot(totals.counts, weights)[totals.count_of]
+        np.divide(sums, counts, out=means[:, resample], where=counts > 0)
+    too_few = np.count_nonzero(totals.counts, axis=1) < 2
+    means[too_few[totals.count_of]] = np.nan
+    return means
+
+
+def _percentiles(means: Float64, tails: tuple[float, float]) -> Interval:
+    drawn = means[~np.isnan(means)]
+    if not len(drawn):
+        return Interval(math.nan, math.nan)
+    low, high = np.quantile(drawn, tails)
+    return Interval(float(low), float(high))
+
+
+def _checked(name: str, values: Float64, n_query: int) -> Float64:
+    column = np.asarray(values)
+    if column.shape != (n_query,) or column.dtype.kind not in "fiub":
+        raise InputError(
+            f"per-query values of {name!r} must be numbers, one for each of {n_query} queries, found {column.dtype} "
+            f"{column.shape}"
+        )
+    column = column.astype(np.float64, copy=False)
+    if np.isinf(column).any():
+        row = int(np.flatnonzero(np.isinf(column))[0])
+        raise InputError(f"per-query values of {name!r} must be finite, or NaN where invalid; row {row} is infinite")
+    return column
+
+
+def _check_draws(unit: str, n_resamples: object, seed: object) -> None:
+    if unit not in UNITS:
+        raise InputError(f"unit must be one of {', '.join(UNITS)}, found {unit!r}")
+    for name, value, least in (("n_resamples", n_resamples, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise InputError(f"{name} must be a whole number, at least {least}, found {value!r}")

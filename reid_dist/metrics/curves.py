@@ -1,0 +1,74 @@
+"""Curves over ranks and over recall: means over queries, as `reid_dist.metrics.definitions` at single points."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RankedQueries
+from reid_dist.core.segments import segment_suffix_maxima
+from reid_dist.metrics.definitions import exact_mean, first_rank, positive_number
+
+__all__ = ["RECALL_LEVELS", "cmc_curve", "curve_bytes", "mean_precision_recall", "rank_curves"]
+
+Float64 = NDArray[np.float64]
+
+RECALL_LEVELS = 101
+
+
+def cmc_curve(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool = False) -> Float64:
+    """CMC@1 to CMC@max_rank; a short ranking holds its last value.  Shape (max_rank,), float64."""
+    valid = ranked.n_relevant > 0
+    first = first_rank(ranked)[valid]
+    found = np.bincount(first[first <= max_rank], minlength=max_rank + 1)[1:]
+    return np.cumsum(found) / max(len(valid) if zero_for_invalid else int(valid.sum()), 1)
+
+
+def curve_bytes(n_query: int, max_rank: int) -> int:
+    """Bytes that `rank_curves` holds at its fullest: three values of every query at every rank."""
+    return 3 * 8 * n_query * max_rank
+
+
+def rank_curves(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool = False) -> dict[str, Float64]:
+    """``P``, ``R`` and ``CMC_allshots`` at every rank from 1 to `max_rank`: three arrays (max_rank,), float64.
+
+    They are the means of ``P@k``, ``R@k`` and ``CMC_allshots@k``, bit for bit.
+    """
+    valid = ranked.n_relevant > 0
+    owner = np.repeat(np.arange(len(valid)), ranked.n_relevant)
+
+    def hits(rank: NDArray[np.int64]) -> Float64:
+        """Positives up to each rank; shape (n_query, max_rank)."""
+        near = rank <= max_rank
+        place = owner[near] * max_rank + rank[near] - 1
+        return np.cumsum(np.bincount(place, minlength=len(valid) * max_rank).reshape(len(valid), max_rank), axis=1)
+
+    def means(values: Float64) -> Float64:
+        values = np.where(valid[:, None], values, np.nan)
+        return np.array([exact_mean(column, zero_for_invalid=zero_for_invalid) for column in values.T])
+
+    found = hits(ranked.rank)
+    n = np.maximum(ranked.n_relevant, 1)[:, None]
+    return {
+        "P": means(found / np.arange(1, max_rank + 1)),
+        "R": means(found / n),
+        "CMC_allshots": means(hits(ranked.rank - positive_number(ranked) + 1) / n),
+    }
+
+
+def mean_precision_recall(ranked: RankedQueries, *, zero_for_invalid: bool = False) -> Float64:
+    """Mean over the queries of the interpolated precision at recall 0.00, 0.01, ..., 1.00; shape (101,), float64.
+
+    The precision at a level is the largest over all points (j / n, j / r_j) whose recall reaches it; the comparison is
+    made in integers, ``100 j >= level n``.
+    """
+    best = segment_suffix_maxima(positive_number(ranked) / ranked.rank, ranked.indptr)
+    valid = ranked.n_relevant > 0
+    n, start = ranked.n_relevant[valid], ranked.indptr[:-1][valid]
+    curve = np.empty(RECALL_LEVELS)
+    values = np.full(len(valid), np.nan)
+    for level in range(RECALL_LEVELS):
+        j = np.maximum(-(-level * n // (RECALL_LEVELS - 1)), 1)
+        values[valid] = best[start + j - 1]
+        curve[level] = exact_mean(values, zero_for_invalid=zero_for_invalid)
+    return curve

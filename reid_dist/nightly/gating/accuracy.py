@@ -1,0 +1,349 @@
+"""The gate of accuracy: the same answer to the same question, and no drop that is more than noise."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from reid_dist.errors import InputError
+from reid_dist.metrics.confidence import Interval
+from reid_dist.metrics.definitions import parse_metric
+from reid_dist.nightly.gating.best import BestDrop, drop_from_best
+from reid_dist.nightly.gating.differences import job_differences, listed, place_differences
+from reid_dist.nightly.gating.nights import Night, tested_metrics
+from reid_dist.nightly.gating.settings import AccuracyGate
+from reid_dist.nightly.history.values import (
+    ALARM,
+    BETTER,
+    INCOMPARABLE,
+    SAME,
+    UNDECIDED,
+    WORSE,
+    Change,
+    Entry,
+    Finding,
+    Moved,
+)
+from reid_dist.reports import Report
+from reid_dist.reports.comparison import ChangedQuery, Comparison, MetricComparison, compare
+from reid_dist.reports.comparison.conditions import differing_conditions
+from reid_dist.reports.comparison.paired import query_values
+from reid_dist.reports.plain import plain
+from reid_dist.reports.verdicts import ROUNDING, decidable, p_value_text
+
+__all__ = ["Earlier", "dropped", "gated_metrics", "judge_accuracy"]
+
+_GATE: Final = "accuracy"
+_MOST_LOST: Final = 10
+_DIGEST_SHOWN: Final = 12
+_DIGEST: Final = re.compile(r"[0-9a-f]{32,}")
+
+
+class Earlier(NamedTuple):
+    """An entry of an earlier run.
+
+    Attributes
+    ----------
+    number
+        Of the run.
+    entry
+        What the history has of it.
+    report
+        Its report; None where it was pruned or is not needed.
+    """
+
+    number: int
+    entry: Entry
+    report: Report | None = None
+
+
+def judge_accuracy(
+    candidate: Report,
+    facts: Entry,
+    *,
+    last_good: Earlier | None,
+    same_question: Earlier | None,
+    gate: AccuracyGate,
+    reference: Earlier | None = None,
+    recent: Sequence[Night] = (),
+) -> Finding:
+    """Judge the accuracy of an entry.
+
+    Parameters
+    ----------
+    candidate
+        Its report.
+    facts
+        The entry; its digests, conventions, environment and machine are looked at.
+    last_good
+        The newest good entry of the same name, with its report; None where there is none.
+    same_question
+        The newest good entry of the same name with equal `input_digest` and `job_digest`; None where there is none.
+        Its report is not needed.
+    gate
+        The settings.
+    reference
+        The last accepted entry, or the first one where none was accepted, with its report; None where there is none.
+    recent
+        Values of the good nights from which the best is chosen, oldest first.
+
+    Returns
+    -------
+    What was found against the last good entry.  Where that is no loss, and another one is: what was found against the
+    reference, or else against the best night.
+    """
+    # Of the newest good entry of the same question alone, the digest is known.
+    finding = _against(candidate, facts, last_good or same_question, gate, gate.last_good_share, "last good")
+    losses = [*_longer_losses(candidate, facts, last_good, reference, recent, gate)]
+    if losses:
+        if finding.verdict == WORSE:
+            said = "; also a loss against " + " and ".join(f"run {loss.baseline}" for loss in losses)
+            finding = replace(finding, reason=finding.reason + said)
+        else:
+            latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
+            finding = replace(losses[0], reason=losses[0].reason + latest)
+    alarm = _moved_without_cause(facts, same_question)
+    return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
+
+
+def gated_metrics(metrics: tuple[str, ...] | None, report: Report) -> tuple[str, ...]:
+    """Return the names of gated metrics: what a gate names, or what the protocol of the report goes by."""
+    if metrics is not None:
+        return metrics
+    # A report that was not asked for its own family's metric may still have the customary one.
+    precision = (str(report.protocol.get("ap_family", "mAP")), "mAP")
+    first = (f"{report.protocol.get('cmc_family', 'CMC')}@1", "CMC@1")
+    found = [next((name for name in names if _has(report, name)), "") for names in (precision, first)]
+    # With neither there is nothing to look at, and what was looked for is named.
+    return tuple(name for name in found if name) or (precision[0], first[0])
+
+
+def _longer_losses(
+    candidate: Report,
+    facts: Entry,
+    last_good: Earlier | None,
+    reference: Earlier | None,
+    recent: Sequence[Night],
+    gate: AccuracyGate,
+) -> Iterator[Finding]:
+    """What is a loss against the reference, and against the best of the last nights."""
+    if reference is not None and (last_good is None or reference.number != last_good.number):
+        role = "last accepted" if reference.entry.accepted else "first"
+        if dropped(facts, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
+            found = _against(candidate, facts, reference, gate, gate.reference_share, role)
+            if found.verdict == WORSE:
+                yield found
+    if recent and "pid" in candidate.per_query:
+        metrics = tested_metrics(candidate, tuple(recent[0].values))
+        tonight = Night(0, facts.result_digest, {name: query_values(candidate, name) for name in metrics})
+        drop = drop_from_best(
+            recent,
+            tonight,
+            candidate.per_query["pid"],
+            smallest_effect=gate.minimum_effect - ROUNDING,
+            n_resamples=gate.n_resamples,
+            seed=gate.seed,
+        )
+        if drop is not None and drop.p_value <= gate.best_share * gate.false_alarm:
+            yield _worse_than_best(candidate, drop, len(recent))
+
+
+def dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float) -> bool:
+    """Whether a metric may have dropped by so much; where values are not known it may."""
+    values = [(before.metrics.get(name), after.metrics.get(name)) for name in metrics]
+    return any(
+        near is None
+        or far is None
+        or near.value is None
+        or far.value is None
+        or near.value - far.value >= smallest - ROUNDING
+        for near, far in values
+    )
+
+
+def _worse_than_best(candidate: Report, drop: BestDrop, n_nights: int) -> Finding:
+    after = float(candidate.metrics.get(drop.metric, math.nan))
+    change = Change(
+        name=drop.metric,
+        baseline=plain(after + drop.drop),
+        candidate=plain(after),
+        difference=-drop.drop,
+        verdict=WORSE,
+    )
+    words = (
+        f"against run {drop.number}, the best of the last {n_nights} nights: {drop.metric} fell by "
+        f"{_points(drop.drop)} points to {_points(after)} % (p {p_value_text(drop.p_value)} with the choice of the "
+        "best night taken into account)"
+    )
+    return _finding(WORSE, words, drop.number, (change,))
+
+
+def _moved_without_cause(facts: Entry, earlier: Earlier | None) -> str:
+    """What to say if an equal question got another answer; empty if it did not."""
+    if earlier is None:
+        return ""
+    before = earlier.entry
+    question = facts.input_digest, facts.job_digest
+    if not all(question) or question != (before.input_digest, before.job_digest):
+        return ""
+    if facts.result_digest == before.result_digest:
+        return ""
+    places = place_differences(before, facts)
+    where = f"what differs is {listed(places)}" if places else "versions and machine are equal as well"
+    return (
+        f"{ALARM}: equal inputs and an equal job gave the digest {_brief(before.result_digest)} in run "
+        f"{earlier.number} and {_brief(facts.result_digest)} now; {where}"
+    )
+
+
+def _brief(text: str) -> str:
+    """Cut a digest; every other text stays."""
+    return text[:_DIGEST_SHOWN] if _DIGEST.fullmatch(text) else text
+
+
+def _against(
+    candidate: Report, facts: Entry, earlier: Earlier | None, gate: AccuracyGate, share: float, role: str
+) -> Finding:
+    """Hold an entry against an earlier one, at a share of the rate of the gate."""
+    if earlier is None:
+        return _incomparable("no earlier good run")
+    number, before, report = earlier
+    if facts.job_digest != before.job_digest:
+        differences = job_differences(before, facts)
+        return _incomparable(f"the job changed since run {number}: {listed(differences) or 'its digest'}", number)
+    if facts.result_digest and facts.result_digest == before.result_digest:
+        gated = gated_metrics(gate.metrics, candidate)
+        changes = tuple(_unmoved(name, candidate) for name in gated if name in candidate.metrics)
+        return _finding(SAME, f"the same answer as in run {number}, to the last bit", number, changes)
+    if report is None:
+        return _incomparable(f"the report of run {number}, the {role} one, was pruned", number)
+    conditions = [
+        f"{each.what} {_brief(each.baseline)}, then {_brief(each.candidate)}"
+        for each in differing_conditions(report, candidate)
+    ]
+    if conditions:
+        return _incomparable(f"the question changed since run {number}: {listed(conditions)}", number)
+    return _judge(candidate, report, number, gate, share, role)
+
+
+def _judge(candidate: Report, baseline: Report, number: int, gate: AccuracyGate, share: float, role: str) -> Finding:
+    """Compare the gated metrics query by query."""
+    wanted = gated_metrics(gate.metrics, candidate)
+    rate = share * gate.false_alarm / len(wanted)
+    both = [name for name in wanted if _has(baseline, name) and _has(candidate, name)]
+    tested: dict[str, _Judged] = {}
+    if both:
+        try:
+            comparison = compare(
+                baseline,
+                candidate,
+                metrics=both,
+                level=1 - 2 * rate,
+                n_resamples=gate.n_resamples,
+                seed=gate.seed,
+                minimum_effect=gate.minimum_effect,
+                n_changed=_MOST_LOST,
+            )
+        except InputError as error:
+            return _incomparable(str(error), number)
+        tested = {metric.name: _tested(metric, comparison, gate) for metric in comparison.metrics}
+    judged = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
+    verdict = _overall([each.change.verdict for each in judged])
+    # What decided is said; the rest stands in the changes.
+    decisive = "; ".join(each.words for each in judged if each.change.verdict == verdict)
+    against = f"run {number}" if role == "last good" else f"run {number}, the {role} one"
+    return _finding(verdict, f"against {against}: {decisive}", number, tuple(each.change for each in judged))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A change of a metric, and what to say of it."""
+
+    change: Change
+    words: str
+
+
+def _overall(verdicts: Sequence[str]) -> str:
+    """One verdict for several metrics: a loss outweighs a gap, a gap a gain, and what is not known what is the same."""
+    return next((verdict for verdict in (WORSE, INCOMPARABLE, BETTER, UNDECIDED) if verdict in verdicts), SAME)
+
+
+def _has(report: Report, name: str) -> bool:
+    return name in report.metrics or parse_metric(name).per_query_name in report.per_query
+
+
+def _missing(name: str, baseline: Report, candidate: Report, number: int) -> _Judged:
+    runs = ((f"run {number}", baseline), ("this run", candidate))
+    lacking = [run for run, report in runs if not _has(report, name)]
+    change = Change(name=name, baseline=_value(baseline, name), candidate=_value(candidate, name))
+    return _Judged(change, f"{name} is missing from {' and '.join(lacking)}")
+
+
+def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate) -> _Judged:
+    """Put the comparison of one metric into words."""
+    change = Change(
+        name=metric.name,
+        baseline=plain(metric.baseline),
+        candidate=plain(metric.candidate),
+        difference=plain(metric.difference),
+        lost=tuple(map(_moved, metric.lost)),
+    )
+    if metric.untested or metric.interval is None or metric.p_value is None or metric.verdict is None:
+        return _Judged(change, f"{metric.name} cannot be judged: {metric.untested}")
+    change = replace(change, low=metric.interval.low, high=metric.interval.high, verdict=metric.verdict)
+    return _Judged(change, _in_words(metric, metric.interval, comparison, gate))
+
+
+def _in_words(metric: MetricComparison, interval: Interval, comparison: Comparison, gate: AccuracyGate) -> str:
+    if metric.difference:
+        moved = f"{'fell' if metric.difference < 0 else 'rose'} by {_points(abs(metric.difference))} points to"
+    else:
+        moved = "stayed at"
+    parts = [
+        f"{metric.name} {moved} {_points(metric.candidate)} % ({100 * comparison.level:.6g} % interval of the "
+        f"difference [{100 * interval.low:+.2f}, {100 * interval.high:+.2f}] points",
+        f"{comparison.n_units} identities",
+        f"{metric.n_lost} queries lost and {metric.n_gained} gained",
+    ]
+    effect = f"the {_points(gate.minimum_effect)} points that matter"
+    if metric.verdict == SAME:
+        parts.append(f"within {effect}")
+    elif not decidable(comparison.n_units, comparison.level):
+        parts.append(
+            f"{comparison.n_units} identities are too few to tell a loss from chance at a level of "
+            f"{100 * comparison.level:.6g} %"
+        )
+    elif metric.verdict == UNDECIDED:
+        small = (interval.high < 0 or interval.low > 0) and abs(metric.difference) < gate.minimum_effect
+        parts.append(
+            f"less than {effect}, which are not excluded" if small else f"chance and {effect} are both possible"
+        )
+    return ", ".join(parts) + ")"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.2f}"
+
+
+def _moved(query: ChangedQuery) -> Moved:
+    return Moved(query.row, query.pid, query.camid, query.baseline, query.candidate)
+
+
+def _value(report: Report, name: str) -> Any:
+    return plain(report.metrics[name]) if name in report.metrics else None
+
+
+def _unmoved(name: str, report: Report) -> Change:
+    value = _value(report, name)
+    return Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME)
+
+
+def _finding(verdict: str, reason: str, number: int | None, changes: tuple[Change, ...] = ()) -> Finding:
+    return Finding(gate=_GATE, verdict=verdict, reason=reason, baseline=number, changes=changes)
+
+
+def _incomparable(reason: str, number: int | None = None) -> Finding:
+    return _finding(INCOMPARABLE, reason, number)

@@ -1,0 +1,188 @@
+"""The gates of speed and memory: a ratio to the median of the last comparable runs, against the noise of these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.nightly.gating.differences import differing, job_differences, listed
+from reid_dist.nightly.gating.noise import noise_floor
+from reid_dist.nightly.gating.settings import RatioGate
+from reid_dist.nightly.history.values import BETTER, DONE, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Entry, Finding
+from reid_dist.nightly.history.wording import size
+from reid_dist.reports.plain import plain
+from reid_dist.reports.words import duration
+
+__all__ = ["judge_memory", "judge_speed"]
+
+Float64 = NDArray[np.float64]
+
+# Where noise alone reaches beyond this ratio, its bounds are of no use to anybody.
+_WIDEST: Final = 4.0
+# Of no ratio that a float holds.
+_LARGEST_LOG: Final = 700.0
+
+
+def judge_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+    """Judge the seconds that an entry took.
+
+    Parameters
+    ----------
+    entry
+        The entry.
+    past
+        Entries of the same name from earlier runs, in the order of the runs, the newest last; those that were not done
+        or do not compare are passed over, and so are those before the newest that was worse and was accepted.
+    gate
+        The settings.
+    """
+    return _judge(_SECONDS, entry, past, gate)
+
+
+def judge_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+    """Judge the memory that an entry held at its peak; parameters as in `judge_speed`."""
+    return _judge(_PEAK_BYTES, entry, past, gate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantity:
+    """What is judged.
+
+    Attributes
+    ----------
+    gate, name
+        Of the gate, and of the quantity in a `Change`.
+    of
+        Its value in an entry; None where it is not known.
+    words
+        A value as a person writes it.
+    unknown
+        What to say where there is none.
+    """
+
+    gate: str
+    name: str
+    of: Callable[[Entry], float | None]
+    words: Callable[[float], str]
+    unknown: str
+
+
+_SECONDS: Final = _Quantity("speed", "seconds", lambda entry: entry.seconds, duration, "its time is not known")
+_PEAK_BYTES: Final = _Quantity(
+    "memory", "peak_bytes", lambda entry: entry.peak_bytes, size, "its peak memory is not known"
+)
+
+
+def _judge(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+    value = _known(quantity, entry)
+    change = Change(name=quantity.name, baseline=None, candidate=value)
+    if value is None:
+        return Finding(gate=quantity.gate, verdict=INCOMPARABLE, reason=quantity.unknown, changes=(change,))
+    known = [(each, earlier) for each in past if (earlier := _known(quantity, each)) is not None]
+    known = known[_first_of_new_normal(quantity, [each for each, _ in known]) :]
+    comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
+    if len(comparable) < gate.minimum_runs:
+        unlike = [found for each, _ in known if (found := _obstacles(each, entry))]
+        reason = _too_few(len(comparable), unlike, gate)
+        return Finding(gate=quantity.gate, verdict=INCOMPARABLE, reason=reason, changes=(change,))
+    logs = np.log(np.array(comparable))
+    noise = noise_floor(logs, gate.false_alarm)
+    median = math.exp(float(np.median(logs)))
+    floor = math.exp(min(noise, _LARGEST_LOG))
+    limit = max(gate.smallest_ratio, floor)
+    ratio = value / median
+    if len(logs) < gate.window and floor > max(_WIDEST, gate.smallest_ratio) and 1 / limit <= ratio <= limit:
+        reason = _too_wide(quantity, value, ratio, logs, gate)
+        told = Change(name=quantity.name, baseline=median, candidate=value, difference=ratio, verdict=UNDECIDED)
+        return Finding(gate=quantity.gate, verdict=UNDECIDED, reason=reason, changes=(told,))
+    verdict = WORSE if ratio > limit else BETTER if ratio < 1 / limit else SAME
+    beyond = "the smallest that matters" if limit == gate.smallest_ratio else "the noise of these runs"
+    outside = "outside" if verdict in (WORSE, BETTER) else "within"
+    reason = (
+        f"{quantity.words(value)}, {ratio:.2f} times the median {quantity.words(median)} of {len(comparable)} "
+        f"comparable runs; {outside} {1 / limit:.2f} to {limit:.2f}, {beyond}"
+    )
+    judged = Change(
+        name=quantity.name,
+        baseline=median,
+        candidate=value,
+        difference=ratio,
+        low=1 / limit,
+        high=limit,
+        verdict=verdict,
+    )
+    return Finding(gate=quantity.gate, verdict=verdict, reason=reason, changes=(judged,))
+
+
+def _known(quantity: _Quantity, entry: Entry) -> float | None:
+    """Value of an entry that was done; None where it is not known or no positive number, which has no logarithm."""
+    value = quantity.of(entry) if entry.state == DONE else None
+    return float(value) if value is not None and 0 < value < math.inf else None
+
+
+def _first_of_new_normal(quantity: _Quantity, past: Sequence[Entry]) -> int:
+    """Index of the newest entry that this gate called worse and somebody accepted: what was before is not the measure.
+
+    0 where there is none.
+    """
+    for at in range(len(past) - 1, -1, -1):
+        if past[at].accepted and any(
+            finding.gate == quantity.gate and finding.verdict == WORSE for finding in past[at].findings
+        ):
+            return at
+    return 0
+
+
+def _obstacles(before: Entry, after: Entry) -> list[str]:
+    """Why time and memory of two entries do not compare; nothing if they do."""
+    found = []
+    # Through plain values: what went through a history has lists for tuples.
+    if plain(before.machine) != plain(after.machine):
+        found.append(f"another machine ({listed(differing(before.machine, after.machine))})")
+    if before.job_digest != after.job_digest:
+        found.append(f"another job ({listed(job_differences(before, after)) or 'its digest'})")
+    if set(before.reused) != set(after.reused):
+        stages = [", ".join(sorted(each.reused)) or "none" for each in (before, after)]
+        found.append(f"other stages left by earlier jobs ({stages[0]}, then {stages[1]})")
+    if _shapes(before) != _shapes(after):
+        found.append(f"inputs of another shape ({listed(differing(_shapes(before), _shapes(after)))})")
+    return found
+
+
+def _shapes(entry: Entry) -> dict[str, Any]:
+    """Shape and type of every input."""
+    return {
+        name: {part: plain(description.get(part)) for part in ("shape", "dtype")}
+        for name, description in entry.inputs.items()
+        if isinstance(description, Mapping)
+    }
+
+
+def _too_wide(quantity: _Quantity, value: float, ratio: float, logs: Float64, gate: RatioGate) -> str:
+    """What to say where the noise of few runs that differ much would allow any value that occurs."""
+    more = range(max(len(logs) + 1, gate.minimum_runs), gate.window)
+    enough = next((n for n in more if _reach(logs, n, gate) <= _WIDEST), gate.window)
+    return (
+        f"cannot tell yet ({len(logs)} of {enough} runs): {quantity.words(value)} is {ratio:.2f} times their median, "
+        f"and they differ so much that noise alone may reach more than {_WIDEST:g} times it"
+    )
+
+
+def _reach(logs: Float64, n: int, gate: RatioGate) -> float:
+    """Ratio that noise reaches by itself after n runs that differ as much as these."""
+    return math.exp(min(noise_floor(logs, gate.false_alarm, n_runs=n), _LARGEST_LOG))
+
+
+def _too_few(n_comparable: int, unlike: list[list[str]], gate: RatioGate) -> str:
+    # The first words stand alone where there is no room for more: see `brief_verdict`.
+    runs = f"cannot tell yet ({n_comparable} of {gate.minimum_runs} runs)"
+    if not unlike:
+        return runs
+    # The newest tells best what changed last.
+    others = f"{len(unlike)} other{' does' if len(unlike) == 1 else 's do'} not compare"
+    return f"{runs}; {others}, the newest for {' and '.join(unlike[-1])}"

@@ -1,0 +1,145 @@
+"""How a run or an entry of a history is named on a command line: ``FILE#RUN:model/dataset/job``."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.nightly.history.history import History
+from reid_dist.nightly.history.values import Run
+from reid_dist.reports import Report
+
+__all__ = ["LAST_GOOD", "LATEST", "Address", "Place", "find_entry", "find_run", "is_address", "load_report"]
+
+LATEST: Final = "latest"
+LAST_GOOD: Final = "last-good"
+
+# The shortest file that fits: what follows the name of a run may hold any character.
+_PATTERN: Final = re.compile(rf"(.+?)#(\d+|{LATEST}|{LAST_GOOD})(?::(.+))?", re.DOTALL)
+_FORM: Final = "FILE#RUN:model/dataset/job, where RUN is a number, latest or last-good"
+_LONGEST: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A run, or an entry of it.
+
+    Attributes
+    ----------
+    file
+        The history.
+    run
+        A number, ``latest`` or ``last-good``.
+    name
+        ``model/dataset/job``; None where it is not told.
+    """
+
+    file: Path
+    run: str
+    name: str | None = None
+
+    @classmethod
+    def parse(cls, text: str | os.PathLike[str]) -> Address:
+        """Read an address.
+
+        Raises
+        ------
+        InputError
+            If it is none.
+        """
+        found = _PATTERN.fullmatch(os.fspath(text))
+        if found is None or len(found[2]) > _LONGEST:
+            raise InputError(f"a run of a history is named {_FORM}; found {os.fspath(text)!r}")
+        return cls(Path(found[1]), found[2], found[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an address stands for.
+
+    Attributes
+    ----------
+    run
+        Number of the run.
+    name
+        Of the entry; None where the address names none.
+    """
+
+    run: int
+    name: str | None
+
+
+def is_address(text: str | os.PathLike[str]) -> bool:
+    """Whether this names a run or an entry of a history, not a file or a directory that is there."""
+    return not Path(text).exists() and _PATTERN.fullmatch(os.fspath(text)) is not None
+
+
+def find_run(history: History, address: Address) -> Run:
+    """Return the run that an address means.
+
+    ``latest`` is the newest run, or the newest with an entry of that name; ``last-good`` the newest in which this
+    entry, or without a name every entry, is good.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is none.
+    """
+    if address.run not in (LATEST, LAST_GOOD):
+        return history.run(int(address.run))
+    for run in history.newest_first(name=address.name):
+        if address.name is not None and not run.entries:
+            continue
+        if address.run == LATEST or (run.entries and all(entry.is_good for entry in run.entries)):
+            return history.run(run.number)
+    what = "no run" if address.run == LATEST else "no good run"
+    of = "" if address.name is None else f" of {address.name!r}"
+    raise StoreNotFoundError(f"history {address.file} has {what}{of}; see `reid-dist history show {address.file}`")
+
+
+def find_entry(history: History, address: Address) -> Place:
+    """Return the run and the name of the entry that an address means; a run of one entry needs no name.
+
+    Raises
+    ------
+    InputError
+        If the run has several entries and the address names none.
+    StoreNotFoundError
+        If there is no such run.
+    """
+    run = find_run(history, address)
+    if address.name is not None:
+        return Place(run.number, address.name)
+    names = [entry.name for entry in run.entries]
+    if len(names) != 1:
+        known = (
+            f"name one of {', '.join(names)}, as in {address.file}#{run.number}:{names[0]}" if names else "it is empty"
+        )
+        raise InputError(f"run {run.number} of history {address.file} has {len(names)} entries; {known}")
+    return Place(run.number, names[0])
+
+
+def load_report(source: str | os.PathLike[str]) -> Report:
+    """Read a report from a directory, or from a history by the address of its entry.
+
+    Raises
+    ------
+    InputError
+        If it is a file, or an address that leaves open which entry is meant.
+    StoreNotFoundError
+        If there is no report.
+    StoreError
+        If the report, or the history, cannot be used.
+    """
+    if not is_address(source):
+        if Path(source).is_file():
+            raise InputError(f"{os.fspath(source)} is a file; name a directory with a report, or an entry: {_FORM}")
+        return Report.load(source)
+    address = Address.parse(source)
+    with History.open(address.file, create=False, read_only=True) as history:
+        place = find_entry(history, address)
+        return history.report(place.run, place.name or "")

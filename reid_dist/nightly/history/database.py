@@ -1,0 +1,339 @@
+"""The SQLite file of a history: opening it, writing to it, and what goes wrong in the user's words."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+from reid_dist._version import __version__
+from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.nightly.history.keeping import how_to_restore, marker_path, read_marker
+from reid_dist.nightly.history.mounts import network_file_system
+from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA, make_tables, now
+from reid_dist.nightly.history.seals import ChangedRowError, seal_of, what_is_damaged
+
+__all__ = ["Database"]
+
+T = TypeVar("T")
+
+_MAGIC: Final = b"SQLite format 3\0"
+_PAUSE: Final = 0.02
+_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_LONGEST: Final = 120
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+class Database:
+    """A connection to the file of a history.
+
+    Parameters
+    ----------
+    path
+        A local file.
+    create
+        Make the file where there is none.
+    read_only
+        Leave the file as it is, and need no right to write.
+    timeout
+        Seconds to wait for another process that writes.
+
+    Attributes
+    ----------
+    path, timeout
+        As above.
+    network
+        The kind of file system that the file lies on, if hosts reach it over a network; empty if not, or if the file
+        was opened for reading alone.
+    missing_runs
+        In one line which runs were begun and are not in the file; empty for none.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no file, or one of no bytes, and `create` is false.
+    DamagedStoreError
+        If the file is damaged, or lost: missing or empty beside the marker of its first run.
+    StoreError
+        If it is no history, of another schema, locked for longer than `timeout`, or cannot be read or written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool, read_only: bool, timeout: float) -> None:
+        if "://" in os.fspath(path):
+            raise InputError(f"a history is a local file, found the URI {os.fspath(path)!r}")
+        self.path = Path(path)
+        self.timeout = timeout
+        found = self.path.exists()
+        self.missing_runs = ""
+        if not found:
+            self._refuse_lost("its file is missing")
+        if not found and (read_only or not create):
+            raise StoreNotFoundError(f"there is no history {self.path}; `reid-dist nightly` makes one")
+        if self.path.is_dir():
+            raise StoreError(f"{self.path} is a directory, not a history; name the SQLite file")
+        with self._explained():
+            if not found:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.network = "" if read_only else network_file_system(self.path)
+            self.connection = self._patiently(lambda: self._opened(create=create, read_only=read_only))
+
+    def close(self) -> None:
+        """Close the connection; the last one to close also empties the write-ahead log."""
+        with self._explained():
+            self.connection.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Everything read within comes from one moment."""
+        yield from self._transaction("BEGIN")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Everything written within is there when it ends, or nothing is."""
+        yield from self._transaction("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def apart(self) -> Iterator[sqlite3.Connection]:
+        """Statements that need no transaction, or must not be in one."""
+        with self._explained():
+            yield self.connection
+
+    def another(self, *, timeout: float) -> sqlite3.Connection:
+        """Return one more connection to the file, for another thread, which closes it; errors are those of SQLite."""
+        connection = self._connected("rw", timeout)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        return connection
+
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        connection = self.connection
+        with self._explained():
+            self._patiently(lambda: connection.execute(begin))
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """Try until the timeout.
+
+        SQLite waits by itself for a writer to end its transaction, but not while another connection changes the
+        journal mode or, as the last one to close, empties the write-ahead log.
+        """
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return action()
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE)
+
+    def _opened(self, *, create: bool, read_only: bool) -> sqlite3.Connection:
+        connection = self._connected("ro" if read_only else "rwc" if create else "rw", self.timeout)
+        try:
+            schema = self._schema_of(connection, empty_is_new=create and not read_only, large=not read_only)
+            connection.execute("PRAGMA foreign_keys = ON")
+            # The file may come from somebody else: its schema must not call functions.
+            connection.execute("PRAGMA trusted_schema = OFF")
+            if read_only:
+                connection.execute("PRAGMA query_only = ON")
+                return connection
+            if schema == 0:
+                # Both have to be settled before there is a table.
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            _choose_journal(connection, over_network=bool(self.network))
+            # A night that was reported is there after the power went, too; of a log, this is as much as FULL.
+            connection.execute("PRAGMA synchronous = EXTRA")
+            if schema == 0:
+                _make(connection)
+            self.missing_runs = self._missing_runs(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connected(self, mode: str, timeout: float) -> sqlite3.Connection:
+        uri = self.path.absolute().as_uri()
+        # isolation_level None: transactions begin and end where this module says, never by themselves.
+        connection = sqlite3.connect(f"{uri}?mode={mode}", uri=True, timeout=timeout, isolation_level=None)
+        try:
+            connection.execute("PRAGMA schema_version").fetchone()
+        except sqlite3.OperationalError as error:
+            connection.close()
+            # Without a right to write into the directory, SQLite cannot make the index of a write-ahead log. Where
+            # there is no log, there is nothing to index.
+            file = self.path.resolve()
+            log = file.with_name(f"{file.name}-wal")
+            unwritable = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            if mode != "ro" or not unwritable or log.exists():
+                raise
+            return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _schema_of(self, connection: sqlite3.Connection, *, empty_is_new: bool, large: bool) -> int:
+        """Return the schema of a history, 0 for an empty database; refuse everything else before it is touched."""
+        # Of one moment: another process may be making the file, or writing to it.
+        connection.execute("BEGIN")
+        try:
+            kind, schema, n_tables = (
+                int(connection.execute(query).fetchone()[0])
+                for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
+            )
+            if kind == schema == n_tables == 0:
+                self._refuse_lost("its file is empty")
+                if not empty_is_new:
+                    raise StoreNotFoundError(f"{self.path} is empty, not a history; `reid-dist nightly` makes one")
+                return 0
+            if kind != APPLICATION_ID:
+                raise StoreError(f"{self.path} is an SQLite file of another program, not a history; name another file")
+            if schema != SCHEMA:
+                raise StoreError(
+                    f"history {self.path} has schema {schema}, reid-dist {__version__} reads and writes {SCHEMA}; use "
+                    "the version that wrote it, or begin another history; nothing was changed"
+                )
+            problem = what_is_damaged(connection, large=large)
+            if problem:
+                raise self._damaged(problem)
+        finally:
+            connection.rollback()
+        return schema
+
+    def _refuse_lost(self, found: str) -> None:
+        """Refuse to take a history that had runs for a new one."""
+        place = marker_path(self.path)
+        if not place.exists():
+            return
+        marker = read_marker(self.path)
+        began = "" if marker is None else f" with run {marker.first_run} of suite {marker.suite} at {marker.began}"
+        raise DamagedStoreError(
+            f"the past of history {self.path} is gone: {found}, and {place} tells that it began{began}; "
+            f"{how_to_restore(self.path)}; or, to begin anew on purpose, remove {place}"
+        )
+
+    def _missing_runs(self, connection: sqlite3.Connection) -> str:
+        """Say that the end of a history is not there, as after a copy was put back; empty if it is."""
+        marker = read_marker(self.path)
+        (last,) = connection.execute("SELECT last_run FROM made").fetchone()
+        if marker is None or marker.last_run <= last:
+            return ""
+        return (
+            f"history {self.path} ends with run {last}, and run {marker.last_run} was begun: what came after is lost, "
+            "or an older copy was put back"
+        )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explanation(error) from error
+        except (UnicodeError, ChangedRowError) as error:
+            raise self._damaged(str(error)) from error
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"cannot use history {self.path}: {error.strerror or error}") from error
+
+    def _explanation(self, error: sqlite3.Error) -> StoreError:
+        code = _code(error)
+        path = self.path
+        if code in _BUSY and (why := _why_no_locks(path.parent)):
+            return StoreError(
+                f"cannot lock history {path}: its file system gives no locks ({why}); keep the file on a local disk, "
+                "or see that the lock service of the file system runs"
+            )
+        if code in _BUSY:
+            return StoreError(
+                f"history {path} is locked: another process has been writing to it for more than {self.timeout:g} s; "
+                "try again when it is done"
+            )
+        if code == sqlite3.SQLITE_NOTADB and not _has_magic(path):
+            return StoreError(f"{path} is not a history: it is no SQLite file; name another file")
+        if code in _DAMAGED or (code is None and isinstance(error, sqlite3.DatabaseError)):
+            return self._damaged(str(error))
+        if code == sqlite3.SQLITE_FULL:
+            return StoreError(f"cannot write to history {path}: the disk is full; free some space and run again")
+        if code == sqlite3.SQLITE_READONLY:
+            return StoreError(f"cannot write to history {path}: the file or its directory is read-only")
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return StoreError(f"cannot open history {path}: {error}; its directory must be one to write to")
+        return StoreError(f"cannot use history {path}: {error}")
+
+    def _damaged(self, found: str) -> DamagedStoreError:
+        # SQLite may quote whole statements of the schema.
+        return DamagedStoreError(
+            f"history {self.path} is damaged ({_in_short(found)}); nothing was changed: {how_to_restore(self.path)}; "
+            "or save what can be read with `sqlite3 FILE .recover`"
+        )
+
+
+def _choose_journal(connection: sqlite3.Connection, *, over_network: bool) -> None:
+    """Set how a file takes what is written: by a write-ahead log, or over a network by a rollback journal.
+
+    A write-ahead log has its index in memory that is shared through a file, so everybody who has the history open must
+    be on one host (https://www.sqlite.org/wal.html): looked at from a login node while a night runs on another, it
+    may be damaged even where locks hold.  A rollback journal asks for nothing but locks that hold, as those of NFSv4,
+    Lustre and GPFS do when they are switched on.  What it costs, that who reads and who writes wait for each other,
+    is milliseconds a night.
+    """
+    try:
+        connection.execute(f"PRAGMA journal_mode = {'DELETE' if over_network else 'WAL'}")
+    except sqlite3.OperationalError as error:
+        # Somebody else has the file open and keeps the log that is there; the next one to have it alone changes that.
+        if not over_network or _code(error) not in _BUSY:
+            raise
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    """Make the tables of an empty database, in one transaction; of two processes, the second finds them made."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        at = now()
+        make_tables(connection, seal_of("made", (1, __version__, at, 0)), at)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _why_no_locks(folder: Path) -> str:
+    """Say why files in a directory cannot be locked; empty if they can.
+
+    SQLite tells a lock that it was not given from one that does not exist (ENOLCK) by nothing.  Not the history itself
+    is tried: to close any handle on it would give up the locks that this process has.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return (error.strerror or str(error)) if error.errno in _NO_LOCKS else ""
+    return ""
+
+
+def _code(error: sqlite3.Error) -> int | None:
+    """Return the primary result code; None where the module and not the library complains."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _in_short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
+
+
+def _has_magic(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC

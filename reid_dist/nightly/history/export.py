@@ -1,0 +1,97 @@
+"""A history as tables and documents that other programs read."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import IO, Any, Final
+
+from reid_dist.errors import InputError
+from reid_dist.nightly.history.liveness import run_state
+from reid_dist.nightly.history.schema import SCHEMA
+from reid_dist.nightly.history.values import GATES, Entry, Run
+from reid_dist.reports.plain import plain
+
+__all__ = ["COLUMNS", "to_document", "to_rows", "write_csv", "write_json", "write_parquet"]
+
+COLUMNS: Final = {
+    "run": int, "suite": str, "suite_digest": str, "started": str, "finished": str, "run_state": str, "exit_code": int,
+    "host": str, "version": str, "model": str, "dataset": str, "job": str, "entry_started": str, "state": str,
+    "reason": str, "metric": str, "value": float, "low": float, "high": float, "input_digest": str, "job_digest": str,
+    "result_digest": str, "seconds": float, "peak_bytes": int, "accuracy": str, "trend": str, "speed": str,
+    "memory": str, "alarm": str, "accepted": str, "folder": str,
+}  # fmt: skip
+"""Columns of a long table and what they hold; None where there is nothing."""
+
+
+def to_document(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return everything that a history holds of these runs, but for the reports, as plain Python values."""
+    return {"schema": SCHEMA, "runs": [_run(run) for run in runs]}
+
+
+def to_rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    """Yield one row for each metric of each entry of each run; an entry without metrics has one row."""
+    for run in runs:
+        state = run_state(run)
+        for entry in run.entries:
+            for metric, estimate in entry.metrics.items() or [(None, None)]:
+                low_high = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
+                values = [
+                    *(run.number, run.suite, run.suite_digest, run.started, run.finished, state, run.exit_code),
+                    *(run.host, run.version, entry.model, entry.dataset, entry.job, entry.started, entry.state),
+                    *(entry.reason, metric, *low_high, entry.input_digest, entry.job_digest, entry.result_digest),
+                    *(entry.seconds, entry.peak_bytes, *_verdicts(entry), entry.accepted, entry.folder),
+                ]
+                yield {column: None if value == "" else value for column, value in zip(COLUMNS, values, strict=True)}
+
+
+def write_json(runs: Sequence[Run], file: IO[str]) -> None:
+    """Write :func:`to_document` as indented ASCII JSON."""
+    json.dump(to_document(runs), file, indent=2, allow_nan=False)
+    file.write("\n")
+
+
+def write_csv(runs: Sequence[Run], file: IO[str]) -> None:
+    """Write :func:`to_rows` with a line of names; every float reads back to the same bits."""
+    writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(to_rows(runs))
+
+
+def write_parquet(runs: Sequence[Run], file: IO[bytes]) -> None:
+    """Write :func:`to_rows` as a parquet table.
+
+    Raises
+    ------
+    InputError
+        If pyarrow is not installed.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise InputError("parquet needs pyarrow, which is not installed: pip install 'reid-dist[parquet]'")
+    # Optional and slow to import, hence only here.
+    import pyarrow
+    import pyarrow.parquet
+
+    types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(to_rows(runs)), schema=schema), file)
+
+
+def _run(run: Run) -> dict[str, Any]:
+    document: dict[str, Any] = plain({**asdict(run), "entries": []})
+    document["state"] = run_state(run)
+    document["entries"] = [
+        {"name": entry.name, **plain(asdict(entry)), "is_good": entry.is_good, "is_regression": entry.is_regression}
+        for entry in run.entries
+    ]
+    return document
+
+
+def _verdicts(entry: Entry) -> list[str]:
+    """Return the verdict of each gate, and the alarm of any."""
+    by_gate = {finding.gate: finding.verdict for finding in entry.findings}
+    alarms = [finding.alarm for finding in entry.findings if finding.alarm]
+    return [*(by_gate.get(gate, "") for gate in GATES), alarms[0] if alarms else ""]

@@ -1,0 +1,223 @@
+"""What an old history can do without."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from reid_dist.errors import InputError
+from reid_dist.nightly.history.database import Database
+from reid_dist.nightly.history.liveness import RUNNING, run_state, this_host
+from reid_dist.nightly.history.references import reference_entry
+from reid_dist.nightly.history.rows import read_entries
+from reid_dist.nightly.history.run_rows import read_runs
+from reid_dist.nightly.history.values import reports_folder
+
+__all__ = ["Pruned", "prune", "remove_folder"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pruned:
+    """What was removed.
+
+    Attributes
+    ----------
+    runs
+        Numbers of the runs.
+    n_entries
+        Entries of these runs.
+    n_reports
+        Reports, of these runs and of others.
+    n_bytes
+        By how much the file became smaller; 0 if nothing was done yet.
+    kept
+        Numbers of runs that were old enough and stay because a later night is compared with them, or because they run.
+    folders
+        Directories in which the removed runs left their reports, as far as they are there; they are not removed.
+    """
+
+    runs: tuple[int, ...]
+    n_entries: int
+    n_reports: int
+    n_bytes: int
+    kept: tuple[int, ...]
+    folders: tuple[Path, ...] = ()
+
+
+class _NothingDoneError(Exception):
+    """Ends the transaction of a dry run, with what was counted."""
+
+    def __init__(self, pruned: Pruned) -> None:
+        super().__init__()
+        self.pruned = pruned
+
+
+def prune(
+    database: Database,
+    *,
+    keep: int | None,
+    older_than: timedelta | None,
+    keep_reports: int | None,
+    at: datetime | None,
+    dry_run: bool,
+) -> Pruned:
+    """Remove old runs and reports; see :meth:`reid_dist.nightly.history.History.prune`."""
+    if keep is None and older_than is None and keep_reports is None:
+        raise InputError("say what to keep: a number of runs, an age, or a number of runs with reports")
+    for what, number in (("runs", keep), ("runs with reports", keep_reports)):
+        if number is not None and number < 0:
+            raise InputError(f"the number of {what} to keep must be 0 or more, found {number}")
+    if older_than is not None and older_than < timedelta(0):
+        raise InputError(f"the age of what is removed must be 0 or more, found {older_than}")
+    before = _size(database)
+    try:
+        with database.writing() as connection:
+            pruned = _removed(connection, database, keep, older_than, keep_reports, at or datetime.now(UTC))
+            if dry_run:
+                raise _NothingDoneError(pruned)
+    except _NothingDoneError as nothing:
+        return nothing.pruned
+    with database.apart() as connection:
+        # As a script, which takes all steps of a statement; each frees one page.
+        connection.executescript("PRAGMA incremental_vacuum")
+        # The file itself becomes shorter when the log is moved into it.  Who still reads keeps that from happening;
+        # the next one to write does it then.
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * database.timeout)}")
+    return replace(pruned, n_bytes=max(0, before - _size(database)))
+
+
+def remove_folder(folder: Path) -> str:
+    """Remove a directory of reports, with all that is in it, and nothing that a link leads to.
+
+    Parameters
+    ----------
+    folder
+        ``runs/NUMBER`` of the directory of a page, as in :attr:`Pruned.folders`.
+
+    Returns
+    -------
+    Why it stays, at least in part; empty if it is gone.
+    """
+    # The page's own directory may well be reached by a link, for a user chose it; what lies in it may not.
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return "a link leads somewhere else from there"
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _removed(
+    connection: sqlite3.Connection,
+    database: Database,
+    keep: int | None,
+    older_than: timedelta | None,
+    keep_reports: int | None,
+    at: datetime,
+) -> Pruned:
+    needed = _baselines(connection, database) | _running(connection, database, at)
+    old: set[int] = set()
+    if keep is not None or older_than is not None:
+        old = {number for suite in _suites(connection) for number in _older(connection, suite, keep or 0)}
+        if older_than is not None:
+            limit = _told(at, older_than)
+            old &= {number for (number,) in connection.execute("SELECT number FROM runs WHERE started < ?", (limit,))}
+    stale: set[int] = set()
+    if keep_reports is not None:
+        stale = {number for suite in _suites(connection) for number in _older(connection, suite, keep_reports)}
+    gone = old - needed
+    n_entries = _count(connection, "SELECT count(*) FROM entries WHERE run = ?", gone)
+    folders = [
+        Path(folder) / reports_folder(number)
+        for number in sorted(gone)
+        for (folder,) in connection.execute("SELECT folder FROM runs WHERE number = ?", (number,))
+        if folder
+    ]
+    reports = "FROM reports WHERE entry IN (SELECT id FROM entries WHERE run = ?)"
+    n_reports = _count(connection, f"SELECT count(*) {reports}", gone | (stale - needed))
+    connection.executemany(f"DELETE {reports}", [(number,) for number in stale - needed])
+    connection.executemany("DELETE FROM runs WHERE number = ?", [(number,) for number in gone])
+    connection.execute("DELETE FROM arrays WHERE result_digest NOT IN (SELECT result_digest FROM reports)")
+    connection.execute(
+        "DELETE FROM facts WHERE digest NOT IN "
+        "(SELECT digest FROM entry_facts UNION SELECT planned FROM runs WHERE planned IS NOT NULL)"
+    )
+    return Pruned(
+        runs=tuple(sorted(gone)),
+        n_entries=n_entries,
+        n_reports=n_reports,
+        n_bytes=0,
+        kept=tuple(sorted((old | stale) & needed)),
+        folders=tuple(folder for folder in folders if folder.exists() or folder.is_symlink()),
+    )
+
+
+def _told(at: datetime, age: timedelta) -> str:
+    """Return the time that was so long ago as a history tells it; nothing is older than the calendar."""
+    try:
+        return f"{(at - age).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+    except OverflowError:
+        return ""
+
+
+def _suites(connection: sqlite3.Connection) -> list[str]:
+    return [suite for (suite,) in connection.execute("SELECT DISTINCT suite FROM runs")]
+
+
+def _older(connection: sqlite3.Connection, suite: str, keep: int) -> list[int]:
+    """Return the numbers of all runs of a suite but the newest."""
+    rows = connection.execute(
+        "SELECT number FROM runs WHERE suite = ? ORDER BY number DESC LIMIT -1 OFFSET ?", (suite, keep)
+    )
+    return [number for (number,) in rows]
+
+
+def _baselines(connection: sqlite3.Connection, database: Database) -> set[int]:
+    """Return the runs that hold the last good entry of a name of their suite, and what it is held against."""
+    names = connection.execute(
+        "SELECT DISTINCT suite, name FROM entries JOIN runs ON runs.number = entries.run"
+    ).fetchall()
+    found = set()
+    for suite, name in names:
+        entries = read_entries(
+            connection,
+            "WHERE runs.suite = ? AND entries.name = ? ORDER BY runs.number DESC",
+            (suite, name),
+            file=database.path,
+        )
+        for number, entry in _first(pair for pair in entries if pair[1].is_good):
+            reference = reference_entry(connection, suite, entry, before=number, file=database.path)
+            found |= {number} if reference is None else {number, reference.run}
+    return found
+
+
+def _first(items: Iterable[Any]) -> list[Any]:
+    return [item for item, _ in zip(items, range(1), strict=False)]
+
+
+def _running(connection: sqlite3.Connection, database: Database, at: datetime) -> set[int]:
+    """Return the runs that are running; of other hosts, those of older histories give no sign of life, and are not."""
+    runs = read_runs(
+        connection, "WHERE finished IS NULL AND (host = ? OR seen IS NOT NULL)", (this_host(),), file=database.path
+    )
+    return {run.number for run in runs if run_state(run, at=at) == RUNNING}
+
+
+def _count(connection: sqlite3.Connection, query: str, numbers: Iterable[int]) -> int:
+    return sum(int(connection.execute(query, (number,)).fetchone()[0]) for number in numbers)
+
+
+def _size(database: Database) -> int:
+    with database.apart() as connection:
+        pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
+        return pages * int(connection.execute("PRAGMA page_size").fetchone()[0])

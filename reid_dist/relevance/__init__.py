@@ -1,0 +1,1 @@
+"""Protocols, and the assignment of relevant and junk gallery items to queries."""

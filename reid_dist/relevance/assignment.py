@@ -1,0 +1,323 @@
+"""Judging: from labels, or from lists made by hand, to who is relevant to a query and who is junk.
+
+Judging by labels costs a sort of the gallery's identities and never touches features.  Pairs are sparse: positives and
+the junk of a single query are listed.  Junk of all queries (pid -1) is a mark on the gallery row, and junk that a query
+shares with others (every item of its camera) is one label that it may not see.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, Hidden, Judgement, Labels
+from reid_dist.errors import InputError
+from reid_dist.relevance.ground_truth import GroundTruth
+from reid_dist.relevance.protocols import REASONS, JunkRule, Protocol
+
+__all__ = ["GalleryIndex", "flag_listed", "judge", "judge_listed", "whole_label"]
+
+Int64 = NDArray[np.int64]
+
+_NO_POSITIVE = REASONS.index("no_positive_in_gallery")
+_ONLY_SAME_CAMERA = REASONS.index("only_same_camera_positives")
+_ALL_JUNK = REASONS.index("all_junk")
+_CAMERA_NOT_COUNTED = REASONS.index("camera_not_counted")
+
+
+def whole_label(protocol: Protocol) -> str | None:
+    """Return the label by which a query hides items of every identity, such as ``camid``."""
+    return next((rule[0] for rule in protocol.junk if len(rule) == 1 and rule[0] not in ("pid", "item_id")), None)
+
+
+class GalleryIndex:
+    """The labels of a gallery, sorted once so that every block of queries finds its pairs by bisection.
+
+    Parameters
+    ----------
+    labels
+        Labels of all gallery rows.
+    protocol
+        Says which rows are junk for every query, and which label may hide items from one; None for neither.
+    """
+
+    def __init__(self, labels: Labels, protocol: Protocol | None) -> None:
+        self.labels = labels
+        self.n_gallery = len(labels.pids)
+        self._label = whole_label(protocol) if protocol is not None else None
+        self.mask = GalleryMask(_junk_rows(labels, protocol), self.label)
+        self.n_junk_row = int(self.mask.junk_row.sum())
+
+    @property
+    def label(self) -> Int64 | None:
+        """The label that may hide items of every identity from a query, of every gallery row."""
+        return None if self._label is None else self.labels.get(self._label)
+
+    @cached_property
+    def _by_pid(self) -> tuple[NDArray[np.signedinteger], Int64]:
+        """Gallery rows in the order of their pids, and those pids."""
+        order = np.argsort(self.labels.pids, kind="stable")
+        # Half the memory, where row numbers allow it: this stays in every process as long as the job runs.
+        rows = order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
+        return rows, self.labels.pids[order]
+
+    def same_pid(self, pids: Int64) -> tuple[Int64, Int64]:
+        """List all pairs with equal pids.
+
+        Returns
+        -------
+        Position of the query and gallery row of each pair, by query and then by gallery row, both int64.
+        """
+        order, ordered = self._by_pid
+        return _ranges(np.searchsorted(ordered, pids, "left"), np.searchsorted(ordered, pids, "right"), order)
+
+    def same_item(self, item_ids: NDArray[np.generic]) -> tuple[Int64, Int64]:
+        """List all pairs with equal item ids, in the order of `same_pid`."""
+        order, ordered = self._by_item
+        return _ranges(np.searchsorted(ordered, item_ids, "left"), np.searchsorted(ordered, item_ids, "right"), order)
+
+    @cached_property
+    def _by_item(self) -> tuple[Int64, NDArray[np.generic]]:
+        """Gallery rows in the order of their item ids, and those ids."""
+        if self.labels.item_ids is None:
+            raise InputError("the gallery has no item ids")
+        order = np.argsort(self.labels.item_ids, kind="stable")
+        return order, self.labels.item_ids[order]
+
+    def hidden_by_label(self, values: Int64) -> Int64:
+        """Count the gallery rows, junk of all queries aside, that carry each of the given labels."""
+        if self.label is None:
+            return np.zeros(len(values), np.int64)
+        kinds, counts = self._label_counts
+        place = np.minimum(np.searchsorted(kinds, values), len(kinds) - 1)
+        return np.where(kinds[place] == values, counts[place], 0) if len(kinds) else np.zeros(len(values), np.int64)
+
+    @cached_property
+    def _label_counts(self) -> tuple[Int64, Int64]:
+        if self.label is None:
+            raise AssertionError("only asked for where there is one")
+        kinds, counts = np.unique(self.label[~self.mask.junk_row], return_counts=True)
+        return kinds, counts
+
+
+def _junk_rows(labels: Labels, protocol: Protocol | None) -> NDArray[np.bool_]:
+    junk = np.zeros(len(labels.pids), bool)
+    if protocol is None:
+        return junk
+    if protocol.junk_pid is not None:
+        junk |= labels.pids == protocol.junk_pid
+    if protocol.gallery_cameras is not None:
+        if labels.camids is None:
+            raise InputError(f"protocol {protocol.name!r} counts some cameras, and the gallery has no camids")
+        junk |= ~np.isin(labels.camids, protocol.gallery_cameras)
+    return junk
+
+
+def _ranges(start: Int64, stop: Int64, order: NDArray[np.signedinteger]) -> tuple[Int64, Int64]:
+    """Pairs of each query with the entries ``order[start:stop]``."""
+    sizes = stop - start
+    query = np.repeat(np.arange(len(sizes)), sizes)
+    ends = np.cumsum(sizes)
+    place = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes) + np.repeat(start, sizes)
+    return query, order[place].astype(np.int64, copy=False)
+
+
+def _indptr(query: Int64, n_query: int) -> Int64:
+    """Start offsets of the queries in a list of pairs that is sorted by query."""
+    indptr = np.zeros(n_query + 1, np.int64)
+    np.cumsum(np.bincount(query, minlength=n_query), out=indptr[1:])
+    return indptr
+
+
+def _shared(rule: JunkRule, query: Labels, gallery: Labels, pairs: tuple[Int64, Int64]) -> NDArray[np.bool_]:
+    """Say of pairs with equal pids whether they share all other labels of a rule."""
+    shared = np.ones(len(pairs[0]), bool)
+    for name in rule:
+        if name == "pid":
+            continue
+        near, far = query.get(name), gallery.get(name)
+        shared &= near[pairs[0]] == far[pairs[1]]
+    return shared
+
+
+def judge(protocol: Protocol, query: Labels, gallery: GalleryIndex) -> Judgement:
+    """Say of every query who is relevant and who is junk, by labels.
+
+    Parameters
+    ----------
+    protocol
+        The rules.
+    query
+        Labels of a block of queries.
+    gallery
+        The indexed gallery.
+
+    Raises
+    ------
+    InputError
+        If labels that the protocol needs are missing.
+    """
+    n_query = len(query.pids)
+    _refuse_missing(protocol, query, gallery.labels)
+    pairs = gallery.same_pid(query.pids)
+    matches = np.bincount(pairs[0], minlength=n_query)
+    # Rows that are junk for everybody are hidden by their column.
+    seen = ~gallery.mask.junk_row[pairs[1]]
+    pair_query, pair_row = pairs[0][seen], pairs[1][seen]
+
+    junk = np.zeros(len(pair_row), bool)
+    by_label = np.zeros(len(pair_row), bool)
+    same_camera = np.zeros(n_query, np.int64)
+    own = np.zeros(n_query, np.int64)
+    extra_query = extra_row = np.empty(0, np.int64)
+    label = whole_label(protocol)
+    for rule in protocol.junk:
+        if rule == ("item_id",):
+            own_query, own_row = gallery.same_item(_item_ids(query))
+            outside = (query.pids[own_query] != gallery.labels.pids[own_row]) & ~gallery.mask.junk_row[own_row]
+            extra_query, extra_row = own_query[outside], own_row[outside]
+            own_pairs = own_query * gallery.n_gallery + own_row
+            shared = np.isin(pair_query * gallery.n_gallery + pair_row, own_pairs)
+            own = np.bincount(pair_query[shared], minlength=n_query)
+        else:
+            shared = _shared(rule, query, gallery.labels, (pair_query, pair_row))
+        if "camid" in rule:
+            same_camera += np.bincount(pair_query[shared & ~junk], minlength=n_query)
+        by_label |= shared & (rule == (label,))
+        junk |= shared
+
+    relevant_query, relevant_row = pair_query[~junk], pair_row[~junk]
+    n_relevant = np.bincount(relevant_query, minlength=n_query)
+    hidden_label = None
+    n_junk = gallery.n_junk_row + np.bincount(pair_query[junk & ~by_label], minlength=n_query)
+    if label is not None:
+        hidden_label = query.get(label)
+        n_junk = n_junk + gallery.hidden_by_label(hidden_label)
+        if len(extra_row):
+            # What the label hides already is not counted twice.
+            fresh = gallery.labels.get(label)[extra_row] != hidden_label[extra_query]
+            extra_query, extra_row = extra_query[fresh], extra_row[fresh]
+    n_junk = n_junk + np.bincount(extra_query, minlength=n_query)
+    hidden_query = np.concatenate([pair_query, extra_query])
+    hidden_row = np.concatenate([pair_row, extra_row])
+    if len(extra_row):
+        order = np.lexsort((hidden_row, hidden_query))
+        hidden_query, hidden_row = hidden_query[order], hidden_row[order]
+    n_kept = gallery.n_gallery - n_junk
+
+    reason = np.zeros(n_query, np.uint8)
+    empty = n_relevant == 0
+    reason[empty] = _NO_POSITIVE
+    reason[empty & (same_camera > 0)] = _ONLY_SAME_CAMERA
+    # Matching rows that are neither the query itself nor of its camera are junk by another rule.
+    reason[empty & (same_camera == 0) & (matches > own)] = _ALL_JUNK
+    # Of a query whose camera holds the whole gallery, that its identity is there says more.
+    reason[(n_kept == 0) & (same_camera == 0)] = _ALL_JUNK
+    if protocol.query_cameras is not None and query.camids is not None:
+        outside = ~np.isin(query.camids, protocol.query_cameras)
+        reason[outside] = _CAMERA_NOT_COUNTED
+        counted = ~outside[relevant_query]
+        relevant_query, relevant_row = relevant_query[counted], relevant_row[counted]
+    return Judgement(
+        relevant_indptr=_indptr(relevant_query, n_query),
+        relevant_row=relevant_row,
+        hidden=Hidden(_indptr(hidden_query, n_query), hidden_row, hidden_label, len(extra_row) > 0),
+        n_kept=n_kept.astype(np.int64),
+        n_junk=n_junk.astype(np.int64),
+        mated=matches > 0,
+        reason=reason,
+    )
+
+
+def _item_ids(query: Labels) -> NDArray[np.generic]:
+    if query.item_ids is None:
+        raise InputError("the query set has no item ids")
+    return query.item_ids
+
+
+def _refuse_missing(protocol: Protocol, query: Labels, gallery: Labels) -> None:
+    for name in ("camid", *protocol.label_columns):
+        needed = protocol.needs_camids if name == "camid" else True
+        if needed and not (query.has(name) and gallery.has(name)):
+            advice = (
+                "; for sets without cameras use the protocol 'same_set' if queries are gallery rows as well, otherwise "
+                "'no_cameras'"
+                if name == "camid"
+                else ""
+            )
+            raise InputError(f"protocol {protocol.name!r} needs {name}s in query and gallery{advice}")
+
+
+def judge_listed(protocol: Protocol, truth: GroundTruth, n_gallery: int) -> Judgement:
+    """Say of every query who is relevant and who is junk, by lists.
+
+    Parameters
+    ----------
+    protocol
+        Says which lists are relevant and which junk.
+    truth
+        Lists of a block of queries.
+    n_gallery
+        Rows of the gallery.
+    """
+    relevant_query, relevant_row = _listed(truth, protocol.relevant_lists)
+    junk_query, junk_row = _listed(truth, protocol.junk_lists)
+    n_query = truth.n_query
+    hidden_query = np.concatenate([relevant_query, junk_query])
+    hidden_row = np.concatenate([relevant_row, junk_row])
+    order = np.lexsort((hidden_row, hidden_query))
+    n_junk = np.bincount(junk_query, minlength=n_query)
+    reason = np.zeros(n_query, np.uint8)
+    empty = np.bincount(relevant_query, minlength=n_query) == 0
+    reason[empty] = _NO_POSITIVE
+    reason[n_junk == n_gallery] = _ALL_JUNK
+    return Judgement(
+        relevant_indptr=_indptr(relevant_query, n_query),
+        relevant_row=relevant_row,
+        hidden=Hidden(_indptr(hidden_query, n_query), hidden_row[order], None, True),
+        n_kept=(n_gallery - n_junk).astype(np.int64),
+        n_junk=n_junk.astype(np.int64),
+        mated=~empty,
+        reason=reason,
+    )
+
+
+def _listed(truth: GroundTruth, names: tuple[str, ...]) -> tuple[Int64, Int64]:
+    """Pairs of the named lists, by query and then by gallery row."""
+    found = truth.union(*names)
+    return np.repeat(np.arange(truth.n_query), np.diff(found.indptr)), found.rows
+
+
+def flag_listed(
+    judgement: Judgement, gallery: GalleryIndex, index: Int64
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Say which listed gallery rows are relevant and which are junk.
+
+    Parameters
+    ----------
+    judgement
+        Of the queries that the lists belong to.
+    gallery
+        The indexed gallery.
+    index
+        Gallery rows, shape (n_query, k), int64; -1 for none.
+
+    Returns
+    -------
+    Two arrays of that shape, bool: relevant, junk.  An absent entry is neither.
+    """
+    listed = np.arange(len(index))[:, None] * gallery.n_gallery + index
+    present = index >= 0
+
+    def among(indptr: Int64, rows: Int64) -> NDArray[np.bool_]:
+        owner = np.repeat(np.arange(len(index)), np.diff(indptr))
+        return np.isin(listed, owner * gallery.n_gallery + rows) & present
+
+    relevant = among(judgement.relevant_indptr, judgement.relevant_row)
+    hidden = among(judgement.hidden.indptr, judgement.hidden.row)
+    junk = (hidden & ~relevant) | (gallery.mask.junk_row[index] & present)
+    if judgement.hidden.label is not None and gallery.label is not None:
+        junk |= (gallery.label[index] == judgement.hidden.label[:, None]) & present
+    return relevant, junk

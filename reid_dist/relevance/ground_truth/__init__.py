@@ -1,0 +1,19 @@
+"""Ground truth by lists: for every query the gallery rows that are relevant, and those that are junk.
+
+Benchmarks of landmark retrieval name the answers of each query one by one, where ReID derives them from identities.
+Two kinds of lists are in use:
+
+* ``oxford`` (Philbin et al., CVPR 2007; Paris in the same files): ``good``, ``ok`` and ``junk``.
+* ``revisitop`` (Radenović et al., CVPR 2018): ``easy``, ``hard`` and ``junk``.
+
+Both are read from Python values, from JSON, or, for the first kind, from the directory of text files in which it is
+published.  What the lists mean for a ranking is the protocol's business; here they are only read, and refused unless
+every query has its lists, every entry is a gallery row, and no row stands in two lists of a query.
+"""
+
+from __future__ import annotations
+
+from reid_dist.relevance.ground_truth.lists import LISTS, GroundTruth, RowLists
+from reid_dist.relevance.ground_truth.source import read_ground_truth
+
+__all__ = ["LISTS", "GroundTruth", "RowLists", "read_ground_truth"]

@@ -1,0 +1,163 @@
+"""What a ground truth is once it is read: for every query, gallery rows by name of the list."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange
+
+__all__ = ["LISTS", "GroundTruth", "RowLists"]
+
+Int64 = NDArray[np.int64]
+
+LISTS: Final[Mapping[str, tuple[str, ...]]] = {"oxford": ("good", "ok", "junk"), "revisitop": ("easy", "hard", "junk")}
+"""The lists of each kind, in the order in which they are kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowLists:
+    """One list of gallery rows for every query.
+
+    Attributes
+    ----------
+    indptr
+        Rows of query ``i`` are ``rows[indptr[i]:indptr[i + 1]]``; shape (n_query + 1,), int64.
+    rows
+        Gallery rows, ascending and without repetition within a query; int64.
+
+    Raises
+    ------
+    ValueError
+        If the arrays do not hang together, or rows of a query do not ascend.
+    """
+
+    indptr: Int64
+    rows: Int64
+
+    def __post_init__(self) -> None:
+        if not len(self.indptr) or self.indptr[0] != 0 or self.indptr[-1] != len(self.rows):
+            raise ValueError(f"the offsets of {len(self.rows)} rows must run from 0 to {len(self.rows)}")
+        if np.any(np.diff(self.indptr) < 0):
+            raise ValueError("the offsets of lists must not fall")
+        step = np.diff(self.rows)
+        starts = self.indptr[1:-1]
+        step[starts[(starts > 0) & (starts < len(self.rows))] - 1] = 1
+        if np.any(step <= 0):
+            raise ValueError("the rows of a list must ascend without repetition")
+
+    @classmethod
+    def of_queries(cls, lists: Sequence[Int64]) -> RowLists:
+        """Join one array of rows per query, each ascending."""
+        indptr = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(rows) for rows in lists], out=indptr[1:])
+        return cls(indptr, np.concatenate([np.empty(0, np.int64), *lists]))
+
+    @property
+    def n_query(self) -> int:
+        """Number of queries."""
+        return len(self.indptr) - 1
+
+    def of(self, query: int) -> Int64:
+        """Rows of one query."""
+        return self.rows[self.indptr[query] : self.indptr[query + 1]]
+
+    def take(self, rows: RowRange) -> RowLists:
+        """Lists of some queries."""
+        start = self.indptr[rows.start]
+        return RowLists(
+            self.indptr[rows.start : rows.stop + 1] - start, self.rows[start : self.indptr[rows.stop]].copy()
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The lists of every query, of one kind.
+
+    Attributes
+    ----------
+    n_gallery
+        Number of gallery rows that the lists speak of.
+    lists
+        Rows by name of the list; the names are those of `LISTS` for one kind, in that order, whether or not the
+        source had all of them.  No row stands in two lists of a query.
+
+    Raises
+    ------
+    ValueError
+        If the names belong to no kind, lists differ in their number of queries, or a row lies outside the gallery.
+    """
+
+    n_gallery: int
+    lists: Mapping[str, RowLists]
+
+    def __post_init__(self) -> None:
+        if tuple(self.lists) not in LISTS.values():
+            raise ValueError(f"lists {', '.join(self.lists)} are of no kind; known: {dict(LISTS)}")
+        if len({lists.n_query for lists in self.lists.values()}) != 1:
+            raise ValueError("lists must have the same number of queries")
+        for name, lists in self.lists.items():
+            if len(lists.rows) and not 0 <= lists.rows.min() <= lists.rows.max() < self.n_gallery:
+                raise ValueError(f"list {name!r} leaves the {self.n_gallery} rows of the gallery")
+
+    @property
+    def n_query(self) -> int:
+        """Number of queries."""
+        return self.lists["junk"].n_query
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the lists."""
+        return tuple(self.lists)
+
+    @property
+    def kind(self) -> str:
+        """``oxford`` (good, ok, junk) or ``revisitop`` (easy, hard, junk)."""
+        return next(kind for kind, names in LISTS.items() if names == self.names)
+
+    @cached_property
+    def content_digest(self) -> str:
+        """SHA-256 over names and arrays, 64 hexadecimal digits; one value for every form of the same lists."""
+        hasher = hashlib.sha256()
+        for name, lists in self.lists.items():
+            for part in (name.encode(), lists.indptr.astype("<i8").tobytes(), lists.rows.astype("<i8").tobytes()):
+                hasher.update(len(part).to_bytes(8, "little"))
+                hasher.update(part)
+        return hasher.hexdigest()
+
+    def take(self, rows: RowRange) -> GroundTruth:
+        """Lists of some queries."""
+        return GroundTruth(self.n_gallery, {name: lists.take(rows) for name, lists in self.lists.items()})
+
+    def union(self, *names: str) -> RowLists:
+        """Rows that stand in any of some lists, ascending within a query.
+
+        Raises
+        ------
+        KeyError
+            If this kind of ground truth has no list of that name.
+        """
+        parts = [self.lists[name] for name in names]
+        rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)])
+        owner = np.concatenate(
+            [np.empty(0, np.int64), *(np.repeat(np.arange(self.n_query), np.diff(part.indptr)) for part in parts)]
+        )
+        indptr = np.zeros(self.n_query + 1, np.int64)
+        np.cumsum(np.bincount(owner, minlength=self.n_query), out=indptr[1:])
+        return RowLists(indptr, rows[np.lexsort((rows, owner))])
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a report says of it: kind, number of queries, entries of each list and the digest."""
+        return {
+            "kind": self.kind,
+            "n_query": self.n_query,
+            "n_gallery": self.n_gallery,
+            "entries": {name: len(lists.rows) for name, lists in self.lists.items()},
+            "content_digest": self.content_digest,
+        }

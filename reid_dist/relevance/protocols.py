@@ -1,0 +1,400 @@
+"""Protocols: which gallery items are relevant to a query, which are junk, and what a query without positives means.
+
+A protocol is a value composed of parts: rules that make items junk, what an invalid query is worth, the CMC and AP
+families it reports.  Relevance is assigned from labels alone or from ground-truth lists (see
+`reid_dist.relevance.assignment`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from reid_dist.core.registry import Registry, did_you_mean
+from reid_dist.errors import InputError, UnknownNameError
+
+__all__ = [
+    "CAMERA_NOT_COUNTED",
+    "CMC_FAMILIES",
+    "INVALID_QUERY",
+    "JUNK_PID",
+    "OWN_ROW",
+    "PROTOCOLS",
+    "REASONS",
+    "SAME_CAMERA",
+    "WHOLE_CAMERA",
+    "JunkRule",
+    "Protocol",
+    "compose_protocol",
+]
+
+JUNK_PID = -1
+
+# Index 0 stands for a valid query.  The order is part of the meaning of `Judgement.reason`.
+CAMERA_NOT_COUNTED = "camera_not_counted"
+REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk", CAMERA_NOT_COUNTED)
+
+LEFT_OUT = "left out"
+ZERO = "counts as 0"
+INVALID_QUERY = (LEFT_OUT, ZERO)
+CMC_FAMILIES = ("CMC", "CMC_allshots", "CMC_single_shot")
+AP_FAMILIES = ("mAP", "mAP_trapezoid")
+
+JunkRule = tuple[str, ...]
+"""Labels (``pid``, ``camid``, ``item_id`` or the name of a label column) that query and item must all share."""
+
+SAME_CAMERA: JunkRule = ("pid", "camid")
+OWN_ROW: JunkRule = ("item_id",)
+WHOLE_CAMERA: JunkRule = ("camid",)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """An evaluation protocol, composed of its parts.
+
+    Attributes
+    ----------
+    name, summary, source
+        For people.
+    junk
+        An item is junk for a query when they share all labels of one of these rules.
+    junk_pid
+        Gallery items with this pid are junk for every query; None where pids are not looked at.
+    query_cameras, gallery_cameras
+        Cameras that count; None for all.  Queries of others are left out, items of others are junk for every query.
+    relevant_lists, junk_lists
+        Where relevance is not a matter of labels: which lists of the ground truth are relevant, and which junk.
+    invalid_query
+        What a query without relevant items is worth: it is ``left out`` of every mean, or ``counts as 0`` in it.
+    cmc_family, ap_family
+        The curve and the average precision that the protocol reports.
+    reported
+        Metrics that are reported beside them by custom.
+    """
+
+    name: str
+    summary: str
+    source: str
+    junk: tuple[JunkRule, ...] = ()
+    junk_pid: int | None = JUNK_PID
+    query_cameras: tuple[int, ...] | None = None
+    gallery_cameras: tuple[int, ...] | None = None
+    relevant_lists: tuple[str, ...] = ()
+    junk_lists: tuple[str, ...] = ()
+    invalid_query: str = LEFT_OUT
+    cmc_family: str = "CMC"
+    ap_family: str = "mAP"
+    reported: tuple[str, ...] = ()
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether relevance comes from a ground truth and not from labels."""
+        return bool(self.relevant_lists)
+
+    @property
+    def needs_camids(self) -> bool:
+        """Whether both sets must have camids."""
+        cameras = self.query_cameras is not None or self.gallery_cameras is not None
+        return cameras or any("camid" in rule for rule in self.junk)
+
+    @property
+    def needs_item_ids(self) -> bool:
+        """Whether items are matched by item id."""
+        return any("item_id" in rule for rule in self.junk)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """Label columns that the rules look at."""
+        names = {name for rule in self.junk for name in rule}
+        return tuple(sorted(names - {"pid", "camid", "item_id"}))
+
+    @property
+    def zero_for_invalid(self) -> bool:
+        """Whether an invalid query counts as 0 in every mean."""
+        return self.invalid_query == ZERO
+
+    @property
+    def relevant(self) -> str:
+        """Which items are relevant, in words."""
+        if self.is_listed:
+            return f"listed as {' or '.join(self.relevant_lists)}"
+        if SAME_CAMERA in self.junk or WHOLE_CAMERA in self.junk:
+            others = [" and ".join(rule) for rule in self.junk if rule not in (SAME_CAMERA, WHOLE_CAMERA)]
+            return "same pid, other camid" + (f", not junk by {', '.join(others)}" if others else "")
+        if OWN_ROW in self.junk and len(self.junk) == 1:
+            return "same pid, not itself"
+        return "same pid, not junk" if self.junk else "same pid"
+
+    @property
+    def junk_in_words(self) -> str:
+        """Which items are invisible to the ranking, in words."""
+        if self.is_listed:
+            return f"listed as {' or '.join(self.junk_lists)}"
+        words = {OWN_ROW: "the query's own row", WHOLE_CAMERA: "every item of the query's camera"}
+        parts = [words.get(rule, f"same {' and '.join(rule)}") for rule in self.junk]
+        parts += [] if self.junk_pid is None else [f"pid {self.junk_pid}"]
+        if self.gallery_cameras is not None:
+            parts.append(f"cameras other than {', '.join(map(str, self.gallery_cameras))}")
+        return "; ".join(parts) or "none"
+
+    def describe(self) -> dict[str, str]:
+        """Return what a report says of it."""
+        described = {
+            "name": self.name,
+            "summary": self.summary,
+            "source": self.source,
+            "relevant": self.relevant,
+            "junk": self.junk_in_words,
+            "invalid_query": self.invalid_query,
+            "cmc_family": self.cmc_family,
+            "ap_family": self.ap_family,
+        }
+        if self.query_cameras is not None:
+            described["query_cameras"] = ", ".join(map(str, self.query_cameras))
+        return described
+
+
+def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: Any) -> Protocol:
+    """Make a protocol of one's own from its parts.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    base
+        A protocol to start from, or the name of one; without it, every item of the query's pid is relevant and pid -1
+        is junk.
+    **parts
+        Fields of `Protocol` by name.  Lists and arrays serve as tuples.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such part or base.
+    InputError
+        If a part has a value that cannot be used; the message says which can.
+    """
+    if not (isinstance(name, str) and name):
+        raise InputError(f"a protocol needs a name, found {name!r}")
+    if name in PROTOCOLS:
+        raise InputError(
+            f"{name!r} is a protocol already, and a report would not tell the two apart; choose a new name"
+        )
+    known = [field for field in Protocol.__dataclass_fields__ if field != "name"]
+    for part in parts:
+        if part not in known:
+            raise UnknownNameError(did_you_mean("part of a protocol", part, known))
+    if isinstance(base, str):
+        base = PROTOCOLS.get(base)
+    # Lists leave no use for junk by labels.
+    junk_pid = None if parts.get("relevant_lists") else JUNK_PID
+    start = Protocol(name, "composed of its parts", "this job", junk_pid=junk_pid)
+    if base is not None:
+        changed = f" with other {', '.join(parts)}" if parts else ""
+        start = replace(base, summary=f"{base.name}{changed}", source=f"this job; {base.source}")
+    protocol = replace(start, **{"name": name, **{part: _frozen(value) for part, value in parts.items()}})
+    _refuse_unusable(protocol)
+    return protocol
+
+
+def _frozen(value: Any) -> Any:
+    """Lists and arrays as the tuples of a value."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple | range) else value
+
+
+def _refuse_unusable(protocol: Protocol) -> None:
+    def refuse(part: str, wanted: str) -> None:
+        raise InputError(f"protocol {protocol.name!r}: {part} must {wanted}, found {getattr(protocol, part)!r}")
+
+    choices = {"invalid_query": INVALID_QUERY, "cmc_family": CMC_FAMILIES, "ap_family": AP_FAMILIES}
+    for part, known in choices.items():
+        if getattr(protocol, part) not in known:
+            refuse(part, f"be one of {', '.join(known)}")
+    for part in ("summary", "source"):
+        if not isinstance(getattr(protocol, part), str):
+            refuse(part, "be a text")
+    for part in ("relevant_lists", "junk_lists", "reported"):
+        if not _is_list_of(str, getattr(protocol, part)):
+            refuse(part, "be a list of names")
+    if not (protocol.junk_pid is None or _is_whole(protocol.junk_pid)):
+        refuse("junk_pid", "be a whole number, or None for none")
+    for part in ("query_cameras", "gallery_cameras"):
+        cameras = getattr(protocol, part)
+        if cameras is not None and not (_is_list_of(int, cameras) and cameras):
+            refuse(part, "list whole numbers")
+    if protocol.query_cameras is not None and protocol.zero_for_invalid:
+        raise InputError(
+            f"protocol {protocol.name!r}: query_cameras leave queries out, and with invalid_query {ZERO!r} they would "
+            "count as 0; give a query set of these cameras alone"
+        )
+    if not _is_list_of(object, protocol.junk):
+        refuse("junk", "be a list of rules, such as [[pid, camid]]")
+    _refuse_rules(protocol)
+    _refuse_lists(protocol)
+
+
+def _refuse_rules(protocol: Protocol) -> None:
+    """Refuse junk rules that cannot be judged."""
+    whole = []
+    for rule in protocol.junk:
+        if not (_is_list_of(str, rule) and rule):
+            raise InputError(
+                f"protocol {protocol.name!r}: a junk rule is a list of labels, such as [pid, camid], found {rule!r}"
+            )
+        if "item_id" in rule and rule != OWN_ROW:
+            raise InputError(
+                f"protocol {protocol.name!r}: item_id names a single item and stands alone in a junk rule, [item_id], "
+                f"found {rule!r}"
+            )
+        if "pid" not in rule and rule != OWN_ROW:
+            whole.append(rule)
+    if any(len(rule) != 1 for rule in whole) or len(set(whole)) > 1:
+        raise InputError(
+            f"protocol {protocol.name!r}: beside rules that hold pid and the rule [item_id], one rule of a single "
+            f"label can hide whole cameras (or another label) from a query; found {', '.join(map(str, whole))}"
+        )
+
+
+def _refuse_lists(protocol: Protocol) -> None:
+    """Refuse a mixture of lists and labels: who is judged by lists is not judged by labels."""
+    if not protocol.is_listed:
+        if protocol.junk_lists:
+            raise InputError(
+                f"protocol {protocol.name!r}: junk_lists belong to a protocol by lists; name its relevant_lists as well"
+            )
+        return
+    known = sorted({name for other in PROTOCOLS for name in (*other.relevant_lists, *other.junk_lists)})
+    for name in (*protocol.relevant_lists, *protocol.junk_lists):
+        if name not in known:
+            raise UnknownNameError(did_you_mean("list of a ground truth", name, known))
+    both = sorted(set(protocol.relevant_lists) & set(protocol.junk_lists))
+    if both:
+        raise InputError(f"protocol {protocol.name!r}: {', '.join(both)} cannot be relevant and junk")
+    labels = [
+        part
+        for part, unused in (("junk", ()), ("junk_pid", None), ("query_cameras", None), ("gallery_cameras", None))
+        if getattr(protocol, part) != unused
+    ]
+    if labels:
+        raise InputError(
+            f"protocol {protocol.name!r} goes by lists, so {', '.join(labels)} would say nothing; start from a "
+            "protocol by lists, such as oxford, or leave relevant_lists out"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list_of(kind: type, values: object) -> bool:
+    return isinstance(values, tuple) and all(
+        isinstance(value, kind) and not isinstance(value, bool) for value in values
+    )
+
+
+PROTOCOLS: Registry[Protocol] = Registry("protocol")
+
+MARKET1501 = PROTOCOLS.register(
+    Protocol(
+        name="market1501",
+        summary="cross-camera search: items of the query's own camera with its pid are junk, as is pid -1",
+        source="Zheng et al., ICCV 2015, as torchreid and fast-reid compute it",
+        junk=(SAME_CAMERA,),
+    )
+)
+PROTOCOLS.register(
+    replace(
+        MARKET1501,
+        name="market1501_matlab",
+        summary="market1501 with means over all queries, an invalid one at 0, and the trapezoid rule",
+        source="the original Market-1501 MATLAB code, as layumi's baseline computes it",
+        invalid_query=ZERO,
+        ap_family="mAP_trapezoid",
+    )
+)
+PROTOCOLS.register(
+    replace(
+        MARKET1501,
+        name="allshots",
+        summary="market1501 with a CMC over all matches of a query, each ranked among the negatives",
+        source="open-reid and cluster-contrast, `cmc` without `first_match_break`",
+        cmc_family="CMC_allshots",
+    )
+)
+PROTOCOLS.register(
+    replace(
+        MARKET1501,
+        name="cuhk03",
+        summary="market1501 with one random gallery item per identity in the CMC: its expectation, or seeded draws",
+        source="Li et al., CVPR 2014 (single-shot CUHK03), as torchreid computes it by ten draws",
+        cmc_family="CMC_single_shot",
+    )
+)
+PROTOCOLS.register(
+    Protocol(
+        name="cuhk03_separate_cameras",
+        summary="cuhk03 with every item of the query's camera taken out of the gallery",
+        source="Li et al., CVPR 2014; open-reid `separate_camera_set` with `single_gallery_shot`",
+        junk=(WHOLE_CAMERA,),
+        cmc_family="CMC_single_shot",
+    )
+)
+PROTOCOLS.register(
+    Protocol(
+        name="no_cameras",
+        summary="every item of the query's pid is relevant; for sets without cameras",
+        source="general image retrieval; pid -1 is junk as in Market-1501",
+    )
+)
+PROTOCOLS.register(
+    Protocol(
+        name="same_set",
+        summary="query set = gallery set: the query's own row, known by its item id, is junk",
+        source="leave-one-out retrieval, as on CUB-200, SOP or VeRi subsets",
+        junk=(OWN_ROW,),
+    )
+)
+OXFORD = PROTOCOLS.register(
+    Protocol(
+        name="oxford",
+        summary="lists good, ok and junk per query (ground_truth); good and ok are relevant",
+        source="Philbin et al., CVPR 2007 and 2008 (Oxford5k, Paris6k), `compute_ap`",
+        junk_pid=None,
+        relevant_lists=("good", "ok"),
+        junk_lists=("junk",),
+        ap_family="mAP_trapezoid",
+    )
+)
+_REVISITOP = "Radenovic et al., CVPR 2018 (ROxford, RParis)"
+_REVISITED = replace(OXFORD, source=_REVISITOP, reported=("P_clipped@1", "P_clipped@5", "P_clipped@10"))
+PROTOCOLS.register(
+    replace(
+        _REVISITED,
+        name="revisitop_easy",
+        summary="lists easy, hard and junk per query (ground_truth); easy is relevant, hard is junk as well",
+        relevant_lists=("easy",),
+        junk_lists=("junk", "hard"),
+    )
+)
+PROTOCOLS.register(
+    replace(
+        _REVISITED,
+        name="revisitop_medium",
+        summary="lists easy, hard and junk per query (ground_truth); easy and hard are relevant",
+        relevant_lists=("easy", "hard"),
+        junk_lists=("junk",),
+    )
+)
+PROTOCOLS.register(
+    replace(
+        _REVISITED,
+        name="revisitop_hard",
+        summary="lists easy, hard and junk per query (ground_truth); hard is relevant, easy is junk as well",
+        relevant_lists=("hard",),
+        junk_lists=("junk", "easy"),
+    )
+)

@@ -1,0 +1,20 @@
+"""Two runs over the same queries, compared query by query.
+
+A difference of two means says little without the spread of the differences behind it, and the spread of the means
+themselves is beside the point: what is hard for one model is hard for the other.  So the runs are paired.  Each metric
+that is a mean over queries gets the difference candidate - baseline, its bootstrap interval and a permutation p-value,
+both by identity (see :mod:`reid_dist.metrics.confidence`), and a verdict: ``better``, ``worse``, ``same`` or
+``undecided``.  :mod:`reid_dist.reports.verdicts` defines them; `minimum_effect` is the smallest effect of interest.
+
+Every metric is judged by itself, so the more metrics are compared, the likelier is a false alarm in one of
+them.  Every metric that is tested grows as retrieval gets better.  Metrics that are no means over queries (verification
+rates at a threshold of all pairs) are listed with both values and no verdict.
+
+Model, distance, expansion and re-ranking may differ: they are what is compared, and the differences are listed.
+Protocol, labels and queries must agree, or values stand side by side that do not mean the same.
+"""
+
+from reid_dist.reports.comparison.paired import compare
+from reid_dist.reports.comparison.values import SCHEMA, ChangedQuery, Comparison, Difference, MetricComparison
+
+__all__ = ["SCHEMA", "ChangedQuery", "Comparison", "Difference", "MetricComparison", "compare"]

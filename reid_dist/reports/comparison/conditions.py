@@ -1,0 +1,104 @@
+"""What must be equal in two runs for their values to mean the same, and what may differ because it is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from reid_dist.errors import InputError
+from reid_dist.reports import Report
+from reid_dist.reports.comparison.values import Difference
+from reid_dist.reports.words import flatten, scalar
+
+__all__ = ["differing_conditions", "differing_options", "refuse_unlike"]
+
+# What a description says about itself in prose; the wording is no part of the meaning.
+_PROSE: Final = frozenset({"summary", "source", "definition"})
+
+
+def differing_conditions(baseline: Report, candidate: Report) -> Iterator[Difference]:
+    """Whatever makes values of the two runs mean different things."""
+    yield from _differing("protocol", baseline.protocol, candidate.protocol)
+    for name in ("n_query", "n_gallery"):
+        yield from _differing(name, baseline.counts[name], candidate.counts[name])
+    for side in ("query", "gallery"):
+        found = [_input(report, side).get("labels_digest") for report in (baseline, candidate)]
+        if None in found or found[0] != found[1]:
+            yield Difference(f"labels of the {side} set", *("not recorded" if each is None else each for each in found))
+
+
+def differing_options(baseline: Report, candidate: Report) -> Iterator[Difference]:
+    """Whatever is being compared."""
+    for name in dict.fromkeys([*baseline.inputs, *candidate.inputs]):
+        near, far = _input(baseline, name), _input(candidate, name)
+        if near.get("content_digest") != far.get("content_digest"):
+            yield from _differing(name, _content(near), _content(far))
+    for name in ("distance", "expand", "rerank"):
+        yield from _differing(name, getattr(baseline, name), getattr(candidate, name))
+    yield from _differing(
+        "version of reid_dist", baseline.environment.get("reid_dist"), candidate.environment.get("reid_dist")
+    )
+
+
+def _input(report: Report, name: str) -> Mapping[str, Any]:
+    found = report.inputs.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _content(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What was read; labels are a condition and not an option."""
+    return {name: value for name, value in description.items() if name != "labels_digest"}
+
+
+def _differing(what: str, near: object, far: object) -> Iterator[Difference]:
+    """Differences of two plain values; of two mappings, field by field and without their prose."""
+    if not (isinstance(near, Mapping) and isinstance(far, Mapping)):
+        texts = scalar(near), scalar(far)
+        if texts[0] != texts[1]:
+            yield Difference(what, *texts)
+        return
+    before, after = ({name: text for name, text in flatten(each) if name not in _PROSE} for each in (near, far))
+    for name in dict.fromkeys([*before, *after]):
+        yield from _differing(f"{what}.{name}", before.get(name, "absent"), after.get(name, "absent"))
+
+
+def _unlike_queries(baseline: Report, candidate: Report) -> str:
+    """Why rows of the two runs cannot be paired; empty if they can."""
+    n_query = [int(report.counts["n_query"]) for report in (baseline, candidate)]
+    if n_query[0] != n_query[1]:
+        return f"{n_query[0]} queries against {n_query[1]}"
+    for label in ("pid", "camid"):
+        near, far = baseline.per_query.get(label), candidate.per_query.get(label)
+        if near is None or far is None:
+            continue
+        unlike = np.flatnonzero(near != far)
+        if len(unlike):
+            row = int(unlike[0])
+            return f"{label} of {len(unlike)} queries differs, first in row {row}: {near[row]} against {far[row]}"
+    return ""
+
+
+def refuse_unlike(
+    baseline: Report, candidate: Report, conditions: tuple[Difference, ...], *, allow_different: bool
+) -> None:
+    """Refuse runs over different queries, and under different conditions unless these are allowed.
+
+    Raises
+    ------
+    InputError
+        Naming every difference.
+    """
+    unlike = _unlike_queries(baseline, candidate)
+    named = "; ".join(map(str, conditions))
+    if unlike:
+        raise InputError(
+            f"the runs hold different queries and cannot be paired: {unlike}{f' ({named})' if named else ''}; evaluate "
+            "both models on the same query set"
+        )
+    if conditions and not allow_different:
+        raise InputError(
+            f"the runs are not comparable: {named}; evaluate again under equal conditions, or compare all the same "
+            "with allow_different=True, --allow-different"
+        )

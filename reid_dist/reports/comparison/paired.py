@@ -1,0 +1,301 @@
+"""The comparison itself: pair the queries, resample the differences, judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.registry import did_you_mean
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
+from reid_dist.metrics.definitions import exact_mean, metric_names, parse_metric, reported_name
+from reid_dist.relevance.protocols import ZERO
+from reid_dist.reports import Report
+from reid_dist.reports.comparison.conditions import differing_conditions, differing_options, refuse_unlike
+from reid_dist.reports.comparison.values import ChangedQuery, Comparison, MetricComparison
+from reid_dist.reports.verdicts import ROUNDING, SMALLEST_EFFECT, decidable, verdict_of
+
+__all__ = ["compare", "query_values", "untestable"]
+
+Float64 = NDArray[np.float64]
+
+_REASONS: Final = (
+    "known only between bounds",
+    "no mean of values per query",
+    "not the mean of its values per query",
+)
+
+
+def compare(
+    baseline: Report,
+    candidate: Report,
+    *,
+    metrics: str | Sequence[str] | None = None,
+    level: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+    unit: str = "identity",
+    minimum_effect: float = SMALLEST_EFFECT,
+    allow_different: bool = False,
+    n_changed: int = 5,
+) -> Comparison:
+    """Compare two runs over the same queries.
+
+    Parameters
+    ----------
+    baseline, candidate
+        The runs.
+    metrics
+        Names; None for all that both runs have.  A metric that a report does not list is taken from its per-query
+        values, if it has them.
+    level
+        Nominal coverage of the intervals, between 0 and 1.
+    n_resamples, seed
+        Of the bootstrap and of the permutation test.
+    unit
+        ``identity`` or ``query``: what is taken to be independent.
+    minimum_effect
+        Smallest change of interest of a metric, as a share (0.005 is half a point).  Smaller ones are never called
+        better or worse; an interval wholly inside ± this share is called same.
+    allow_different
+        Compare although protocol or gallery differ, or labels of the queries beyond pid and camid; the differences
+        stand in `conditions`.  Where the runs disagree which queries are valid, those valid in both are paired.
+    n_changed
+        How many queries to name that gained most, and that lost most.
+
+    Raises
+    ------
+    InputError
+        If the runs cannot be compared; the message names every difference.
+    UnknownNameError
+        For a metric that a run does not have.
+    """
+    _check_options(minimum_effect, n_changed)
+    conditions = tuple(differing_conditions(baseline, candidate))
+    refuse_unlike(baseline, candidate, conditions, allow_different=allow_different)
+    names, missing = _choose(metrics, baseline, candidate)
+    pairs = {name: _pair(name, baseline, candidate) for name in names}
+    differences = {name: pair.difference for name, pair in pairs.items() if not pair.untested}
+    pids = _units(baseline, unit)
+    confidence = bootstrap_intervals(differences, pids, level=level, unit=unit, n_resamples=n_resamples, seed=seed)
+    p_values = sign_flip_p_values(differences, pids, unit=unit, n_resamples=n_resamples, seed=seed)
+    compared = []
+    for name, pair in pairs.items():
+        plain = MetricComparison(
+            name, _value(baseline, name), _value(candidate, name), math.nan, untested=pair.untested
+        )
+        if pair.untested:
+            compared.append(replace(plain, difference=plain.candidate - plain.baseline))
+            continue
+        changed = _changes(plain, pair.baseline, pair.candidate, baseline.per_query, n_changed)
+        compared.append(_judge(changed, confidence, p_values[name], minimum_effect))
+    n_paired = max((int(np.count_nonzero(~np.isnan(values))) for values in differences.values()), default=0)
+    return Comparison(
+        identical=baseline.result_digest == candidate.result_digest,
+        metrics=tuple(compared),
+        options=tuple(differing_options(baseline, candidate)),
+        conditions=conditions,
+        level=confidence.level,
+        unit=unit,
+        n_resamples=confidence.n_resamples,
+        seed=confidence.seed,
+        minimum_effect=float(minimum_effect),
+        n_query=int(baseline.counts["n_query"]),
+        n_paired=n_paired,
+        n_units=confidence.n_units,
+        baseline_digest=baseline.result_digest,
+        candidate_digest=candidate.result_digest,
+        notes=(*missing, *_warnings(baseline, candidate, confidence)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Values of the same queries in both runs, shape (n_query,), NaN in both where not paired; or why there are none.
+
+    Attributes
+    ----------
+    baseline, candidate
+        The values; empty if there are none.
+    untested
+        Why there are none; empty if there are.
+    """
+
+    baseline: Float64
+    candidate: Float64
+    untested: str = ""
+
+    @property
+    def difference(self) -> Float64:
+        """Candidate - baseline."""
+        return self.candidate - self.baseline
+
+
+def _choose(metrics: str | Sequence[str] | None, baseline: Report, candidate: Report) -> tuple[list[str], list[str]]:
+    """Names of the metrics to compare, and a note for each that only one run has."""
+    runs = {"baseline": baseline, "candidate": candidate}
+    known = list(dict.fromkeys(name for report in runs.values() for name in (*report.metrics, *report.bounds)))
+    chosen, notes = [], []
+    for name in known if metrics is None else dict.fromkeys(map(reported_name, metric_names(metrics))):
+        having = [run for run, report in runs.items() if _has(report, name)]
+        if len(having) == 2:
+            chosen.append(name)
+        elif metrics is None:
+            notes.append(f"{name}: only the {having[0]} has it")
+        elif having:
+            lacking = next(run for run in runs if run not in having)
+            raise InputError(f"the {lacking} has no metric {name!r}; evaluate it again with that metric")
+        else:
+            raise UnknownNameError(did_you_mean("metric", name, known))
+    if not chosen:
+        raise InputError(f"the runs have no metric in common: {', '.join(known)}; evaluate one of them again")
+    return chosen, notes
+
+
+def _column(name: str) -> str:
+    """Name of the per-query values that a metric is the mean of; empty if it is none."""
+    try:
+        return parse_metric(name).per_query_name
+    except InputError:
+        return ""
+
+
+def _has(report: Report, name: str) -> bool:
+    return name in report.metrics or name in report.bounds or _is_whole(report, _column(name))
+
+
+def _is_whole(report: Report, column: str) -> bool:
+    """Whether every valid query has a value; lists that were cut give some of them none."""
+    if column not in report.per_query:
+        return False
+    return int(np.count_nonzero(~np.isnan(report.per_query[column]))) == int(report.counts["n_valid"])
+
+
+def _zero_for_invalid(report: Report) -> bool:
+    return bool(report.protocol.get("invalid_query") == ZERO)
+
+
+def _mean(report: Report, column: str) -> float:
+    return exact_mean(report.per_query[column], zero_for_invalid=_zero_for_invalid(report))
+
+
+def _value(report: Report, name: str) -> float:
+    if name in report.metrics or name in report.bounds:
+        return report.metrics.get(name, math.nan)
+    return _mean(report, _column(name))
+
+
+def untestable(report: Report, name: str) -> str:
+    """Return why a metric of a report has no values per query that it is the mean of; empty if it has them."""
+    if name in report.bounds:
+        return _REASONS[0]
+    if not _is_whole(report, _column(name)):
+        return _REASONS[1]
+    # A guard against a column of the right name and another meaning.
+    if not abs(_mean(report, _column(name)) - _value(report, name)) <= ROUNDING:
+        return _REASONS[2]
+    return ""
+
+
+def query_values(report: Report, name: str) -> Float64:
+    """Return what a metric is the mean of, shape (n_query,), float64; NaN where a query does not count."""
+    values = report.per_query[_column(name)]
+    return np.nan_to_num(values, nan=0.0) if _zero_for_invalid(report) else values
+
+
+def _pair(name: str, baseline: Report, candidate: Report) -> _Pair:
+    runs = (baseline, candidate)
+    nothing = np.empty(0)
+    reasons = [reason for report in runs if (reason := untestable(report, name))]
+    if reasons:
+        return _Pair(nothing, nothing, min(reasons, key=_REASONS.index))
+    if all(map(_zero_for_invalid, runs)):
+        return _Pair(query_values(baseline, name), query_values(candidate, name))
+    near, far = (report.per_query[_column(name)] for report in runs)
+    unpaired = np.isnan(near) | np.isnan(far)
+    return _Pair(np.where(unpaired, np.nan, near), np.where(unpaired, np.nan, far))
+
+
+def _units(report: Report, unit: str) -> NDArray[np.int64]:
+    if "pid" in report.per_query:
+        return report.per_query["pid"]
+    if unit == "identity":
+        raise InputError("the baseline does not hold the pids of its queries; evaluate it again, or compare by query")
+    return np.arange(int(report.counts["n_query"]))
+
+
+def _changes(
+    metric: MetricComparison,
+    near: Float64,
+    far: Float64,
+    labels: Mapping[str, NDArray[Any]],
+    n_changed: int,
+) -> MetricComparison:
+    """Name the queries that changed most."""
+    difference = far - near
+    changed = np.flatnonzero(~np.isnan(difference) & (difference != 0))
+    order = changed[np.argsort(difference[changed], kind="stable")]
+    lost = order[difference[order] < 0]
+    # By falling gain; among equals by row, as a stable sort of the negated gains gives it.
+    gained = changed[np.argsort(-difference[changed], kind="stable")]
+    gained = gained[difference[gained] > 0]
+
+    def named(row: int) -> ChangedQuery:
+        pid, camid = (int(labels[name][row]) if name in labels else None for name in ("pid", "camid"))
+        return ChangedQuery(row, pid, camid, float(near[row]), float(far[row]))
+
+    return replace(
+        metric,
+        difference=exact_mean(difference),
+        n_gained=len(gained),
+        n_lost=len(lost),
+        gained=tuple(map(named, gained[:n_changed].tolist())),
+        lost=tuple(map(named, lost[:n_changed].tolist())),
+    )
+
+
+def _judge(metric: MetricComparison, confidence: Confidence, p_value: float, minimum_effect: float) -> MetricComparison:
+    interval = confidence.intervals[metric.name]
+    if not interval.is_known:
+        return replace(metric, untested="fewer than two identities or queries to draw from")
+    verdict = verdict_of(
+        metric.difference,
+        interval,
+        p_value,
+        level=confidence.level,
+        n_units=confidence.n_units,
+        smallest_effect=minimum_effect,
+    )
+    return replace(metric, interval=interval, p_value=p_value, verdict=verdict)
+
+
+def _warnings(baseline: Report, candidate: Report, confidence: Confidence) -> Iterator[str]:
+    n_units = confidence.n_units
+    if confidence.unit == "query":
+        yield "by query: queries of one identity are taken for independent, so intervals are too narrow"
+    elif few := few_units(n_units):
+        yield few
+    if n_units > 1 and not decidable(n_units, confidence.level):
+        units = {"identity": "identities", "query": "queries"}[confidence.unit]
+        yield (
+            f"{n_units} {units} cannot give a verdict at a level of {100 * confidence.level:g} %, whatever they show; "
+            "evaluate more, or lower the level"
+        )
+    n_valid = [int(report.counts["n_valid"]) for report in (baseline, candidate)]
+    if n_valid[0] != n_valid[1]:
+        yield f"{n_valid[0]} queries are valid in the baseline, {n_valid[1]} in the candidate"
+    if _zero_for_invalid(baseline) != _zero_for_invalid(candidate):
+        yield "one run counts invalid queries as 0 and the other leaves them out; here they are left out"
+
+
+def _check_options(minimum_effect: object, n_changed: object) -> None:
+    number = isinstance(minimum_effect, int | float | np.number) and not isinstance(minimum_effect, bool)
+    if not number or not 0 <= float(str(minimum_effect)) < math.inf:
+        raise InputError(f"minimum_effect must be a share, 0 or more, found {minimum_effect!r}; 0.005 is half a point")
+    if isinstance(n_changed, bool) or not isinstance(n_changed, int) or n_changed < 0:
+        raise InputError(f"n_changed must be a whole number, at least 0, found {n_changed!r}")

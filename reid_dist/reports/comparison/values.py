@@ -1,0 +1,168 @@
+"""What a comparison of two runs consists of, and how it is written as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final
+
+from reid_dist.metrics.confidence import Interval
+from reid_dist.reports.verdicts import UNDECIDED, WORSE
+
+__all__ = ["SCHEMA", "ChangedQuery", "Comparison", "Difference", "MetricComparison"]
+
+SCHEMA: Final = 1
+"""The version of the comparison as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something in which the runs differ, and what it is in each, in words."""
+
+    what: str
+    baseline: str
+    candidate: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.baseline} in the baseline, {self.candidate} in the candidate"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedQuery:
+    """A query whose value changed.
+
+    Attributes
+    ----------
+    row, pid, camid
+        The query; camid is None where there are no cameras.
+    baseline, candidate
+        Its value before and after.
+    """
+
+    row: int
+    pid: int | None
+    camid: int | None
+    baseline: float
+    candidate: float
+
+
+@dataclass(frozen=True, slots=True)
+class MetricComparison:
+    """One metric of both runs.
+
+    Attributes
+    ----------
+    name
+        Of the metric.
+    baseline, candidate
+        Its values, as the reports have them; NaN where a run has none.
+    difference
+        Candidate - baseline; where there is a test, the mean over the paired queries.
+    interval
+        Of the difference; None without a test.
+    p_value
+        Two-sided, of the hypothesis that nothing changed; None without a test.
+    verdict
+        ``better``, ``worse``, ``same`` or ``undecided``, see :mod:`reid_dist.reports.verdicts`; None without a test.
+    untested
+        Why there is no test; empty where there is one.
+    n_gained, n_lost
+        Paired queries whose value rose and fell.
+    gained, lost
+        Those that rose and fell most, the largest change first, then by row.
+    """
+
+    name: str
+    baseline: float
+    candidate: float
+    difference: float
+    interval: Interval | None = None
+    p_value: float | None = None
+    verdict: str | None = None
+    untested: str = ""
+    n_gained: int = 0
+    n_lost: int = 0
+    gained: tuple[ChangedQuery, ...] = ()
+    lost: tuple[ChangedQuery, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Two runs compared.
+
+    Attributes
+    ----------
+    identical
+        Whether the result digests are equal: the same answer, to the last bit.
+    metrics
+        One entry for each metric that both runs have.
+    options
+        What is compared: features, distance, expansion, re-ranking, version, where they differ.
+    conditions
+        What should have been equal and is not; empty unless `allow_different` let it pass.
+    level, unit, n_resamples, seed, minimum_effect
+        As they were asked for.
+    n_query, n_paired, n_units
+        Queries of each run; those that are paired; identities (or queries) that were resampled.
+    baseline_digest, candidate_digest
+        Result digests.
+    notes
+        What the reader of the numbers should know.
+    """
+
+    identical: bool
+    metrics: tuple[MetricComparison, ...]
+    options: tuple[Difference, ...]
+    conditions: tuple[Difference, ...]
+    level: float
+    unit: str
+    n_resamples: int
+    seed: int
+    minimum_effect: float
+    n_query: int
+    n_paired: int
+    n_units: int
+    baseline_digest: str
+    candidate_digest: str
+    notes: tuple[str, ...]
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """Names of the metrics that are worse."""
+        return tuple(metric.name for metric in self.metrics if metric.verdict == WORSE)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Names of the metrics of which the data say neither that they changed nor that they did not."""
+        return tuple(metric.name for metric in self.metrics if metric.verdict == UNDECIDED)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain Python values; what is not a finite number is None."""
+        # Field by field: `metrics` becomes a mapping by name, as in a report.
+        plain = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        named = {metric.pop("name"): metric for metric in plain["metrics"]}
+        return (
+            {"schema": SCHEMA}
+            | plain
+            | {"metrics": named, "worse": list(self.worse), "undecided": list(self.undecided)}
+        )
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as indented ASCII JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON knows it."""
+    match value:
+        case Interval():
+            return [value.low, value.high]
+        case float():
+            return value if math.isfinite(value) else None
+        case tuple():
+            return [_plain(item) for item in value]
+        case _ if is_dataclass(value):
+            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value

@@ -1,0 +1,225 @@
+"""Notes on a run: what a reader of its numbers should know of its inputs, its own rows and its thresholds.
+
+Each function takes labels, ranks or counts, and returns lines for `Report.notes`; an empty list where nothing is to be
+said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from reid_dist.core.model import RankedQueries
+from reid_dist.core.plurals import counted, have
+from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
+from reid_dist.relevance.protocols import OWN_ROW, Protocol
+from reid_dist.stores import LabelledSet
+from reid_dist.stores.overlap import own_queries
+
+__all__ = [
+    "LEAST_FALSE_ACCEPTS",
+    "WARNING",
+    "notes_of_splits",
+    "own_row_notes",
+    "side_notes",
+    "smallest_rate",
+    "threshold_notes",
+]
+
+WARNING: Final = "warning: "
+"""How a note begins that a reader must see before any number."""
+
+LEAST_FALSE_ACCEPTS: Final = 10
+"""A rate of false accepts is supported by a sample in which it comes to this many."""
+
+_NUMBER: Final = re.compile(r"[0-9][0-9,.]*(e-?[0-9]+)?")
+
+# Identical features are noted from this share of the valid queries on, and from two queries on.
+_MANY: Final = Fraction(1, 100)
+
+
+def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> list[str]:
+    """Note signs that query and gallery are exchanged.
+
+    The signs are queries of the pid that marks junk, and fewer gallery rows than queries.  Galleries with one row of
+    each identity are small by design.
+
+    Parameters
+    ----------
+    query, gallery
+        The two sides.
+    protocol
+        Says which pid marks junk.
+    """
+    if query.content_digest == gallery.content_digest:
+        return []
+    signs = []
+    remedy = "exchange them"
+    n_junk = 0 if protocol.junk_pid is None else int((query.pids == protocol.junk_pid).sum())
+    if n_junk:
+        signs.append(
+            f"{n_junk:,} of {counted(query.n_rows, 'query')} {have(n_junk)} pid {protocol.junk_pid}, which "
+            "marks junk, so that no match of theirs counts"
+        )
+        remedy += f"; if not, leave these queries out (ingest --drop-pid {protocol.junk_pid})"
+    if query.n_rows > gallery.n_rows and len(np.unique(gallery.pids)) < gallery.n_rows:
+        signs.append(f"there are {query.n_rows:,} queries and only {counted(gallery.n_rows, 'gallery row')}")
+    # Sizes alone are a weak sign: some benchmarks have small galleries.
+    mark = WARNING if n_junk else ""
+    return [f"{mark}query and gallery may be swapped: {'; '.join(signs)}; if they are, {remedy}"] if signs else []
+
+
+def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, ranked: RankedQueries) -> list[str]:
+    """Note queries that find themselves: their own row, or a row with identical features, counts as a match.
+
+    Where neither a content digest nor item ids nor image paths tell of own rows, relevant rows at distance 0 are
+    counted, but for those that have negatives at distance 0 beside them: features of few values.
+
+    Parameters
+    ----------
+    query, gallery
+        The two sides.
+    protocol
+        The rules; lists made by hand may hold own rows on purpose.
+    ranked
+        Relevant rows of all queries with their distances, which may be NaN where they are unknown.
+    """
+    if protocol.is_listed:
+        return []
+    n_valid = int((ranked.n_relevant > 0).sum())
+    own = own_queries(query, gallery, ranked.indptr, ranked.row)
+    if own is not None:
+        found = f"the own row of {own.n_query:,} of {counted(n_valid, 'valid query')}"
+        remedy = _own_row_remedy(own.by, protocol)
+        if own.by == "content" and query.content_digest == query.labels_digest:
+            # Labels alone: two sets of different images may be labelled alike, row by row.
+            return [
+                f"{WARNING}query and gallery have the same labels in every row; if they are the same images, queries "
+                f"match themselves ({found} is one of the relevant gallery rows): {remedy}"
+            ]
+        evidence = {
+            "content": "query and gallery are the same set",
+            "item_ids": "by item id",
+            "image_paths": "by image path",
+        }[own.by]
+        return [
+            f"{WARNING}queries match themselves: {found} is one of the relevant gallery rows ({evidence}); {remedy}"
+        ]
+    identical = (ranked.distance == 0.0) & (ranked.tied == 0)
+    if not identical.any():
+        return []
+    n_identical = int((np.diff(np.append(0, np.cumsum(identical))[ranked.indptr]) > 0).sum())
+    if n_identical < 2 or n_identical < _MANY * n_valid:
+        return []
+    remedy = "give item_ids to both sides and use the protocol 'same_set', which leaves own rows out"
+    if OWN_ROW in protocol.junk:
+        remedy = "give an image the same item id on both sides"
+    elif protocol.needs_camids:
+        remedy = f"check that both sides number their cameras alike, or {remedy}"
+    return [
+        f"{WARNING}{n_identical:,} of {n_valid:,} valid queries have a relevant gallery row at distance 0: identical "
+        f"features, as of an image that is on both sides; if these are the same images, {remedy}"
+    ]
+
+
+def _own_row_remedy(by: str, protocol: Protocol) -> str:
+    if OWN_ROW in protocol.junk:
+        return "give an image the same item id on both sides"
+    if by == "image_paths":
+        return "give the paths as item_ids to both sides and use the protocol 'same_set', which leaves own rows out"
+    if protocol.junk:
+        labels = sorted({name for rule in protocol.junk for name in rule} - {"pid"})
+        return (
+            f"their {' and '.join(labels) or 'labels'} differ between the two sides: check them, or use the protocol "
+            "'same_set', which leaves own rows out"
+        )
+    return "use the protocol 'same_set', which leaves own rows out"
+
+
+def threshold_notes(
+    metrics: Sequence[Metric], rates: Sequence[str], n_impostor: int | None, n_non_mated: int | None
+) -> list[str]:
+    """Note false accept rates that come to fewer than ten false accepts.
+
+    Parameters
+    ----------
+    metrics
+        Metrics of the run; those without a false accept rate are passed over.
+    rates
+        False accept rates of the ROC, as decimals; empty where there is none.
+    n_impostor, n_non_mated
+        Impostor pairs, and queries whose identity the gallery lacks; None where they were not counted.
+    """
+    notes = []
+    for needs, number, noun in ((PAIRS, n_impostor, "impostor pair"), (PROBES, n_non_mated, "non-mated query")):
+        if number is None:
+            continue
+        names = [
+            metric.name
+            for metric in metrics
+            if metric.family.needs == needs
+            and metric.family.takes_share
+            and not _is_supported(metric.false_accept_rate, number)
+        ]
+        if names:
+            rest = "rests" if len(names) == 1 else "rest"
+            notes.append(f"{', '.join(names)} {rest} on {_few(number, noun)}")
+    few = [rate for rate in rates if n_impostor is not None and not _is_supported(Fraction(rate), n_impostor)]
+    if few and n_impostor is not None:
+        rest = "point rests" if len(few) == 1 else "points rest"
+        notes.append(f"ROC: {len(few)} of its {len(rates)} {rest} on {_few(n_impostor, 'impostor pair')}")
+    return notes
+
+
+def notes_of_splits(notes: Sequence[Sequence[str]]) -> list[str]:
+    """Put the notes of several splits together; those that differ in their numbers alone become one.
+
+    Parameters
+    ----------
+    notes
+        Notes of every split, in order.
+    """
+    alike: dict[str, list[tuple[int, str]]] = {}
+    for split, of_split in enumerate(notes):
+        for note in of_split:
+            alike.setdefault(_NUMBER.sub("#", note), []).append((split, note))
+    together = []
+    for found in alike.values():
+        split, note = found[0]
+        n_splits = len({split for split, _ in found})
+        if len({text for _, text in found}) == 1:
+            together.append(note)
+        else:
+            mark, said = (WARNING, note.removeprefix(WARNING)) if note.startswith(WARNING) else ("", note)
+            together.append(
+                f"{mark}in {n_splits} of {len(notes)} splits, with other numbers in each; in split {split}: {said}"
+            )
+    return together
+
+
+def smallest_rate(number: int) -> str | None:
+    """The smallest false accept rate that so many impostors support, rounded up to three digits; None for none."""
+    if number < LEAST_FALSE_ACCEPTS:
+        return None
+    rounded = Context(prec=3, rounding=ROUND_CEILING).divide(Decimal(LEAST_FALSE_ACCEPTS), Decimal(number))
+    return f"{float(rounded):.3g}"
+
+
+def _is_supported(rate: Fraction, number: int) -> bool:
+    return rate * number >= LEAST_FALSE_ACCEPTS
+
+
+def _few(number: int, noun: str) -> str:
+    least = LEAST_FALSE_ACCEPTS
+    rate = smallest_rate(number)
+    if rate is None:
+        return f"fewer than {least} false accepts: with {counted(number, noun)} every false accept rate does"
+    return (
+        f"fewer than {least} false accepts (FAR x {counted(number, noun)} < {least}); the smallest FAR that so "
+        f"many support is {rate}"
+    )

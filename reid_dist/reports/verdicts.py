@@ -1,0 +1,103 @@
+"""The verdict on a difference of two means: one rule, for comparisons of two runs and for the gate of accuracy.
+
+With `smallest_effect` as the smallest difference of interest:
+
+``worse``, ``better``
+    The whole interval of the difference lies on one side of zero, a sign-flip test agrees (p-value at most
+    1 - level), and the difference is at least `smallest_effect`.
+``same``
+    The whole interval lies within ± `smallest_effect`: a difference of interest is excluded.
+``undecided``
+    Neither: the data exclude neither no change nor a change of interest.
+
+That no difference was found is no evidence of equality, so ``same`` is a finding of its own (two one-sided tests by
+interval inclusion).  The sign-flip test is part of the rule because the bootstrap interval is too narrow where
+identities are few; where they are so few that no outcome could reach the level, the verdict is ``undecided``.
+
+Source: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 1987 (equivalence by interval inclusion).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reid_dist.metrics.confidence import Interval
+
+__all__ = [
+    "BETTER",
+    "ROUNDING",
+    "SAME",
+    "SMALLEST_EFFECT",
+    "UNDECIDED",
+    "WORSE",
+    "decidable",
+    "p_value_text",
+    "verdict_of",
+]
+
+BETTER: Final = "better"
+SAME: Final = "same"
+WORSE: Final = "worse"
+UNDECIDED: Final = "undecided"
+"""The verdicts."""
+
+SMALLEST_EFFECT: Final = 0.005
+"""The smallest difference of interest unless another one is given, as a share: half a point.
+
+Two trainings of one model differ by about as much, and papers of this field print gains of that size."""
+
+ROUNDING: Final = 1e-9
+"""Room for the rounding of a mean and of a difference of means."""
+
+
+_SMALLEST_SHOWN: Final = 0.0001
+
+
+def p_value_text(p_value: float) -> str:
+    """Return a p-value in four decimals, or ``< 0.0001``; none from a finite number of permutations is zero."""
+    return f"= {p_value:.4f}" if p_value >= _SMALLEST_SHOWN else f"< {_SMALLEST_SHOWN:.4f}"
+
+
+def decidable(n_units: int, level: float) -> bool:
+    """Whether so many identities (or queries) could reach a level, if all of them moved the same way.
+
+    Parameters
+    ----------
+    n_units
+        Number of independent units.
+    level
+        Nominal coverage of the interval, between 0 and 1.
+    """
+    return 2 * 0.5**n_units <= (1 - level) * (1 + ROUNDING)
+
+
+def verdict_of(
+    difference: float, interval: Interval, p_value: float, *, level: float, n_units: int, smallest_effect: float
+) -> str:
+    """Return the verdict on a difference, as the module defines it.
+
+    Parameters
+    ----------
+    difference
+        Mean of candidate - baseline, as a share.
+    interval
+        Of the difference, two-sided at `level`.
+    p_value
+        Two-sided, of the hypothesis of no change.
+    level
+        Nominal coverage of the interval, between 0 and 1.
+    n_units
+        Number of identities (or queries) behind it.
+    smallest_effect
+        Smallest difference of interest, as a share, 0 or more.
+    """
+    if not decidable(n_units, level):
+        return UNDECIDED
+    if p_value <= (1 - level) * (1 + ROUNDING) and abs(difference) >= smallest_effect - ROUNDING:
+        if interval.high < 0:
+            return WORSE
+        if interval.low > 0:
+            return BETTER
+    if -smallest_effect - ROUNDING <= interval.low and interval.high <= smallest_effect + ROUNDING:
+        return SAME
+    return UNDECIDED

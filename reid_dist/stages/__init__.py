@@ -1,0 +1,1 @@
+"""Stages before an evaluation: neighbour search, re-ranking, query expansion and pooling."""

@@ -1,0 +1,24 @@
+"""Query expansion and database-side augmentation: new features from old ones, before anything is ranked."""
+
+from reid_dist.stages.expansion.definition import (
+    EXPANSIONS,
+    Expansion,
+    describe_expansion,
+    make_step,
+    parse_expand,
+    spelled,
+)
+from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
+from reid_dist.stages.expansion.stage import expand_sets, find_lists
+
+__all__ = [
+    "EXPANSIONS",
+    "Expansion",
+    "describe_expansion",
+    "expand_sets",
+    "find_lists",
+    "make_step",
+    "parse_expand",
+    "refuse_unlike_lengths",
+    "spelled",
+]

@@ -1,0 +1,212 @@
+"""Query expansion and database-side augmentation as values: each method once, with its parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reid_dist.core.registry import Registry, did_you_mean
+from reid_dist.core.specs import parse_spec
+from reid_dist.errors import InputError
+
+__all__ = ["EXPANSIONS", "Expansion", "Method", "describe_expansion", "make_step", "parse_expand", "spelled"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """What an expansion makes of an item and its neighbours.
+
+    Attributes
+    ----------
+    name, summary, source
+        For people.
+    parameters
+        Names of what it can be given, with their defaults; None for what it must be given.
+    expands_query, expands_gallery
+        Which sides get new features.
+    among_all
+        Whether neighbours are sought among queries and gallery together.
+    unit
+        Whether rows are scaled to length 1 before they are averaged, and the average after it.
+    """
+
+    name: str
+    summary: str
+    source: str
+    parameters: dict[str, Any]
+    expands_query: bool
+    expands_gallery: bool
+    among_all: bool = False
+    unit: bool = True
+
+
+EXPANSIONS: Registry[Method] = Registry("expansion")
+
+EXPANSIONS.register(
+    Method(
+        name="aqe",
+        summary="mean of the query and its k nearest gallery features, all of length 1; scaled to length 1",
+        source="Chum et al., Total recall, ICCV 2007",
+        parameters={"k": None, "include_self": False},
+        expands_query=True,
+        expands_gallery=False,
+    )
+)
+EXPANSIONS.register(
+    Method(
+        name="alpha_qe",
+        summary="the query with weight 1, its k nearest gallery features with weight max(s, 0)^alpha; of length 1",
+        source="Radenović et al., Fine-tuning CNN image retrieval with no human annotation, TPAMI 2019",
+        parameters={"k": None, "alpha": 3.0, "include_self": False},
+        expands_query=True,
+        expands_gallery=False,
+    )
+)
+EXPANSIONS.register(
+    Method(
+        name="dba",
+        summary="the same for every gallery item and its k nearest others in the gallery (weights 1 with alpha 0)",
+        source="Arandjelović and Zisserman, Three things everyone should know, CVPR 2012",
+        parameters={"k": None, "alpha": 0.0},
+        expands_query=False,
+        expands_gallery=True,
+    )
+)
+EXPANSIONS.register(
+    Method(
+        name="fastreid",
+        summary="every item of queries and gallery: sum of its k nearest, itself one of them, features as they are, "
+        "weights max(s, 0)^alpha, divided by k; repeated",
+        source="fast-reid, evaluation with AQE",
+        parameters={"k": None, "alpha": 3.0, "times": 1},
+        expands_query=True,
+        expands_gallery=True,
+        among_all=True,
+        unit=False,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """One step.
+
+    Attributes
+    ----------
+    name
+        Of its `Method`.
+    k
+        Neighbours; 0 changes nothing.
+    alpha
+        Exponent of the similarities that weigh neighbours; 0 weighs all of them 1.
+    include_self
+        Whether the query sits in the gallery, by item id, and is one of the k.
+    times
+        How often.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        For values that make no sense.
+    """
+
+    name: str
+    k: int
+    alpha: float = 0.0
+    include_self: bool = False
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        EXPANSIONS.get(self.name)
+        for name, least in (("k", 0), ("times", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{name} of {self.name} must be a whole number from {least}, found {value!r}")
+        alpha = self.alpha
+        is_number = isinstance(alpha, int | float | np.number) and not isinstance(alpha, bool)
+        if not is_number or not math.isfinite(alpha) or alpha < 0:
+            raise InputError(f"alpha of {self.name} must be a number from 0, found {alpha!r}")
+        if not isinstance(self.include_self, bool):
+            raise InputError(f"include_self of {self.name} must be true or false, found {self.include_self!r}")
+        object.__setattr__(self, "alpha", float(alpha))
+
+    @property
+    def method(self) -> Method:
+        """What it does."""
+        return EXPANSIONS.get(self.name)
+
+    @property
+    def n_others(self) -> int:
+        """Neighbours besides the item itself."""
+        return max(0, self.k - 1) if self.include_self or self.method.among_all else self.k
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether features stay as they are, bit for bit."""
+        return self.k == 0 or (self.method.unit and self.n_others == 0)
+
+    def __str__(self) -> str:
+        values = {"k": self.k} | {name: getattr(self, name) for name in self.method.parameters if name != "k"}
+        return f"{self.name}({','.join(f'{name}={_spelled(value)}' for name, value in values.items())})"
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
+    """Read an expansion such as ``alpha_qe(k=5,alpha=3)`` or ``dba(k=5)+aqe(k=3)``, to be done from left to right.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If it cannot be read, a value makes no sense, or the gallery would be changed after the queries were expanded.
+    """
+    calls = parse_spec("expansion", spec) if isinstance(spec, str) else []
+    steps = tuple(make_step(call.name, call.values) for call in calls) if isinstance(spec, str) else tuple(spec)
+    expanded = None
+    for step in steps:
+        if step.name == "dba" and expanded is not None:
+            raise InputError(
+                f"dba after {expanded} would change the gallery that queries were expanded from; put dba first"
+            )
+        if step.method.expands_query:
+            expanded = step.name
+    return steps
+
+
+def make_step(name: str, values: Mapping[str, Any]) -> Expansion:
+    """Make a step of a name and the values that it is given, the others at their defaults.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If there is no such method or parameter, a value makes no sense, or k is missing.
+    """
+    parameters = EXPANSIONS.get(name).parameters
+    for given in values:
+        if given not in parameters:
+            raise InputError(did_you_mean(f"parameter of {name}", given, parameters))
+    if "k" not in values:
+        raise InputError(f"{name} needs the number of neighbours, such as {name}(k=5)")
+    return Expansion(name=name, **{name: value for name, value in parameters.items() if value is not None} | {**values})
+
+
+def spelled(steps: Sequence[Expansion]) -> str:
+    """The spec of some steps, with every parameter."""
+    return "+".join(map(str, steps))
+
+
+def describe_expansion(steps: Sequence[Expansion]) -> dict[str, str]:
+    """Return what a report says of some steps: their spec with every parameter, what they do and their sources."""
+    return {
+        "name": spelled(steps),
+        "definition": "; then ".join(f"{step.name}: {step.method.summary}" for step in steps),
+        "source": "; ".join(dict.fromkeys(step.method.source for step in steps)),
+    }

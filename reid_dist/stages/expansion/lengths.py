@@ -1,0 +1,95 @@
+"""Lengths of expanded rows: what a distance that depends on lengths can compare, and what it cannot.
+
+``aqe``, ``alpha_qe`` and ``dba`` give rows of length 1 on one side.  Under cosine the other side may have any lengths.
+Under a Euclidean distance it must have length 1 as well, or all differences between the sides are differences of
+length.  ``fastreid`` averages both sides as they are, so both keep the same scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from reid_dist.engine.distances import Distance
+from reid_dist.errors import InputError
+from reid_dist.kernels.canonical import squared_norms
+from reid_dist.stages.expansion.definition import Expansion, spelled
+from reid_dist.stores import FeatureSet
+
+__all__ = ["refuse_unlike_lengths"]
+
+_GIVEN, _UNIT, _AVERAGED = "as they are given", "of length 1", "un-normalised averages"
+_SIDES = ("query", "gallery")
+
+# Rows of float16 that were scaled to length 1 are off by some 2e-4.
+_TOLERANCE = 1e-3
+_READ_BYTES = 16 << 20
+
+
+def refuse_unlike_lengths(
+    query: FeatureSet, gallery: FeatureSet, steps: Sequence[Expansion], distance: Distance
+) -> None:
+    """Refuse an expansion after which the two sides would differ in length, under a distance that depends on length.
+
+    Features are read where their lengths decide, up to the first row that is not of length 1.
+
+    Parameters
+    ----------
+    query, gallery
+        The two sides as they are given.
+    steps
+        The expansion.
+    distance
+        What the sides are compared by afterwards.
+
+    Raises
+    ------
+    InputError
+        If the sides would differ; the message says what works.
+    """
+    if not distance.sees_length:
+        return
+    for states in _compared(steps):
+        if states[0] == states[1]:
+            continue
+        for features, side, state, other in zip((query, gallery), _SIDES, states, reversed(states), strict=True):
+            if state == _UNIT:
+                continue
+            found = _first_other_length(features) if state == _GIVEN else (None, "")
+            if found is not None:
+                near = next(name for name in _SIDES if name != side)
+                raise InputError(
+                    f"expand {spelled(steps)!r} makes {near} rows {other}, and {side} rows stay {state}{found[1]}: "
+                    f"under the distance {distance.name!r}, which depends on length, the two cannot be compared; use "
+                    "the distance 'cosine', scale all features to length 1 before, or expand both sides alike "
+                    "(dba(k=…)+aqe(k=…), or fastreid(k=…))"
+                )
+
+
+def _compared(steps: Sequence[Expansion]) -> list[tuple[str, str]]:
+    """What rows of query and gallery are wherever their lengths meet: in averages of both, and at the end."""
+    query, gallery = _GIVEN, _GIVEN
+    met = []
+    for step in steps:
+        if step.n_others == 0:
+            continue
+        if not step.method.unit:
+            met.append((query, gallery))
+            query = gallery = _AVERAGED
+        else:
+            query = _UNIT if step.method.expands_query else query
+            gallery = _UNIT if step.method.expands_gallery else gallery
+    return [*met, (query, gallery)]
+
+
+def _first_other_length(features: FeatureSet) -> tuple[int, str] | None:
+    """The first row that has neither length 1 nor length 0, and words for it; None where there is none."""
+    step = features.chunk_rows if features.is_stored else max(1, _READ_BYTES // (4 * features.dim))
+    for start in range(0, features.n_rows, step):
+        length = np.sqrt(squared_norms(features.read(start, min(start + step, features.n_rows))))
+        other = np.flatnonzero((np.abs(length - 1.0) > _TOLERANCE) & (length > 0))
+        if len(other):
+            row = start + int(other[0])
+            return row, f" (row {row} has length {length[other[0]]:.4g})"
+    return None

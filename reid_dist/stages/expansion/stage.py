@@ -1,0 +1,358 @@
+"""The stages of expansion: lists of neighbours, then averages by blocks of rows, written to stores of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.graph import run
+from reid_dist.engine.plan import make_plan
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.task_graph import TaskGraph, execute
+from reid_dist.engine.tasks import Job
+from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.kernels.averaging import average_rows, similarity_weights
+from reid_dist.stages.expansion.definition import Expansion
+from reid_dist.stages.reranking import Items, NeighbourLists, Resources, find_neighbours
+from reid_dist.stores import FeatureSet, FeatureWriter, Stage
+from reid_dist.stores.matched_labels import join_item_ids
+from reid_dist.stores.stored import open_stored
+
+__all__ = ["TopLists", "averaged_rows", "expand_sets", "find_lists"]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+COSINE = DISTANCES.get("cosine")
+
+# Feature rows of neighbours that a task holds at once.
+_GATHERED_BYTES = 128 << 20
+_MOST_ROWS = 8192
+_LIST_ROWS = 65536
+
+
+@dataclass(frozen=True)
+class TopLists:
+    """The k nearest gallery rows of each query, in the workspace.
+
+    Attributes
+    ----------
+    stage
+        Where they are.
+    n_rows
+        Number of queries.
+    k
+        Length of a list.
+    """
+
+    stage: Stage
+    n_rows: int
+    k: int
+
+    def part(self, block: int) -> str:
+        """Name of a block of lists."""
+        return f"lists-{block:05d}"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all lists are there."""
+        return all(self.stage.has(self.part(block)) for block in range(-(-self.n_rows // _LIST_ROWS)))
+
+    def read(self, rows: RowRange) -> tuple[Int64, Float64]:
+        """Gallery rows and cosine distances of a range of queries, shape (len(rows), k)."""
+        pieces = []
+        for block in range(rows.start // _LIST_ROWS, -(-rows.stop // _LIST_ROWS)):
+            first = block * _LIST_ROWS
+            part = self.stage.read(self.part(block), "index", "distance")
+            cut = slice(max(rows.start - first, 0), rows.stop - first)
+            pieces.append((part["index"][cut], part["distance"][cut]))
+        index, distance = zip(*pieces, strict=True)
+        return np.concatenate(index), np.concatenate(distance)
+
+
+def find_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resources) -> TopLists:
+    """Find the k nearest gallery rows of every query by cosine distance, or longer lists that are there.
+
+    Raises
+    ------
+    RunFailedError, StoreError, PlanError
+        If it cannot be done.
+    """
+    k = min(k, gallery.n_rows)
+    of = fingerprint(query.content_digest, gallery.content_digest)
+    for stage in where.workspace.stages("toplists"):
+        found = stage.description
+        if found.get("of") == of and found["k"] >= k:
+            lists = TopLists(stage, query.n_rows, found["k"])
+            if lists.is_complete:
+                return lists
+    lists = TopLists(where.workspace.stage("toplists", [of, k], {"of": of, "k": k}), query.n_rows, k)
+    scorer = FeatureScorer(query, gallery, COSINE)
+    plan = make_plan(
+        *scorer.shapes,
+        n_threads=where.n_threads,
+        memory_per_thread=where.memory_per_thread,
+        chunk_rows=where.chunk_rows,
+        k=k,
+    )
+    found_lists = run(Job(query, gallery, scorer, plan, topk=k), where.client, where.progress).neighbours
+    if found_lists is None:
+        raise AssertionError("a search finds")
+    for block, rows in enumerate(cut_rows(query.n_rows, _LIST_ROWS)):
+        here = slice(rows.start, rows.stop)
+        lists.stage.write(lists.part(block), {"index": found_lists.index[here], "distance": found_lists.distance[here]})
+    return lists
+
+
+@dataclass(frozen=True)
+class _Averaging:
+    """A set whose rows are averaged with their neighbours.
+
+    Attributes
+    ----------
+    stage
+        Where new rows go.
+    items
+        What is averaged, and what neighbours are among; the same where items have neighbours among themselves.
+    among
+        See `items`.
+    lists
+        Neighbours; those of `NeighbourLists` begin with the item itself.
+    first
+        Which row of the lists the first row is.
+    step
+        How.
+    n_rows, block_rows
+        Rows, and rows of a block.
+    """
+
+    stage: Stage
+    items: Items
+    among: Items
+    lists: TopLists | NeighbourLists
+    first: int
+    step: Expansion
+    n_rows: int
+    block_rows: int
+
+    def part(self, block: int) -> str:
+        return f"rows-{block:05d}"
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_rows // self.block_rows)
+
+    def neighbours(self, rows: RowRange, own_row: Int64 | None) -> tuple[Int64, Float64]:
+        """As many neighbours as the step takes, without the item itself."""
+        n_others = self.step.n_others
+        if isinstance(self.lists, NeighbourLists):
+            here = slice(1, n_others + 1)
+            index = self.lists.index(rows)[:, here].astype(np.int64)
+            return index, self.lists.distances(rows)[:, here]
+        index, distance = self.lists.read(rows)
+        if own_row is None:
+            return index[:, :n_others], distance[:, :n_others]
+        # The query's own row goes, wherever it stands; a stable sort by that keeps the others in order.
+        order = np.argsort(index == own_row[:, None], axis=1, kind="stable")[:, :n_others]
+        kept = np.take_along_axis(index, order, 1)
+        absent = kept == own_row[:, None]
+        return np.where(absent, -1, kept), np.where(absent, np.inf, np.take_along_axis(distance, order, 1))
+
+
+def averaged_rows(n_rows: int, dim: int, step: Expansion, n_threads: int) -> int:
+    """Rows that a task averages: so many that their neighbours' features fit, and that all threads have some."""
+    per_row = 4 * dim * (step.n_others + 2)
+    return max(1, min(_MOST_ROWS, _GATHERED_BYTES // per_row, -(-n_rows // n_threads)))
+
+
+def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> None:
+    """Average a block of rows with their neighbours and write them down."""
+    start = block * averaging.block_rows
+    rows = RowRange(start, min(start + averaging.block_rows, averaging.n_rows))
+    listed = RowRange(averaging.first + rows.start, averaging.first + rows.stop)
+    index, distance = averaging.neighbours(listed, own_row)
+    needed = np.unique(index[index >= 0])
+    with one_blas_thread():
+        features = averaging.among.peek(needed) if len(needed) else np.empty((0, averaging.among.dim), np.float32)
+        own = averaging.items.read(listed).features
+        place = np.where(index >= 0, np.searchsorted(needed, index), -1)
+        weight = similarity_weights(distance, averaging.step.alpha)
+        new = average_rows(np.ascontiguousarray(own), place, weight, features, averaging.step.method.unit)
+    averaging.stage.write(averaging.part(block), {"features": new})
+
+
+def expand_sets(
+    query: FeatureSet, gallery: FeatureSet, steps: Sequence[Expansion], where: Resources
+) -> tuple[FeatureSet, FeatureSet]:
+    """Expand, step by step.
+
+    Parameters
+    ----------
+    query, gallery
+        The two sides, where all workers see them.
+    steps
+        What to do, from left to right.
+    where
+        Where to run, and where derived stores are kept: the same recipe on the same features is not done again.
+
+    Returns
+    -------
+    Stored sets with new features and the old labels; a side that no step changes is returned as it came.
+
+    Raises
+    ------
+    InputError
+        If `include_self` is asked for and items have no ids, or no query is in the gallery by item id.
+    RunFailedError, StoreError, PlanError
+        If it cannot be done.
+    """
+    if any(step.include_self and not step.changes_nothing for step in steps):
+        # Refused before any step is done; steps keep item ids.
+        _own_rows(query, gallery)
+    for step in steps:
+        for _ in range(step.times):
+            query, gallery = _expand(query, gallery, step, where)
+    return query, gallery
+
+
+def _expand(query: FeatureSet, gallery: FeatureSet, step: Expansion, where: Resources) -> tuple[FeatureSet, FeatureSet]:
+    if step.changes_nothing:
+        return query, gallery
+    method = step.method
+    if method.among_all:
+        items = Items((query, gallery))
+        near, far = (_ready(features, items.sets, step, where, side) for side, features in enumerate(items.sets))
+        if near is not None and far is not None:
+            return near, far
+        lists = find_neighbours(items, COSINE, step.n_others + 1, where)
+        return (
+            _derived(query, (query, gallery), step, where, items, items, lists, 0, None),
+            _derived(gallery, (query, gallery), step, where, items, items, lists, query.n_rows, None),
+        )
+    if method.expands_gallery:
+        ready_gallery = _ready(gallery, (gallery,), step, where)
+        if ready_gallery is None:
+            items = Items((gallery,))
+            among = find_neighbours(items, COSINE, step.n_others + 1, where)
+            ready_gallery = _derived(gallery, (gallery,), step, where, items, items, among, 0, None)
+        return query, ready_gallery
+    ready_query = _ready(query, (query, gallery), step, where)
+    if ready_query is None:
+        own_row = _own_rows(query, gallery) if step.include_self else None
+        top = find_lists(query, gallery, step.k, where)
+        among_gallery = Items((gallery,))
+        ready_query = _derived(query, (query, gallery), step, where, Items((query,)), among_gallery, top, 0, own_row)
+    return ready_query, gallery
+
+
+def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
+    """Which gallery row each query is, by item id; -1 for none."""
+    if query.item_ids is None or gallery.item_ids is None:
+        raise InputError(
+            "include_self finds queries in the gallery by item id, and one of the sets has none; ingest both with "
+            "item ids, or leave include_self out"
+        )
+    wanted, ids = join_item_ids(query.item_ids, gallery.item_ids)
+    order = np.argsort(ids, kind="stable")
+    place = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
+    own_row = np.where(ids[order][place] == wanted, order[place], -1)
+    if (own_row < 0).all():
+        raise InputError(
+            f"include_self finds queries in the gallery by item id, and none of the {query.n_rows} item ids of the "
+            "query set is there: own rows would count as neighbours; give an image the same item id on both sides, or "
+            "leave include_self out if no query is a gallery row"
+        )
+    return own_row
+
+
+def _target(
+    features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources, side: int = 0
+) -> str:
+    """Where new features of a set are kept.
+
+    `side` tells queries from gallery where both are expanded: of one set given twice, rows have the same neighbours on
+    both sides, but for those at one distance, and there each row comes before its twin.
+    """
+    return where.workspace.place(f"expanded-{_recipe(features, inputs, step, side)[:20]}.zarr")
+
+
+def _recipe(features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, side: int) -> str:
+    """Fingerprint of everything that new features depend on; their store carries it."""
+    inputs_digests = [each.content_digest for each in inputs]
+    return fingerprint(features.content_digest, inputs_digests, str(step.method.name), step, side)
+
+
+def _ready(
+    features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources, side: int = 0
+) -> FeatureSet | None:
+    """The new features, if they are there already, whole, and those of this recipe."""
+    target = _target(features, inputs, step, where, side)
+    try:
+        stored = open_stored(target)
+    except (StoreNotFoundError, IncompleteStoreError):
+        return None
+    except DamagedStoreError as error:
+        where.progress.warn(f"{str(error).partition(';')[0]}: made again")
+        return None
+    except StoreError:
+        return None
+    if stored.manifest.source.get("identity") != _recipe(features, inputs, step, side):
+        where.progress.warn(f"{target} holds other features than its name stands for: made again")
+        return None
+    return FeatureSet(stored)
+
+
+def _derived(
+    features: FeatureSet,
+    inputs: tuple[FeatureSet, ...],
+    step: Expansion,
+    where: Resources,
+    items: Items,
+    among: Items,
+    lists: TopLists | NeighbourLists,
+    first: int,
+    own_row: Int64 | None,
+) -> FeatureSet:
+    """Average all rows of a set, and write the store."""
+    target = _target(features, inputs, step, where, int(first > 0))
+    block_rows = averaged_rows(features.n_rows, features.dim, step, where.n_threads)
+    stage = where.workspace.stage("averages", target, {"recipe": str(step), "block_rows": block_rows})
+    averaging = _Averaging(stage, items, among, lists, first, step, features.n_rows, stage.description["block_rows"])
+    graph = TaskGraph()
+    at = fingerprint(stage.path)[:12]
+    for block, rows in enumerate(cut_rows(features.n_rows, averaging.block_rows)):
+        if not stage.has(averaging.part(block)):
+            own = None if own_row is None else own_row[rows.start : rows.stop]
+            key = f"expansion-{at}-{block}"
+            graph.finals.append(graph.add(key, average_task, averaging, block, own, stage="expansion"))
+    if graph.finals:
+        execute(graph, where.client, where.n_threads, where.progress)
+    source: dict[str, Any] = {
+        "identity": _recipe(features, inputs, step, int(first > 0)),
+        "recipe": str(step),
+        "of": features.content_digest,
+        "inputs": [each.content_digest for each in inputs],
+    }
+    with FeatureWriter(
+        target,
+        dim=features.dim,
+        n_rows=features.n_rows,
+        # Averages may cancel; a row of zeros is then what the definition says.
+        allow_zero=True,
+        overwrite=True,
+        notes=[*features.notes, f"expanded by {step}"],
+        source=source,
+    ) as writer:
+        for block in range(averaging.n_blocks):
+            writer.append(stage.read(averaging.part(block), "features")["features"])
+        writer.set_labels(features.labels)
+    where.workspace.remove(stage)
+    return FeatureSet.open(target)

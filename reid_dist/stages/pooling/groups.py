@@ -1,0 +1,219 @@
+"""Which rows become one row, and which labels that row has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.registry import did_you_mean
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.relevance.protocols import JUNK_PID
+from reid_dist.stores import FeatureSet
+from reid_dist.stores.labels import Labels, make_labels
+from reid_dist.stores.rows import Offenders
+
+__all__ = ["CamidRule", "RowGroups", "group_rows", "pooled_labels", "share"]
+
+Int64 = NDArray[np.int64]
+
+CamidRule = Literal["keep", "drop"]
+"""What becomes of camids: kept, and groups of several cameras refused; or left out of the pooled set."""
+
+PID_CAMID = "pid_camid"
+ITEM_ID = "item_id"
+
+_DISTRACTOR_PID = 0
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """Which rows belong together.
+
+    Attributes
+    ----------
+    by
+        Name of the label that they share.
+    of_row
+        Number of every row's group, shape (n,), int64; groups are numbered by first appearance.
+    first_row
+        First row of every group, ascending, shape (n_groups,), int64.
+    size
+        Rows of every group, shape (n_groups,), int64.
+    label
+        What every group's rows share, shape (n_groups,), int64 or text.
+    """
+
+    by: str
+    of_row: Int64
+    first_row: Int64
+    size: Int64
+    label: NDArray[np.generic]
+
+    def __len__(self) -> int:
+        return len(self.first_row)
+
+    def mixed(self, values: NDArray[np.generic]) -> Int64:
+        """Rows whose value, shape (n,), differs from that of the first row of their group; ascending, int64."""
+        return np.flatnonzero(values != values[self.first_row][self.of_row])
+
+    def rows_of(self, group: int) -> Int64:
+        """Rows of one group, ascending, int64."""
+        return np.flatnonzero(self.of_row == group)
+
+    def name(self, group: int) -> str:
+        """The group as an error message names it."""
+        return f"{self.by} {self.label[group].item()!r}"
+
+
+def group_rows(features: FeatureSet, by: str) -> RowGroups:
+    """Find the rows of a set that share a label.
+
+    Parameters
+    ----------
+    features
+        The set; only its labels are read.
+    by
+        Name of a label column of the set, whose every value is a label (-1 like any other); or ``"pid_camid"``:
+        identity and camera, labelled ``"PID_CAMID"``; or ``"item_id"``.  These two go before columns of the same name.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such label.
+    InputError
+        If the set has no camids or item ids to group by, or rows of pid -1 would be taken for one identity.
+    """
+    if by == PID_CAMID:
+        return _by_pid_camid(features)
+    if by == ITEM_ID:
+        if features.item_ids is None:
+            raise InputError(f"{features.uri} has no item ids to pool by; give item_ids, or pool by another label")
+        return _grouped(by, features.item_ids)
+    columns = features.columns
+    if by not in columns:
+        raise UnknownNameError(did_you_mean("label to pool by", str(by), [*columns, PID_CAMID, ITEM_ID]))
+    return _grouped(by, columns[by])
+
+
+def _by_pid_camid(features: FeatureSet) -> RowGroups:
+    if features.camids is None:
+        raise InputError(f"{features.uri} has no camids, so {PID_CAMID!r} is no label of its rows; give camids")
+    junk = Offenders.of(np.flatnonzero(features.pids == JUNK_PID))
+    if junk:
+        raise InputError(
+            f"pid {JUNK_PID} is nobody's, so its rows are no group of {PID_CAMID!r}: found it in {junk}; leave these "
+            f"rows out (ingest --drop-pid {JUNK_PID}), or pool by a label column such as 'tracklet'"
+        )
+    _, pid_place = np.unique(features.pids, return_inverse=True)
+    camids, camid_place = np.unique(features.camids, return_inverse=True)
+    # The places in the sorted labels, not the labels: these may be any 64-bit numbers.
+    groups = _grouped(PID_CAMID, pid_place.astype(np.int64) * len(camids) + camid_place)
+    first = groups.first_row
+    texts = [f"{p}_{c}" for p, c in zip(features.pids[first].tolist(), features.camids[first].tolist(), strict=True)]
+    return RowGroups(PID_CAMID, groups.of_row, first, groups.size, np.array(texts, dtype=np.str_))
+
+
+def _grouped(by: str, values: NDArray[np.generic]) -> RowGroups:
+    labels, first, place, counts = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(first)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    return RowGroups(by, number[place], first[order].astype(np.int64), counts[order].astype(np.int64), labels[order])
+
+
+def pooled_labels(features: FeatureSet, groups: RowGroups, camids: CamidRule) -> tuple[Labels, list[str]]:
+    """Make the labels of the pooled rows.
+
+    Parameters
+    ----------
+    features
+        The set; only its labels are read.
+    groups
+        Its groups.
+    camids
+        Whether cameras are kept.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray, list of str
+        Labels of (n_groups,) rows, and a line on each label of the set that is not among them.
+
+    Raises
+    ------
+    InputError
+        If a group holds several identities, or several cameras that are to be kept.
+    """
+    _refuse_mixed_pids(features, groups)
+    notes = []
+    kept_camids = features.camids
+    if kept_camids is not None and camids == "drop":
+        kept_camids = None
+        notes.append("pooling left out the camids, as it was asked to")
+    if kept_camids is not None:
+        _refuse_mixed_camids(kept_camids, groups)
+    columns = {}
+    for name, values in features.columns.items():
+        mixed = groups.mixed(values)
+        if mixed.size:
+            n_mixed = len(np.unique(groups.of_row[mixed]))
+            notes.append(f"pooling dropped the column {name!r}: {share(n_mixed, len(groups))} hold several values")
+        else:
+            columns[name] = values[groups.first_row]
+    if groups.by == PID_CAMID and (features.pids == _DISTRACTOR_PID).any():
+        notes.append(f"pid {_DISTRACTOR_PID}, by custom that of distractors, was pooled like any other identity")
+    first = groups.first_row
+    paths = features.image_paths
+    held = features.labels
+    labels = make_labels(
+        len(groups),
+        features.pids[first],
+        None if kept_camids is None else kept_camids[first],
+        groups.label,
+        columns,
+        None if paths is None else paths[first],
+        {
+            name: held[name]
+            for name, of in (("pid_names", features.pids), ("camid_names", kept_camids))
+            if of is not None and name in held
+        },
+    )
+    return labels, notes
+
+
+def _refuse_mixed_pids(features: FeatureSet, groups: RowGroups) -> None:
+    mixed = groups.mixed(features.pids)
+    if not mixed.size:
+        return
+    group, first, row, n_mixed = _first_mixed(groups, mixed)
+    raise InputError(
+        f"{groups.name(group)} holds several identities: pid {features.pids[first]} in row {first} and pid "
+        f"{features.pids[row]} in row {row} (so in {share(n_mixed, len(groups))}); pool by a label within which the "
+        "identity is one, or correct the labels"
+    )
+
+
+def _refuse_mixed_camids(camids: Int64, groups: RowGroups) -> None:
+    mixed = groups.mixed(camids)
+    if not mixed.size:
+        return
+    group, first, row, n_mixed = _first_mixed(groups, mixed)
+    raise InputError(
+        f"{groups.name(group)} holds several cameras: camid {camids[first]} in row {first} and camid {camids[row]} in "
+        f"row {row} (so in {share(n_mixed, len(groups))}), and its pooled row has none; pool by a label that keeps "
+        "cameras apart, or leave cameras out (camids='drop', --drop-camids)"
+    )
+
+
+def _first_mixed(groups: RowGroups, mixed: Int64) -> tuple[int, int, int, int]:
+    """First mixed group by number, its first row, the first row that differs from it, and how many groups are mixed."""
+    of_mixed = groups.of_row[mixed]
+    group = int(of_mixed.min())
+    return group, int(groups.first_row[group]), int(mixed[of_mixed == group][0]), len(np.unique(of_mixed))
+
+
+def share(n_some: int, n_groups: int) -> str:
+    """So many of the groups, in words."""
+    return f"{n_some:,} of {n_groups:,} groups"

@@ -1,0 +1,258 @@
+"""The stage itself: a feature set in, a stored set of pooled rows out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from reid_dist.core.registry import did_you_mean
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.stages.pooling.groups import CamidRule, RowGroups, group_rows, pooled_labels, share
+from reid_dist.stages.pooling.methods import POOLINGS, Pooling
+from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
+from reid_dist.stores.featureset import Progress
+from reid_dist.stores.rows import Offenders, convert_rows, kept_dtype
+from reid_dist.stores.scattered import ranges_with
+
+__all__ = ["pool"]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+# Float64 rows that are worked on at a time.
+_WORK_BYTES = 4 << 20
+_ACCUMULATOR_BYTES = 256 << 20
+
+
+def pool(
+    features: FeatureSource,
+    uri: str | os.PathLike[str],
+    *,
+    by: str = "tracklet",
+    method: str = "mean",
+    normalise: bool = True,
+    normalise_rows: bool = False,
+    camids: CamidRule = "keep",
+    allow_zero: bool = False,
+    dtype: DTypeLike = "float32",
+    chunk_rows: int | None = None,
+    shard_rows: int | None = None,
+    overwrite: bool = False,
+    accumulator_bytes: int = _ACCUMULATOR_BYTES,
+    progress: Progress | None = None,
+) -> FeatureSet:
+    """Make one row of every group of rows that share a label, and write them to a store.
+
+    The defaults are what the field does: rows go into the mean as they are stored, and the mean is scaled to length 1.
+    A model whose features are normalised before they are stored thus gets the mean of unit vectors; for features of any
+    length, `normalise_rows` makes every row count alike.  A mean of exactly zero is refused, having no direction; one
+    that cancels but for rounding errors has theirs.
+
+    The pooled rows stand in the order in which the first rows of their groups stand.  Their labels are: the pid of the
+    group; its camid; as item id the label of the group; every column that has one value within every group (others are
+    dropped, and a note says so); the image path of the group's first row.
+
+    Parameters
+    ----------
+    features
+        The set, in memory or stored, or a path of it.
+    uri
+        Where to write.
+    by
+        As in `group_rows`.
+    method
+        ``"mean"`` or ``"max"``, the largest value of each dimension.
+    normalise
+        Scale every pooled row to length 1; otherwise it is kept as it is.
+    normalise_rows
+        Scale every row to length 1 before it is pooled.
+    camids
+        ``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.
+    allow_zero
+        Keep pooled rows of zeros, and let rows of zeros stay what they are under `normalise_rows`; both are refused
+        otherwise.  Recorded in the pooled set.
+    dtype
+        ``"float32"`` or ``"float16"``: how the pooled rows are kept.  A float16 source becomes float32 as well, which
+        a mean of many rows can use.
+    chunk_rows, shard_rows, overwrite
+        As in `FeatureSet.save`, for the pooled set.
+    accumulator_bytes
+        Memory for the sums: a block of groups takes ``8 * dim`` bytes each.  The result does not depend on it.
+    progress
+        Called after every piece that was read, with rows read and rows to read, over all blocks of groups.
+
+    Returns
+    -------
+    The pooled set, (n_groups, dim).
+
+    Raises
+    ------
+    UnknownNameError
+        For a label or a method that does not exist.
+    InputError
+        If a group holds several identities, or several cameras; if rows of zeros are found that are not allowed.
+    StoreExistsError, StoreError
+        As writing does.
+    DamagedStoreError
+        If a chunk of the source is not what was written.
+    """
+    how = POOLINGS.get(method)
+    target = kept_dtype(dtype)
+    if camids not in get_args(CamidRule):
+        raise UnknownNameError(did_you_mean("rule for camids", str(camids), get_args(CamidRule)))
+    if accumulator_bytes < 1:
+        raise InputError(f"accumulator_bytes must be a positive number of bytes, not {accumulator_bytes}")
+    features = as_feature_set(features)
+    if normalise_rows and features.n_zero_rows and not allow_zero:
+        zero = Offenders(features.n_zero_rows, features.first_zero_rows)
+        raise InputError(
+            f"rows of zeros cannot be scaled to length 1: found {zero}; leave them out, or let them be "
+            "(allow_zero=True, --allow-zero)"
+        )
+    groups = group_rows(features, by)
+    labels, notes = pooled_labels(features, groups, camids)
+    scaled = ", scaled to length 1" if normalise else ""
+    rows = "rows of length 1" if normalise_rows else "rows"
+    summary = f"pooled by {by}: {how.name} of {features.n_rows:,} {rows} into {len(groups):,}{scaled}"
+    with FeatureWriter(
+        uri,
+        dim=features.dim,
+        n_rows=len(groups),
+        dtype=target,
+        chunk_rows=chunk_rows,
+        shard_rows=shard_rows,
+        allow_zero=allow_zero,
+        overwrite=overwrite,
+        notes=[*features.notes, summary, *notes],
+        source={
+            "uri": features.uri,
+            "content_digest": features.content_digest,
+            "pooling": {
+                "by": by,
+                "method": how.name,
+                "normalise": normalise,
+                "normalise_rows": normalise_rows,
+                "camids": camids,
+            },
+        },
+    ) as writer:
+        told = _Told(progress, writer.uri)
+        zero_groups: list[int] = []
+        blocks = _cut_groups(groups, max(1, accumulator_bytes // (8 * features.dim)))
+        told.total = sum(stop - start for block in blocks for start, stop in ranges_with(features, block.rows))
+        work_rows = max(1, _WORK_BYTES // (8 * features.dim))
+        for block in blocks:
+            accumulators = _accumulate_block(features, groups, block, how, normalise_rows, told)
+            for start in range(0, len(accumulators), work_rows):
+                some = slice(start, start + work_rows)
+                sizes = groups.size[block.start : block.stop][some].astype(np.float64)[:, None]
+                pooled = how.finish(accumulators[some], sizes)
+                kept = convert_rows(_unit_rows(pooled) if normalise else pooled, target, block.start + start)
+                zero_groups += (np.flatnonzero(~kept.any(axis=1)) + block.start + start).tolist()
+                writer.append(kept)
+        if zero_groups and not allow_zero:
+            raise InputError(_zero_groups(groups, zero_groups, how))
+        writer.set_labels(labels)
+    return FeatureSet.open(writer.uri)
+
+
+def _zero_groups(groups: RowGroups, zero: list[int], how: Pooling) -> str:
+    rows = groups.rows_of(zero[0])
+    named = ", ".join(map(str, rows[:10].tolist())) + (", …" if len(rows) > 10 else "")
+    return (
+        f"the {how.name} of {share(len(zero), len(groups))} is a zero vector, which has no direction: the first is "
+        f"{groups.name(zero[0])} (rows {named}); leave these rows out, or keep zero vectors (allow_zero=True, "
+        "--allow-zero)"
+    )
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Groups ``start`` to ``stop`` (exclusive), and all their rows, ascending."""
+
+    start: int
+    stop: int
+    rows: Int64
+
+
+class _Told:
+    """Counts rows over all blocks for the progress callback."""
+
+    def __init__(self, progress: Progress | None, what: str) -> None:
+        self._progress, self._what = progress, what
+        self._done = self.total = 0
+
+    def advance(self, rows: int) -> None:
+        self._done += rows
+        if self._progress is not None:
+            self._progress(self._done, self.total, self._what)
+
+
+def _cut_groups(groups: RowGroups, largest: int) -> list[_Block]:
+    """Cut the groups into blocks of at most `largest`; all blocks together hold every row once."""
+    by_group = np.argsort(groups.of_row, kind="stable")
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(groups.size)])
+    blocks = []
+    for start in range(0, len(groups), largest):
+        stop = min(start + largest, len(groups))
+        blocks.append(_Block(start, stop, np.sort(by_group[ends[start] : ends[stop]])))
+    return blocks
+
+
+def _accumulate_block(
+    features: FeatureSet, groups: RowGroups, block: _Block, how: Pooling, normalise_rows: bool, told: _Told
+) -> Float64:
+    """Accumulators of a block of groups, (n_groups, dim) float64, over all their rows in row order."""
+    accumulators = np.full((block.stop - block.start, features.dim), how.start)
+    work_rows = max(1, _WORK_BYTES // (8 * features.dim))
+    for start, stop in ranges_with(features, block.rows):
+        low, high = np.searchsorted(block.rows, [start, stop])
+        piece = features.read(start, stop)
+        for at in range(low, high, work_rows):
+            rows = block.rows[at : min(at + work_rows, high)]
+            values = piece[rows - start].astype(np.float64)
+            if normalise_rows:
+                values = _unit_rows(values)
+            _join(accumulators, groups.of_row[rows] - block.start, values, how)
+        told.advance(stop - start)
+    return accumulators
+
+
+def _join(accumulators: Float64, places: Int64, values: Float64, how: Pooling) -> None:
+    """Join every row to the accumulator at its place, rows of one place in their order.
+
+    The first rows of all places are joined at once, then the second ones, …: a fixed order within every place, which
+    `numpy.add.reduceat` does not promise.
+    """
+    by_place = np.argsort(places, kind="stable")
+    found, starts, sizes = np.unique(places[by_place], return_index=True, return_counts=True)
+    fullest = np.argsort(-sizes, kind="stable")
+    reaching = np.searchsorted(-sizes[fullest], -np.arange(sizes[fullest[0]]), "left")
+    for turn, count in enumerate(reaching):
+        some = fullest[:count]
+        to = found[some]
+        accumulators[to] = how.join(accumulators[to], values[by_place[starts[some] + turn]])
+
+
+def _unit_rows(rows: Float64) -> Float64:
+    """Rows scaled to length 1, (n, dim) float64; rows of zeros stay."""
+    length = np.sqrt(_squared_lengths(rows))
+    return rows / np.where(length > 0, length, 1.0)[:, None]
+
+
+def _squared_lengths(rows: Float64) -> Float64:
+    """Sums of squares, shape (n,): the right half of the terms is added to the left one until one is left.
+
+    Elementwise additions have one result on every machine, which `numpy.sum` over a row does not promise.
+    """
+    terms = rows * rows
+    width = terms.shape[1]
+    while width > 1:
+        half = (width + 1) // 2
+        terms[:, : width - half] += terms[:, half:width]
+        width = half
+    return terms[:, 0]

@@ -1,0 +1,46 @@
+"""k-reciprocal re-ranking without an N x N matrix: sparse graphs, made in stages that are kept in the workspace.
+
+The published algorithm (Zhong et al., CVPR 2017) holds some six dense matrices of all N queries and gallery items.
+What it needs of them is sparse::
+
+    lists of the nearest items, largest distance of each        every pair of blocks once; each serves both its sides
+      -> R*(i), and a weight for each member                    neighbours of neighbours; distances of what is unlisted
+      -> mean of the weights over k2 items                      rows of neighbours
+      -> pairs of a query and a gallery item that share weight  one by one
+      -> ranks under (1 - lambda) d_J + lambda D                the counting sweep, for pairs that share none
+
+A pair that shares no weight has the Jaccard distance 1 exactly, so its re-ranked distance rises with the plain one, and
+the sweep that counts plain distances below a threshold counts these as well, below another threshold.  The result is
+that of the dense algorithm.  It does not depend on blocks, workers or their number: lists and weights are made of
+canonical distances in a fixed order.
+"""
+
+from reid_dist.stages.reranking.build import Resources, find_neighbours, make_weights, rerank_scorer, weighing
+from reid_dist.stages.reranking.definition import RERANKERS, VARIANTS, KReciprocal, Variant, parse_rerank
+from reid_dist.stages.reranking.given import rerank_blocks
+from reid_dist.stages.reranking.graph import KeptRows, NeighbourGraph, jaccard_distances
+from reid_dist.stages.reranking.items import Items
+from reid_dist.stages.reranking.neighbours import NeighbourLists
+from reid_dist.stages.reranking.scorer import RerankedScorer
+from reid_dist.stages.reranking.weights import WeightRows
+
+__all__ = [
+    "RERANKERS",
+    "VARIANTS",
+    "Items",
+    "KReciprocal",
+    "KeptRows",
+    "NeighbourGraph",
+    "NeighbourLists",
+    "RerankedScorer",
+    "Resources",
+    "Variant",
+    "WeightRows",
+    "find_neighbours",
+    "jaccard_distances",
+    "make_weights",
+    "parse_rerank",
+    "rerank_blocks",
+    "rerank_scorer",
+    "weighing",
+]

@@ -1,0 +1,256 @@
+"""k-reciprocal re-ranking as a value: its parameters, and the variants that go by one name in the literature."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from reid_dist.core.registry import Registry, did_you_mean
+from reid_dist.core.specs import parse_spec
+from reid_dist.engine.distances import DISTANCES, Distance
+from reid_dist.errors import InputError
+
+__all__ = ["RERANKERS", "VARIANTS", "KReciprocal", "Variant", "parse_rerank"]
+
+# Below this a distance drowns in the rounding of what it is mixed with.
+_LEAST_WEIGHT = 1e-9
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What programs mean by k-reciprocal re-ranking, where they differ.
+
+    Attributes
+    ----------
+    name, summary, source
+        For people.
+    lists_and_self
+        Whether lists of k1 hold the item itself besides k1 others, or as one of k1.
+    half_lists_and_self
+        The same for half lists.
+    on_sphere
+        Whether the graph is made of squared distances between rows of length 1, whatever distance was asked for.
+    by_row_maximum
+        Whether each row of distances is divided by its largest.
+    squares
+        Whether distances are squared once more.
+    normalised
+        Whether rows of weights sum to 1.
+    inclusive
+        Whether a share of exactly two thirds is enough.
+    clipped
+        Whether a Jaccard distance below 0 counts as 0.
+    mixes_plain
+        Whether the Jaccard distance is mixed with the distance asked for, not with that of the graph.
+    """
+
+    name: str
+    summary: str
+    source: str
+    lists_and_self: bool = True
+    half_lists_and_self: bool = True
+    on_sphere: bool = False
+    by_row_maximum: bool = True
+    squares: bool = False
+    normalised: bool = True
+    inclusive: bool = False
+    clipped: bool = False
+    mixes_plain: bool = False
+
+
+VARIANTS: Registry[Variant] = Registry("variant of re-ranking")
+
+VARIANTS.register(
+    Variant(
+        name="zhong",
+        summary="squared distances divided by the maximum of their row",
+        source="Zhong et al., CVPR 2017, the authors' code on features",
+    )
+)
+VARIANTS.register(
+    Variant(
+        name="zhong_d4",
+        summary="as zhong, with distances squared twice",
+        source="torchreid, cluster-contrast and layumi's baseline, which hand squared distances to code that squares",
+        squares=True,
+    )
+)
+VARIANTS.register(
+    Variant(
+        name="faiss_k1",
+        summary="k1 neighbours with the item itself, rows of length 1, nothing divided by row maxima",
+        source="fast-reid, cluster-contrast (faiss)",
+        lists_and_self=False,
+        on_sphere=True,
+        by_row_maximum=False,
+        clipped=True,
+        mixes_plain=True,
+    )
+)
+VARIANTS.register(
+    Variant(
+        name="paper",
+        summary="the equations as printed: two thirds are enough, weights are not normalised",
+        source="Zhong et al., CVPR 2017, eqs. 1 to 12",
+        lists_and_self=False,
+        half_lists_and_self=False,
+        by_row_maximum=False,
+        normalised=False,
+        inclusive=True,
+    )
+)
+
+
+@dataclass(frozen=True)
+class KReciprocal:
+    """k-reciprocal encoding, and a mix of its Jaccard distance with the plain one (Zhong et al., CVPR 2017).
+
+    Attributes
+    ----------
+    k1
+        Neighbours that a reciprocal set is taken from.
+    k2
+        Items whose rows of weights are averaged, the item itself counted; 1 for none.
+    lambda_value
+        Weight of the plain distance, from 0 to 1.
+    variant
+        Name of a `Variant`.
+    inclusive
+        Whether a share of exactly two thirds is enough (as the paper writes, and no program does); None for what the
+        variant means, and then what that is.
+    weights
+        ``gaussian``, or ``binary`` in the variant ``paper`` (its eq. 6).
+    mode
+        ``transductive``: the graph holds all queries and the gallery.  ``inductive``: the gallery alone, and each query
+        is put in by itself, so that a result does not depend on which other queries came; beside its own row, where
+        the gallery has that too.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        For values that make no sense.
+    """
+
+    k1: int = 20
+    k2: int = 6
+    lambda_value: float = 0.3
+    variant: str = "zhong"
+    inclusive: bool | None = None
+    weights: str = "gaussian"
+    mode: str = "transductive"
+
+    def __post_init__(self) -> None:
+        VARIANTS.get(self.variant)
+        for name in ("k1", "k2"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise InputError(f"{name} of k_reciprocal must be a whole number from 1, found {value!r}")
+        if self.k2 > self.k1 + 1:
+            raise InputError(
+                f"k2 of k_reciprocal must not be larger than k1 + 1 = {self.k1 + 1}, found {self.k2}: only neighbours "
+                "from the lists of k1 are averaged"
+            )
+        weight = self.lambda_value
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 <= weight <= 1:
+            raise InputError(f"lambda_value of k_reciprocal must be from 0 to 1, found {weight!r}")
+        if 0 < weight < _LEAST_WEIGHT:
+            raise InputError(
+                f"lambda_value of k_reciprocal must be 0 or at least {_LEAST_WEIGHT:g}, found {weight!r}: below that "
+                "the distance drowns in rounding"
+            )
+        if self.inclusive is None:
+            object.__setattr__(self, "inclusive", self.rules.inclusive)
+        if not isinstance(self.inclusive, bool):
+            raise InputError(f"inclusive of k_reciprocal must be true or false, found {self.inclusive!r}")
+        if self.rules.inclusive and not self.inclusive:
+            raise InputError(
+                f"inclusive=false contradicts the variant {self.variant!r} of k_reciprocal, where two thirds are "
+                "enough by definition; leave inclusive out, or choose another variant"
+            )
+        for name, known in (("weights", ("gaussian", "binary")), ("mode", ("transductive", "inductive"))):
+            if getattr(self, name) not in known:
+                raise InputError(did_you_mean(f"{name} of k_reciprocal", str(getattr(self, name)), known))
+        if self.weights == "binary" and self.variant != "paper":
+            raise InputError(f"binary weights belong to the variant 'paper', not to {self.variant!r}")
+        # Numbers of NumPy are no JSON, and a report holds them.
+        for name, value in (("k1", int(self.k1)), ("k2", int(self.k2)), ("lambda_value", float(weight))):
+            object.__setattr__(self, name, value)
+
+    @property
+    def rules(self) -> Variant:
+        """What the variant means."""
+        return VARIANTS.get(self.variant)
+
+    @property
+    def n_near(self) -> int:
+        """Length of the lists of k1, the item itself counted."""
+        return self.k1 + int(self.rules.lists_and_self)
+
+    @property
+    def n_half(self) -> int:
+        """Length of the half lists, the item itself counted; k1 / 2 is rounded to even."""
+        return round(self.k1 / 2) + int(self.rules.half_lists_and_self)
+
+    @property
+    def two_thirds_will_do(self) -> bool:
+        """Whether a candidate with exactly two thirds in common is taken."""
+        return bool(self.inclusive)
+
+    def graph_distance(self, asked: Distance) -> Distance:
+        """The distance that orders lists and gives weights, but for constant factors and a square."""
+        return DISTANCES.get("cosine" if self.rules.on_sphere or asked.name == "cosine" else "sqeuclidean")
+
+    def mixed_distance(self, asked: Distance) -> Distance:
+        """The distance that the Jaccard distance is mixed with, but for factors and a square."""
+        return asked if self.rules.mixes_plain else self.graph_distance(asked)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a report says of it: name, every parameter, and what the variant means."""
+        return {
+            "name": "k_reciprocal",
+            **asdict(self),
+            "definition": self.rules.summary,
+            "source": self.rules.source,
+        }
+
+
+@dataclass(frozen=True)
+class _Reranker:
+    name: str
+    summary: str
+    source: str
+
+
+RERANKERS: Registry[_Reranker] = Registry("re-ranker")
+RERANKERS.register(
+    _Reranker(
+        "k_reciprocal",
+        "(1 - lambda) Jaccard distance of k-reciprocal neighbours + lambda distance; k1, k2, lambda_value, variant "
+        f"({', '.join(VARIANTS.names())}), inclusive, weights, mode",
+        "Zhong et al., Re-ranking person re-identification with k-reciprocal encoding, CVPR 2017",
+    )
+)
+
+
+def parse_rerank(spec: str | KReciprocal) -> KReciprocal:
+    """Read a re-ranking such as ``k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)``.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If it cannot be read, or a value makes no sense.
+    """
+    if isinstance(spec, KReciprocal):
+        return spec
+    calls = parse_spec("re-ranking", spec)
+    if len(calls) > 1:
+        raise InputError(f"one re-ranking at a time, found {spec!r}")
+    RERANKERS.get(calls[0].name)
+    known = [field.name for field in fields(KReciprocal)]
+    values: dict[str, Any] = calls[0].values
+    for name in values:
+        if name not in known:
+            raise InputError(did_you_mean("parameter of k_reciprocal", name, known))
+    return KReciprocal(**values)

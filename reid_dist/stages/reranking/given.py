@@ -1,0 +1,261 @@
+"""k-reciprocal re-ranking of distances that somebody else computed, all of them at once: for small sets.
+
+The same kernels as for features, over rows of the given blocks.  Nothing here is kept in a workspace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE, Distance
+from reid_dist.engine.plan import TileShape, readable_bytes
+from reid_dist.engine.reductions import FeatureBlock, KeepNearest
+from reid_dist.engine.tile_loop import sweep
+from reid_dist.errors import InputError, PlanError
+from reid_dist.kernels.jaccard import overlap_block, row_sums
+from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
+from reid_dist.kernels.rescoring import mixed_values
+from reid_dist.stages.reranking.build import mixing, weighing
+from reid_dist.stages.reranking.definition import KReciprocal, parse_rerank
+from reid_dist.stages.reranking.weights import Weighing, cut_sparse, join_rows
+
+__all__ = ["rerank_blocks"]
+
+Float64 = NDArray[np.float64]
+
+_MOST_ITEMS = 20_000
+# Rows of all items against all that are held at once.
+_ROWS_AT_ONCE = 1024
+
+
+def rerank_blocks(
+    query_gallery: ArrayLike,
+    query_query: ArrayLike,
+    gallery_gallery: ArrayLike,
+    *,
+    rerank: str | KReciprocal = "k_reciprocal",
+    distance: str = "euclidean",
+) -> Float64:
+    """Re-rank distances that are given for all pairs, of at most 20,000 queries and gallery items together.
+
+    Larger sets are re-ranked from their features, by `evaluate` and `reranked_distances`, without any such matrix.
+
+    Parameters
+    ----------
+    query_gallery, query_query, gallery_gallery
+        Distances, shapes (Q, G), (Q, Q) and (G, G), finite and not negative.  Symmetry is not asked for: what item
+        i goes by is row i, and a gallery item sees a query at the distance in `query_gallery`.
+    rerank
+        The re-ranking, ``mode=transductive``.
+    distance
+        What kind they are of, which says how they become the distances of the definition: ``cosine`` ones are
+        doubled, ``euclidean`` ones are squared, ``sqeuclidean`` ones are left as they are.  The variant ``faiss_k1``
+        takes Euclidean ones for those of rows of length 1.  Lists are in the order of (given distance, item), queries
+        before gallery items, each item first in its own.
+
+    Returns
+    -------
+    numpy.ndarray
+        The re-ranked distances, shape (Q, G), float64.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        For blocks that are none, or that do not fit together.
+    PlanError
+        For too many items.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reid_dist import DistanceBlock, LabelledRows, evaluate_distances, rerank_blocks
+    >>> at = np.array([0.0, 5.0, 0.4, 5.5, 9.0])  # two queries and three gallery items on a line
+    >>> every = np.abs(at[:, None] - at)
+    >>> block = rerank_blocks(every[:2, 2:], every[:2, :2], every[2:, 2:], rerank="k_reciprocal(k1=2,k2=1)")
+    >>> block.argmin(axis=1).tolist()
+    [0, 1]
+    >>> query, gallery = LabelledRows([1, 2]), LabelledRows([1, 2, 3])
+    >>> report = evaluate_distances(DistanceBlock.from_array(block), query, gallery, protocol="no_cameras")
+    >>> report.metrics["mAP"]
+    1.0
+    """
+    spec, measure = parse_rerank(rerank), DISTANCES.get(distance)
+    if spec.mode != "transductive":
+        raise InputError(
+            "distances that are given are re-ranked with mode=transductive alone; the inductive mode takes features "
+            "(evaluate, reranked_distances)"
+        )
+    items = _GivenItems.of(query_gallery, query_query, gallery_gallery)
+    index, farthest = items.neighbours(max(spec.n_near, spec.n_half, 2))
+    # The graph's distances are those that features would have given: squares where the given ones are roots.
+    is_root = measure.name == "euclidean"
+    largest = farthest * farthest if is_root else farthest
+    # Features on the sphere can not be made of Euclidean distances: these stand for themselves.
+    how = replace(weighing(spec, measure), factor=2.0 if measure.name == "cosine" else 1.0)
+    weights = _weights(items, index, how, largest, is_root)
+    if spec.k2 > 1:
+        first = index[:, : min(spec.k2, how.n_near)].astype(np.int64)
+        weights = mean_rows(first, np.arange(items.n_items), weights)
+    return _mixed(items, weights, spec, measure, largest)
+
+
+@dataclass(frozen=True)
+class _GivenItems:
+    """Items of which all distances are given, queries first."""
+
+    query_gallery: NDArray[Any]
+    query_query: NDArray[Any]
+    gallery_gallery: NDArray[Any]
+
+    @classmethod
+    def of(cls, query_gallery: ArrayLike, query_query: ArrayLike, gallery_gallery: ArrayLike) -> _GivenItems:
+        """Take blocks that fit together and hold distances.
+
+        Raises
+        ------
+        InputError, PlanError
+            If they do not.
+        """
+        blocks = {
+            "query_gallery": _as_block("query_gallery", query_gallery),
+            "query_query": _as_block("query_query", query_query),
+            "gallery_gallery": _as_block("gallery_gallery", gallery_gallery),
+        }
+        n_query, n_gallery = blocks["query_gallery"].shape
+        if not n_query or not n_gallery:
+            raise InputError(
+                f"query_gallery must hold a query and a gallery item at least, found {n_query} x {n_gallery}"
+            )
+        for name, n in (("query_query", n_query), ("gallery_gallery", n_gallery)):
+            if blocks[name].shape != (n, n):
+                found = " x ".join(map(str, blocks[name].shape))
+                raise InputError(
+                    f"{name} must be {n} x {n}, as query_gallery is {n_query} x {n_gallery}; found {found}"
+                )
+        n_items = n_query + n_gallery
+        if n_items > _MOST_ITEMS:
+            raise PlanError(
+                f"{n_items} items have {readable_bytes(8 * n_items**2)} of distances among themselves, and at most "
+                f"{_MOST_ITEMS} items ({readable_bytes(8 * _MOST_ITEMS**2)}) are re-ranked so; re-rank their features "
+                "with evaluate(..., rerank=...), which holds no such matrix"
+            )
+        for name, block in blocks.items():
+            _refuse_values(name, block)
+        return cls(**blocks)
+
+    @property
+    def n_query(self) -> int:
+        """Queries."""
+        return int(self.query_gallery.shape[0])
+
+    @property
+    def n_items(self) -> int:
+        """Queries and gallery items."""
+        return int(sum(self.query_gallery.shape))
+
+    def read(self, rows: RowRange) -> Float64:
+        """Distances of some items to all, shape (len(rows), n_items), float64."""
+        near = slice(min(rows.start, self.n_query), min(rows.stop, self.n_query))
+        far = slice(max(rows.start - self.n_query, 0), max(rows.stop - self.n_query, 0))
+        found = np.empty((len(rows), self.n_items))
+        n_near = near.stop - near.start
+        found[:n_near, : self.n_query] = self.query_query[near]
+        found[:n_near, self.n_query :] = self.query_gallery[near]
+        found[n_near:, : self.n_query] = self.query_gallery[:, far].T
+        found[n_near:, self.n_query :] = self.gallery_gallery[far]
+        return found
+
+    def neighbours(self, k: int) -> tuple[NDArray[np.int32], Float64]:
+        """Lists of the k nearest items of each, itself first, -1 where there are no more; and the largest distances."""
+        n = self.n_items
+        index, farthest = np.full((n, k), -1, np.int32), np.empty(n)
+        keep = KeepNearest(min(k, n), own_first=True, distance=GIVEN_DISTANCE)
+        places = FeatureBlock(np.arange(n), np.arange(n, dtype=np.float64)[:, None], np.zeros(n))
+        for rows in cut_rows(n, _ROWS_AT_ONCE):
+            here = slice(rows.start, rows.stop)
+            values = self.read(rows)
+            block = FeatureBlock(np.arange(rows.start, rows.stop), values, np.zeros(len(rows)))
+            (found,) = sweep(block, places, GIVEN_DISTANCE, TileShape(_ROWS_AT_ONCE, _ROWS_AT_ONCE), [keep])
+            listed = keep.finish(found, rows, values[np.arange(len(rows)), block.numbers])
+            index[here, : keep.k] = listed.index
+            farthest[here] = values.max(axis=1)
+        return index, farthest
+
+
+def _as_block(name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        block = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} must be a matrix of distances: {error}") from None
+    if block.ndim != 2 or block.dtype.kind not in "fiu":
+        raise InputError(f"{name} must be a matrix of distances, found {block.dtype} {block.shape}")
+    return block
+
+
+def _refuse_values(name: str, block: NDArray[Any]) -> None:
+    """Refuse NaN, infinity and negative numbers."""
+    for rows in cut_rows(len(block), _ROWS_AT_ONCE):
+        piece = block[rows.start : rows.stop]
+        wrong = ~np.isfinite(piece) | (piece < 0)
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise InputError(
+                f"{name} holds {piece[row, column]} at row {rows.start + row}, column {column}; distances must be "
+                "finite and not negative (numpy.maximum(block, 0) clips what rounding left below 0)"
+            )
+
+
+def _weights(
+    items: _GivenItems,
+    index: NDArray[np.int32],
+    how: Weighing,
+    largest: Float64,
+    is_root: bool,
+) -> SparseRows:
+    """Rows of weights of all items before the mean."""
+    pieces = []
+    for rows in cut_rows(items.n_items, _ROWS_AT_ONCE):
+        indptr, member = reciprocal_sets(index, rows.start, rows.stop, how.n_near, how.n_half, how.inclusive)
+        if how.binary:
+            pieces.append(binary_rows(indptr, member))
+            continue
+        owner = np.repeat(np.arange(len(rows)), np.diff(indptr))
+        given = items.read(rows)[owner, member]
+        squared = given * given if is_root else given
+        scaled = how.scaled(squared, largest[rows.start + owner])
+        pieces.append(gaussian_rows(indptr, member, scaled, how.normalised))
+    return join_rows(pieces)
+
+
+def _mixed(
+    items: _GivenItems,
+    weights: SparseRows,
+    spec: KReciprocal,
+    measure: Distance,
+    largest: Float64,
+) -> Float64:
+    """Mix Jaccard distances with the given ones."""
+    n_query, n_items = items.n_query, items.n_items
+    mix = mixing(spec, measure)
+    gallery = cut_sparse(weights, n_query, n_items)
+    far_sums, scale = row_sums(gallery), mix.scale(largest[:n_query])
+    squared = measure.name == "euclidean" and not spec.rules.mixes_plain
+    result = np.empty((n_query, n_items - n_query))
+    for rows in cut_rows(n_query, _ROWS_AT_ONCE):
+        near = cut_sparse(weights, rows.start, rows.stop)
+        shared = overlap_block(near, gallery, n_items)
+        owner = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
+        # Whoever shares no weight is at a Jaccard distance of exactly 1.
+        jaccard = np.ones((len(rows), result.shape[1]))
+        jaccard[owner, shared.column] = mix.jaccard(shared.value, row_sums(near)[owner], far_sums[shared.column])
+        plain = items.query_gallery[rows.start : rows.stop].astype(np.float64)
+        plain = plain * plain if squared else plain
+        every = np.repeat(scale[rows.start : rows.stop], result.shape[1])
+        mixed = mixed_values(mix.weight, mix.squares, every, plain.ravel(), jaccard.ravel())
+        result[rows.start : rows.stop] = mixed.reshape(plain.shape)
+    return result

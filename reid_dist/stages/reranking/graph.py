@@ -1,0 +1,306 @@
+"""The neighbour graph of one set among itself, as clustering takes it: lists, sparse rows of weights, and d_J of rows.
+
+A graph is a handle: its rows lie in the workspace that they were computed in, or in a Zarr group that they were saved
+to, and are read piece by piece.  Only `indptr`, `indices`, `weights` and `lists` hold all of them in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import shutil
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import Neighbours, RowRange, cut_rows
+from reid_dist.errors import DamagedPartError, InputError
+from reid_dist.kernels.jaccard import overlap_block, row_sums
+from reid_dist.kernels.reciprocal import SparseRows
+from reid_dist.stages.reranking.definition import VARIANTS
+from reid_dist.stages.reranking.neighbours import NeighbourLists
+from reid_dist.stages.reranking.scorer import Mix
+from reid_dist.stages.reranking.weights import WeightRows, join_rows, take_sparse
+from reid_dist.stores.remaking import remove_part
+from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, StoredGraph, write_graph
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["KeptRows", "NeighbourGraph", "jaccard_distances"]
+
+Int64 = NDArray[np.int64]
+Rows = Sequence[int] | NDArray[np.integer]
+
+
+class GraphRows(Protocol):
+    """Where the rows of a graph are read from."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Items, entries of all rows, and length of a list."""
+
+    def read(self, rows: RowRange) -> GraphPiece:
+        """Read a range of rows."""
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows that lie in a workspace.
+
+    Attributes
+    ----------
+    rows
+        Of weights, after the mean.
+    lists
+        Of neighbours.
+    k
+        How much of each list belongs to the graph: a workspace may have longer ones.
+    """
+
+    rows: WeightRows
+    lists: NeighbourLists
+    k: int
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """Items, entries of all rows, and length of a list."""
+        parts = map(self.rows.part, range(self.lists.n_blocks))
+        n_entries = sum(int(self.rows.stage.read(part, "indptr")["indptr"][-1]) for part in parts)
+        return self.lists.n_items, n_entries, self.k
+
+    def read(self, rows: RowRange) -> GraphPiece:
+        """Read a range of rows."""
+        try:
+            found = self.rows.read(rows)
+            lists = self.lists.index(rows)[:, : self.k], self.lists.distances(rows)[:, : self.k]
+        except DamagedPartError as error:
+            # Nothing runs here that could make it; the next graph of these features finds it missing.
+            remove_part(error)
+            raise
+        return GraphPiece(found.indptr, found.column, found.value, *lists)
+
+
+@dataclass(frozen=True)
+class _StoredRows:
+    """Rows that lie in a Zarr group."""
+
+    stored: StoredGraph
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        manifest = self.stored.manifest
+        return manifest["shape"][0], manifest["n_entries"], manifest["k"]
+
+    def read(self, rows: RowRange) -> GraphPiece:
+        sparse, lists = [], []
+        for number in range(rows.start // PIECE_ROWS, -(-rows.stop // PIECE_ROWS)):
+            piece = self.stored.piece(number)
+            first = number * PIECE_ROWS
+            place = np.arange(max(rows.start - first, 0), min(rows.stop - first, len(piece.neighbours)))
+            sparse.append(take_sparse(SparseRows(piece.indptr, piece.indices, piece.weights), place))
+            lists.append((piece.neighbours[place], piece.distances[place]))
+        joined = join_rows(sparse)
+        index, distance = (np.concatenate(each) for each in zip(*lists, strict=True))
+        return GraphPiece(joined.indptr, joined.column, joined.value, index, distance)
+
+
+class NeighbourGraph:
+    """The k-reciprocal graph of a set among itself; made by `reid_dist.k_reciprocal_graph`, or opened.
+
+    Attributes
+    ----------
+    n_items
+        Rows of the set.
+    n_entries
+        Weights that are stored, of all rows together.
+    k
+        Length of a list of neighbours, the item itself counted.
+    rerank, distance, inputs
+        What it was made of: parameters, distance, and the features with their digest.
+    """
+
+    def __init__(self, rows: GraphRows, told: Mapping[str, Any], *, temporary: str | None = None) -> None:
+        self._rows = rows
+        self.n_items, self.n_entries, self.k = rows.shape
+        self.rerank: dict[str, Any] = dict(told["rerank"])
+        self.distance: dict[str, Any] = dict(told["distance"])
+        self.inputs: dict[str, Any] = dict(told["inputs"])
+        if temporary is not None:
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+
+    @classmethod
+    def open(cls, uri: str | os.PathLike[str]) -> Self:
+        """Open a graph that was saved; nothing but its manifest is read.
+
+        Raises
+        ------
+        StoreNotFoundError, IncompleteStoreError, StoreError, DamagedStoreError
+            If there is none, or it is not whole.
+        """
+        stored = StoredGraph.open(os.fspath(uri))
+        return cls(_StoredRows(stored), stored.manifest)
+
+    def save(self, uri: str | os.PathLike[str], *, overwrite: bool = False) -> NeighbourGraph:
+        """Write the graph to a Zarr group, piece by piece, and return the stored one.
+
+        The group holds ``indptr``, ``indices``, ``weights``, ``neighbours/index`` and ``neighbours/distance``, and a
+        manifest of parameters, inputs and digests, which is written last.
+
+        Raises
+        ------
+        StoreExistsError
+            If a complete store, or something else, is there.
+        StoreError
+            If it cannot be written.
+        """
+        told = {"rerank": self.rerank, "distance": self.distance, "inputs": self.inputs}
+        write_graph(os.fspath(uri), self._rows.shape, self._rows.read, told, overwrite=overwrite)
+        return NeighbourGraph.open(uri)
+
+    def read(self, start: int, stop: int) -> GraphPiece:
+        """Read a range of rows: weights and lists.
+
+        Raises
+        ------
+        InputError
+            If there are no such rows.
+        """
+        if not 0 <= start <= stop <= self.n_items:
+            raise InputError(f"rows {start}:{stop} are not within the {self.n_items} rows of the graph")
+        if start == stop:
+            lists = np.empty((0, self.k), np.int32), np.empty((0, self.k))
+            return GraphPiece(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), *lists)
+        return self._rows.read(RowRange(start, stop))
+
+    @functools.cached_property
+    def _whole(self) -> SparseRows:
+        """All rows of weights, read once."""
+        whole = SparseRows(
+            np.zeros(self.n_items + 1, np.int64), np.empty(self.n_entries, np.int32), np.empty(self.n_entries)
+        )
+        first = 0
+        for rows in cut_rows(self.n_items, PIECE_ROWS):
+            piece = self._rows.read(rows)
+            last = first + len(piece.indices)
+            whole.indptr[rows.start + 1 : rows.stop + 1] = piece.indptr[1:] + first
+            whole.column[first:last], whole.value[first:last] = piece.indices, piece.weights
+            first = last
+        return whole
+
+    @property
+    def indptr(self) -> Int64:
+        """Row ``i`` is at ``indptr[i]:indptr[i + 1]``, shape (n_items + 1,), int64."""
+        return self._whole.indptr
+
+    @property
+    def indices(self) -> NDArray[np.int32]:
+        """Items that each row has a weight for, ascending, shape (n_entries,), int32."""
+        return self._whole.column
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Their weights, after the mean over k2 items, shape (n_entries,), float64."""
+        return self._whole.value
+
+    @functools.cached_property
+    def lists(self) -> Neighbours:
+        """Lists of neighbours by (canonical distance, row), each item first in its own: ``index`` and ``distance``."""
+        pieces = [self._rows.read(rows) for rows in cut_rows(self.n_items, PIECE_ROWS)]
+        index = np.concatenate([piece.neighbours for piece in pieces]).astype(np.int64)
+        return Neighbours(index, np.concatenate([piece.distances for piece in pieces]))
+
+    def to_scipy(self) -> Any:
+        """Return the weights as a `scipy.sparse.csr_matrix`, shape (n_items, n_items); nothing is copied.
+
+        Raises
+        ------
+        InputError
+            If SciPy is not installed.
+        """
+        try:
+            sparse = importlib.import_module("scipy.sparse")
+        except ImportError:
+            raise InputError(
+                "to_scipy needs scipy, which is not installed: pip install 'reid-dist[mat]'; indptr, indices and "
+                "weights are there without it"
+            ) from None
+        shape = (self.n_items, self.n_items)
+        return sparse.csr_matrix((self.weights, self.indices, self.indptr), shape=shape, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<NeighbourGraph of {self.n_items} items, {self.n_entries} weights, {self.rerank['variant']}>"
+
+
+def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = None) -> NDArray[np.float64]:
+    """Compute the Jaccard distances of some items to others: dense rows, for study and for small sets.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    rows
+        Items that are wanted, in any order.
+    columns
+        Items that they are compared with, in any order; None for all.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (len(rows), len(columns)), float64: exactly 1 where two items share no weight.  What a re-ranking gives
+        with ``lambda_value=0``; rounding may leave an item at some 1e-16 from itself, on either side of 0 (the variant
+        ``faiss_k1`` clips at 0).
+
+    Raises
+    ------
+    InputError
+        For items that there are not.
+    """
+    if not isinstance(graph, NeighbourGraph):
+        raise InputError(f"graph must be a NeighbourGraph, found {type(graph).__name__}; see k_reciprocal_graph")
+    near_rows = _checked("rows", rows, graph.n_items)
+    far_rows = np.arange(graph.n_items) if columns is None else _checked("columns", columns, graph.n_items)
+    rules = VARIANTS.get(graph.rerank["variant"])
+    mix = Mix(0.0, False, False, 1.0, rules.normalised, rules.clipped)
+    near = _take(graph, near_rows)
+    near_sums = row_sums(near)
+    result = np.ones((len(near_rows), len(far_rows)))
+    for cut in cut_rows(graph.n_items, PIECE_ROWS):
+        wanted = np.flatnonzero((far_rows >= cut.start) & (far_rows < cut.stop))
+        if not len(wanted):
+            continue
+        piece = graph.read(cut.start, cut.stop)
+        far = take_sparse(SparseRows(piece.indptr, piece.indices, piece.weights), far_rows[wanted] - cut.start)
+        shared = overlap_block(near, far, graph.n_items)
+        owner = np.repeat(np.arange(len(near_rows)), np.diff(shared.indptr))
+        distance = mix.jaccard(shared.value, near_sums[owner], row_sums(far)[shared.column])
+        result[owner, wanted[shared.column]] = distance
+    return result
+
+
+def _take(graph: NeighbourGraph, rows: Int64) -> SparseRows:
+    """Some rows of weights, in the order asked for."""
+    known, place = np.unique(rows, return_inverse=True)
+    pieces = []
+    for cut in cut_rows(graph.n_items, PIECE_ROWS):
+        here = known[(known >= cut.start) & (known < cut.stop)]
+        if len(here):
+            piece = graph.read(cut.start, cut.stop)
+            pieces.append(take_sparse(SparseRows(piece.indptr, piece.indices, piece.weights), here - cut.start))
+    return take_sparse(join_rows(pieces), place)
+
+
+def _checked(name: str, given: Rows, n_items: int) -> Int64:
+    rows = np.asarray(given)
+    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+        raise InputError(f"{name} must be a sequence of items, found {given!r}")
+    wanted = rows.astype(np.int64)
+    wrong = wanted[(wanted < 0) | (wanted >= n_items)]
+    if len(wrong):
+        raise InputError(f"{name} must be from 0 to {n_items - 1}, found {int(wrong[0])}")
+    return wanted

@@ -1,0 +1,118 @@
+"""The items of a neighbour graph: the rows of one feature set, or of queries and gallery one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.reductions import FeatureBlock
+from reid_dist.engine.scorers import read_block
+from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.stores import FeatureSet
+
+__all__ = ["Items"]
+
+Int64 = NDArray[np.int64]
+
+# Rows held at once, on either side, for the distances of single pairs.
+_PEEKED_ROWS = 8192
+
+# Blocks in use.  Tiles that run side by side have one in common more often than not.
+_AT_HAND: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], FeatureBlock] = WeakValueDictionary()
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items numbered through several sets of equal dimension.
+
+    Attributes
+    ----------
+    sets
+        The sets, in order.
+    """
+
+    sets: tuple[FeatureSet, ...]
+
+    @property
+    def n_items(self) -> int:
+        """Rows of all sets."""
+        return sum(features.n_rows for features in self.sets)
+
+    @property
+    def dim(self) -> int:
+        """Features of an item."""
+        return self.sets[0].dim
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Content digests."""
+        return tuple(features.content_digest for features in self.sets)
+
+    def _pieces(self, rows: RowRange) -> list[tuple[FeatureSet, int, int, int]]:
+        """Which rows of which sets a range is: set, its first item, start and stop within the set."""
+        pieces, first = [], 0
+        for features in self.sets:
+            start, stop = max(rows.start - first, 0), min(rows.stop - first, features.n_rows)
+            if start < stop:
+                pieces.append((features, first, start, stop))
+            first += features.n_rows
+        return pieces
+
+    def read(self, rows: RowRange) -> FeatureBlock:
+        """Read items, verified; those that another thread has at hand are shared."""
+        key = (tuple(each.uri for each in self.sets), self.identity, rows)
+        block = _AT_HAND.get(key)
+        if block is None:
+            block = _AT_HAND[key] = self._read(rows)
+        return block
+
+    def _read(self, rows: RowRange) -> FeatureBlock:
+        blocks = [
+            (first, read_block(features, RowRange(start, stop))) for features, first, start, stop in self._pieces(rows)
+        ]
+        if len(blocks) == 1:
+            first, block = blocks[0]
+            return FeatureBlock(block.numbers + first, block.features, block.norm)
+        return FeatureBlock(
+            np.concatenate([block.numbers + first for first, block in blocks]),
+            np.concatenate([block.features for _, block in blocks]),
+            np.concatenate([block.norm for _, block in blocks]),
+        )
+
+    def peek(self, items: Int64) -> NDArray[np.float32]:
+        """Fetch scattered items, ascending, not verified: all of them have been when lists were made."""
+        parts, first = [], 0
+        for features in self.sets:
+            low, high = np.searchsorted(items, [first, first + features.n_rows])
+            if low < high:
+                parts.append(features.peek(items[low:high] - first))
+            first += features.n_rows
+        return np.concatenate(parts) if len(parts) != 1 else parts[0]
+
+    def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> NDArray[np.float64]:
+        """Canonical distances of listed pairs, in pieces that bound what is held.
+
+        Parameters
+        ----------
+        distance
+            The distance.
+        one, other
+            The items of each pair, shape (n,), int64; the first ones ascending.
+        """
+        found = np.empty(len(one))
+        start = 0
+        while start < len(one):
+            # As many pairs as have few enough different items on the right, and a multiple of that at most.
+            stop = min(len(one), start + _PEEKED_ROWS)
+            near, owner = np.unique(one[start:stop], return_inverse=True)
+            far, place = np.unique(other[start:stop], return_inverse=True)
+            near_rows, far_rows = self.peek(near), self.peek(far)
+            rows = PairRows(distance.kind, near_rows, far_rows, squared_norms(near_rows), squared_norms(far_rows))
+            found[start:stop] = pair_distances(rows, owner, place)
+            start = stop
+        return found

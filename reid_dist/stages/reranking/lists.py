@@ -1,0 +1,96 @@
+"""Neighbour lists that lie in the workspace block by block, whoever's they are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange
+from reid_dist.stores import Stage
+
+__all__ = ["BlockedLists"]
+
+Float64 = NDArray[np.float64]
+
+
+class BlockedLists(ABC):
+    """Lists of the k nearest items of each row, itself first, and how far its farthest is; cut into blocks of rows.
+
+    Attributes
+    ----------
+    stage
+        Where they are.
+    k
+        Length of a list, the row itself counted.
+    block_rows
+        Rows of a block.
+    """
+
+    stage: Stage
+    k: int
+    block_rows: int
+
+    @property
+    @abstractmethod
+    def n_items(self) -> int:
+        """Rows that have a list."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.n_items // self.block_rows)
+
+    def rows(self, block: int) -> RowRange:
+        """Rows of a block."""
+        start = block * self.block_rows
+        return RowRange(start, min(start + self.block_rows, self.n_items))
+
+    def tile_part(self, first: int, second: int) -> str:
+        """Name of what a pair of blocks gave."""
+        return f"tile-{first:05d}-{second:05d}"
+
+    def block_part(self, block: int) -> str:
+        """Name of the finished lists of a block."""
+        return f"lists-{block:05d}"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all lists are finished."""
+        return all(self.stage.has(self.block_part(block)) for block in range(self.n_blocks))
+
+    def farthest(self, rows: RowRange) -> Float64:
+        """Largest canonical distance of each row in a range, shape (len(rows),), float64."""
+        return np.concatenate(list(self._pieces(rows, "farthest")))
+
+    def index(self, rows: RowRange) -> NDArray[np.int32]:
+        """Lists of a range of rows, shape (len(rows), k), int32; -1 where there are no more."""
+        return np.concatenate(list(self._pieces(rows, "index")))
+
+    def distances(self, rows: RowRange) -> Float64:
+        """Their distances, float64; inf where there are no more."""
+        return np.concatenate(list(self._pieces(rows, "distance")))
+
+    def last_kept(self, items: NDArray[np.int64], length: int) -> Float64:
+        """How far the last one is in the lists of some items, ascending, when a list holds `length`, itself counted.
+
+        Returns
+        -------
+        Shape (len(items),), float64: inf where a list has a place left, -inf where there is room for the item alone.
+        """
+        found = np.full(len(items), -np.inf)
+        if length == 1:
+            return found
+        for block in np.unique(items // self.block_rows).tolist():
+            rows = self.rows(block)
+            here = slice(*np.searchsorted(items, [rows.start, rows.stop]))
+            found[here] = self.distances(rows)[items[here] - rows.start, length - 1]
+        return found
+
+    def _pieces(self, rows: RowRange, name: str) -> Iterator[NDArray[np.generic]]:
+        for block in range(rows.start // self.block_rows, -(-rows.stop // self.block_rows)):
+            own = self.rows(block)
+            cut = slice(max(rows.start - own.start, 0), rows.stop - own.start)
+            yield self.stage.read(self.block_part(block), name)[name][cut]

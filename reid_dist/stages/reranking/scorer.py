@@ -1,0 +1,158 @@
+"""Re-ranked distances as one more scorer: the few pairs that share neighbours one by one, all others by a rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.plan import SetShape
+from reid_dist.engine.reductions import FeatureBlock, KnownPairs
+from reid_dist.engine.scorers import FeatureScorer, Scorer
+from reid_dist.kernels.canonical import PairRows, pair_distances
+from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
+from reid_dist.kernels.reciprocal import SparseRows
+from reid_dist.kernels.rescoring import mixed_values
+from reid_dist.stages.reranking.lists import BlockedLists
+from reid_dist.stages.reranking.weights import WeightRows
+
+__all__ = ["Mix", "RerankedScorer"]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+# Pairs that are scored together.
+_PAIRS_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How a Jaccard distance is made of shared weights, and mixed with the plain distance.
+
+    Attributes
+    ----------
+    weight
+        Of the plain distance.
+    squares
+        Whether the plain distance is squared.
+    by_row_maximum
+        Whether it is divided by the largest of its query.
+    divisor
+        By what it is divided where it is not.
+    normalised, clipped
+        Whether rows of weights sum to 1, and whether a Jaccard distance below 0 counts as 0.
+    """
+
+    weight: float
+    squares: bool
+    by_row_maximum: bool
+    divisor: float
+    normalised: bool
+    clipped: bool
+
+    def scale(self, farthest: Float64) -> Float64:
+        """What the plain distances of each query are divided by."""
+        if not self.by_row_maximum:
+            return np.full(len(farthest), self.divisor)
+        return farthest * farthest if self.squares else farthest
+
+    def jaccard(self, overlap: Float64, near: Float64, far: Float64) -> Float64:
+        """Jaccard distances of pairs: sums of the smaller weights, and the sums of both rows."""
+        larger = 2.0 - overlap if self.normalised else near + far - overlap
+        distance = 1.0 - overlap / larger
+        return np.maximum(distance, 0.0) if self.clipped else distance
+
+
+@dataclass(frozen=True)
+class RerankedScorer(Scorer):
+    """Distances under k-reciprocal re-ranking.
+
+    Attributes
+    ----------
+    plain
+        The distance that the Jaccard distance is mixed with.
+    query_rows, gallery_rows
+        Rows of weights of either side.
+    query_lists
+        Where the largest distance of each query is to be found.
+    first_gallery
+        Which row of `gallery_rows` is the first of the gallery; 0 where its graph holds no queries.
+    n_columns
+        Columns of the rows of weights.
+    mix
+        How distances are put together.
+    """
+
+    plain: FeatureScorer
+    query_rows: WeightRows
+    gallery_rows: WeightRows
+    query_lists: BlockedLists
+    first_gallery: int
+    n_columns: int
+    mix: Mix
+    distance: Distance = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The plain distance: what becomes of it travels with the blocks of queries.
+        object.__setattr__(self, "distance", self.plain.distance)
+
+    @property
+    def shapes(self) -> tuple[SetShape, SetShape]:
+        """Of the two sets."""
+        return self.plain.shapes
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Of the two sets, and of the rows of weights."""
+        stages = (Path(rows.stage.path).name for rows in (self.query_rows, self.gallery_rows))
+        return (*self.plain.identity, *stages, repr(self.mix))
+
+    def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
+        """Read query rows."""
+        return self.plain.open_query(rows, gallery_rows)
+
+    def open_gallery(self, rows: RowRange) -> FeatureBlock:
+        """Read gallery rows."""
+        return self.plain.open_gallery(rows)
+
+    def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
+        """Score all pairs of two blocks that share neighbours."""
+        rows = RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1)
+        far_rows = RowRange(int(gallery.numbers[0]), int(gallery.numbers[-1]) + 1)
+        near, far = self.query_rows.read(rows), self._gallery_weights(far_rows)
+        shared = overlap_block(near, far, self.n_columns)
+        pairs = PairRows(self.distance.kind, query.features, gallery.features, query.norm, gallery.norm)
+        sums = row_sums(near), row_sums(far)
+        scale = self.mix.scale(self.query_lists.farthest(rows))
+        owner = np.repeat(np.arange(len(query)), np.diff(shared.indptr))
+        value = np.empty(len(owner))
+        for start in range(0, len(owner), _PAIRS_AT_ONCE):
+            cut = slice(start, start + _PAIRS_AT_ONCE)
+            column = shared.column[cut].astype(np.int64)
+            jaccard = self.mix.jaccard(shared.value[cut], sums[0][owner[cut]], sums[1][column])
+            plain = pair_distances(pairs, owner[cut], column)
+            value[cut] = mixed_values(self.mix.weight, self.mix.squares, scale[owner[cut]], plain, jaccard)
+        known = KnownPairs(
+            self.mix.weight, self.mix.squares, scale, shared.indptr, gallery.numbers[shared.column], value
+        )
+        return replace(query, reranked=known)
+
+    def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
+        """Score listed pairs; see `Scorer.pair_distances`."""
+        plain = self.plain.pair_distances(rows, owner, gallery_row)
+        wanted, place = np.unique(gallery_row, return_inverse=True)
+        near = self.query_rows.read(rows)
+        far = self.gallery_rows.read_items(self.first_gallery + wanted)
+        overlap = overlap_pairs(near, far, owner, place)
+        jaccard = self.mix.jaccard(overlap, row_sums(near)[owner], row_sums(far)[place])
+        scale = self.mix.scale(self.query_lists.farthest(rows))
+        # Rows that share nothing are at a Jaccard distance of exactly 1.
+        jaccard[overlap == 0.0] = 1.0
+        return mixed_values(self.mix.weight, self.mix.squares, scale[owner], plain, jaccard)
+
+    def _gallery_weights(self, rows: RowRange) -> SparseRows:
+        return self.gallery_rows.read(RowRange(self.first_gallery + rows.start, self.first_gallery + rows.stop))

@@ -1,0 +1,210 @@
+"""Compilation of kernels: a line of its own, a time of its own, and a command that gets it over with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet
+from reid_dist.cli.progress import stages
+from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
+from reid_dist.engine.task_graph import Progress, Stopwatch, TaskGraph, execute
+from reid_dist.kernels import settings
+
+_LINE = "compiling kernels, once per machine"
+
+
+class Told(Progress):
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.spans: list[tuple[float, float]] = []
+
+    def compiling(self, words: str) -> None:
+        self.words.append(words)
+
+    def compiled(self, began: float, ended: float) -> None:
+        self.spans.append((began, ended))
+
+
+def compile_for(seconds: float) -> None:
+    """As Numba does, without the work."""
+    settings._COMPILATIONS.on_start(None)
+    # A kernel that the first one calls.
+    settings._COMPILATIONS.on_start(None)
+    settings._COMPILATIONS.on_end(None)
+    time.sleep(seconds)
+    settings._COMPILATIONS.on_end(None)
+
+
+def test_spans_that_overlap_count_once() -> None:
+    spans = Spans([(1, 3), (2, 4), (6, 7)])
+    assert spans.all() == [(1, 4), (6, 7)]
+    assert spans.add(3.5, 6.5) == 2
+    assert spans.all() == [(1, 7)]
+    assert spans.within(0, 2) + spans.within(6.5, 10) == 1.5
+
+
+def test_a_real_kernel_is_noticed() -> None:
+    # Of no cache, which a second run of this test would find it in.
+    twice = settings._compiled(lambda x: 2 * x, cached=False)
+    heard = []
+    before = len(settings.compiled_spans())
+    with settings.listening(lambda began, ended: heard.append(ended)):
+        assert (twice(2), twice(3)) == (4, 6)
+    assert len(heard) == 2
+    assert heard[0] is None
+    assert settings.compiled_spans()[before:] == [(pytest.approx(heard[1], abs=60), heard[1])]
+
+
+def test_stages_are_not_charged_with_it() -> None:
+    watch, graph = Stopwatch(None), TaskGraph()
+    started = time.perf_counter()
+    graph.finals = [graph.add("first", compile_for, 0.4, stage="first")]
+    execute(graph, None, 1, watch)
+    ranked = time.perf_counter()
+    timing = watch.timing(started, (started, started), ranked)
+    assert timing["compile"] >= 0.4
+    assert timing["first"] < timing["compile"]
+    assert timing["total"] >= timing["compile"]
+    assert timing["first"] == pytest.approx(ranked - started - timing["compile"], abs=0.1)
+    assert "compile" not in Stopwatch(None).timing(time.perf_counter(), (0, 0), time.perf_counter())
+
+
+def test_workers_report_it(two_workers) -> None:
+    told = Told()
+    with compilation_of(two_workers, told.compiling, told.compiled):
+        for began in (1.0, 5.0):
+            two_workers.submit(lambda began: report_to_scheduler(began, None), began, pure=False).result(20)
+            two_workers.submit(lambda began: report_to_scheduler(began, began + 1), began, pure=False).result(20)
+        deadline = time.monotonic() + 20
+        while len(told.spans) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert told.words == [_LINE] * 2
+    assert told.spans == [(1, 2), (5, 6)]
+
+
+def test_one_line_and_no_rate_of_it(capfd: pytest.CaptureFixture[str]) -> None:
+    with stages() as progress:
+        progress.start({"sweep": 1})
+        began = time.time()
+        for _ in range(3):
+            progress.compiling(_LINE)
+        time.sleep(0.3)
+        progress.compiled(began, time.time())
+        progress.advance("sweep")
+    first, second = capfd.readouterr().err.splitlines()
+    assert first == _LINE
+    assert second.startswith("sweep over the gallery: 1/1 tasks, 0.0 s")
+
+
+_NOWHERE = """
+from numba.core import caching
+caching.CacheImpl._locator_classes = {locators}
+from reid_dist.kernels import settings
+settings._private_folder = lambda: {folder}
+
+@settings.kernel
+def twice(x):
+    return 2 * x
+
+print(twice(1))
+print(settings.cache_words())
+print(settings.cache_folder())
+"""
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+def test_where_nothing_can_be_written(tmp_path: Path, is_private: bool) -> None:
+    """Neither the installation nor the home directory; Numba's own answer is a traceback."""
+    locators = "[caching.UserProvidedCacheLocator]" if is_private else "[]"
+    folder = f"settings.Path({str(tmp_path)!r})" if is_private else "None"
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    program = _NOWHERE.format(locators=locators, folder=folder)
+    (tmp_path / "program.py").write_text(program)
+    words = [sys.executable, str(tmp_path / "program.py")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    value, line, place = done.stdout.splitlines()
+    assert value == "2"
+    assert done.stderr == ""
+    assert "NUMBA_CACHE_DIR" in line
+    if is_private:
+        assert line.startswith(f"{_LINE}, into {tmp_path} (")
+        assert place.startswith(str(tmp_path))
+        assert list(tmp_path.rglob("*.nbc"))
+    else:
+        assert line.startswith("compiling kernels in every process (")
+        assert place == "None"
+
+
+def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.os, "sep", str(tmp_path))
+    folder = tmp_path / "var" / "tmp"
+    assert settings._private_folder() is None
+    folder.mkdir(parents=True)
+    found = settings._private_folder()
+    assert found is not None
+    assert found.parent == folder
+    assert found.stat().st_mode & 0o777 == 0o700
+    found.chmod(0o722)
+    assert settings._private_folder() is None
+    found.rmdir()
+    found.symlink_to(tmp_path)
+    assert settings._private_folder() is None
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> tuple[Path, Path]:
+    generator = np.random.default_rng(7)
+    for name, n in (("query", 30), ("gallery", 400)):
+        features = generator.standard_normal((n, 16)).astype(np.float32)
+        made = FeatureSet.from_arrays(features, generator.integers(0, 12, n), generator.integers(0, 4, n))
+        made.save(tmp_path / f"{name}.zarr", chunk_rows=128)
+    return tmp_path / "query.zarr", tmp_path / "gallery.zarr"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path) -> None:
+    def run(*words: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "reid_dist.cli", *words],
+            cwd=tmp_path,
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=1200,
+        )
+        return done.stdout, done.stderr
+
+    sides = [str(path) for path in stores]
+    first, told = run("evaluate", *sides, "--workers", "1", "--json")
+    assert told.splitlines().count(_LINE) == 1
+    timing = json.loads(first)["timing"]
+    assert timing["compile"] > 5 * max(timing["pairs"], timing["sweep"]) / 4
+    said, told = run("compile")
+    assert "kernels compiled in" in said
+    assert told.splitlines()[0] == _LINE
+    kept = {path.name for path in tmp_path.rglob("cache/**/*.nb?")}
+    assert len(kept) > 100
+    for words in (
+        ("evaluate", *sides, "--workers", "1", "--topk", "5", "--ties", "--output", "out"),
+        ("evaluate", *sides, "--distance", "euclidean", "--metric", "EER"),
+        ("evaluate", *sides, "--rerank", "k_reciprocal", "--expand", "alpha_qe(k=3,alpha=2)"),
+        ("evaluate", *sides, "--protocol", "cuhk03"),
+        ("sweep", *sides, "--expand", "aqe", "--k", "0:3"),
+        ("splits", *sides, "--repeats", "2"),
+        ("demo",),
+        ("compile",),
+    ):
+        _, told = run(*words)
+        if words != ("compile",):
+            assert _LINE not in told
+        assert {path.name for path in tmp_path.rglob("cache/**/*.nb?")} == kept, words

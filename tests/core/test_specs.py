@@ -1,0 +1,97 @@
+"""Specs: names and calls, read from left to right, and what cannot be read."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reid_dist.core.specs import Call, parse_spec
+from reid_dist.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("k_reciprocal", [Call("k_reciprocal")]),
+        ("k_reciprocal()", [Call("k_reciprocal")]),
+        ("  k_reciprocal (  ) ", [Call("k_reciprocal")]),
+        ("aqe(k=5)", [Call("aqe", {"k": 5})]),
+        ("f( k = 5 , a=x )", [Call("f", {"k": 5, "a": "x"})]),
+        ("dba(k=5)+alpha_qe(k=5,alpha=3)", [Call("dba", {"k": 5}), Call("alpha_qe", {"k": 5, "alpha": 3})]),
+        ("a + b+c", [Call("a"), Call("b"), Call("c")]),
+        ("f(a=-3,b=+4,c=0.5,d=1e-3,e=.5)", [Call("f", {"a": -3, "b": 4, "c": 0.5, "d": 1e-3, "e": 0.5})]),
+        ("f(a=true,b=false,c=True,d=zhong)", [Call("f", {"a": True, "b": False, "c": "True", "d": "zhong"})]),
+        ("f(a=inf)", [Call("f", {"a": float("inf")})]),
+        ("f(a=b=c)", [Call("f", {"a": "b=c"})]),
+    ],
+)
+def test_read(text, calls):
+    found = parse_spec("thing", text)
+    assert found == calls
+    kinds = [[type(value) for value in call.values.values()] for call in found]
+    assert kinds == [[type(value) for value in call.values.values()] for call in calls]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "a thing is a name or a call such as name(k=5), found ''"),
+        ("   ", "a name or a call"),
+        (None, "a name or a call such as name(k=5), found None"),
+        (5, "a name or a call such as name(k=5), found 5"),
+        (b"aqe", "a name or a call"),
+        (["aqe"], "a name or a call"),
+        ("aqe(", "cannot read thing 'aqe(' from '(' on"),
+        ("aqe(k=5", "from '(k=5' on"),
+        ("aqe(k=5))", "from ')' on"),
+        ("aqe(k=5) dba", "from 'dba' on"),
+        ("aqe(k=(5))", "cannot read thing"),
+        ("aqe+", "cannot read thing 'aqe+' from '' on"),
+        ("+aqe", "from '+aqe' on"),
+        ("aqe++dba", "from '+dba' on"),
+        ("5aqe", "cannot read thing"),
+        ("k-reciprocal", "from '-reciprocal' on"),
+        ("aqe(5)", "cannot read '5' in thing 'aqe(5)'; values are given as key=value"),
+        ("aqe(k=)", "cannot read 'k='"),
+        ("aqe(=5)", "cannot read '=5'"),
+        ("aqe(k=5,)", "cannot read ''"),
+        ("aqe(,)", "cannot read ''"),
+        ("aqe(k l=5)", "cannot read 'k l=5'"),
+        ("aqe(k=5,k=6)", "k is given twice in thing 'aqe(k=5,k=6)'"),
+    ],
+)
+def test_refused(text, says):
+    with pytest.raises(InputError) as caught:
+        parse_spec("thing", text)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+NUMBERS = st.integers(-(10**9), 10**9) | st.booleans() | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = NUMBERS | st.sampled_from(["zhong", "faiss_k1", "a/b", "x.y"])
+
+
+def written(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@given(st.lists(st.tuples(NAMES, st.dictionaries(NAMES, VALUES, max_size=4)), min_size=1, max_size=3))
+def test_what_is_written_is_read(calls):
+    inside = [",".join(f"{key}={written(value)}" for key, value in values.items()) for _, values in calls]
+    parts = [f"{name}({text})" for (name, _), text in zip(calls, inside, strict=True)]
+    found = parse_spec("thing", "+".join(parts))
+    assert [(call.name, call.values) for call in found] == calls
+    for call, (_, values) in zip(found, calls, strict=True):
+        assert [type(value) for value in call.values.values()] == [type(value) for value in values.values()]
+
+
+@given(st.text(alphabet="ab5_(),=+ .-é", max_size=12))
+def test_any_text_is_read_or_refused(text):
+    with contextlib.suppress(InputError):
+        calls = parse_spec("thing", text)
+        assert calls
+        assert all(call.name.isidentifier() for call in calls)

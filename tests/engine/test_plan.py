@@ -1,0 +1,220 @@
+"""Planning: whole chunks, all rows once, and a projection that measured memory stays under."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.core.model import cut_rows
+from reid_dist.engine.plan import Plan, SetShape, make_plan, readable_bytes
+from reid_dist.errors import InputError, PlanError
+
+MIB = 2**20
+
+
+@given(
+    n_query=st.integers(1, 10**6),
+    n_gallery=st.integers(1, 10**8),
+    dim=st.sampled_from([1, 128, 2048]),
+    itemsize=st.sampled_from([2, 4]),
+    chunk_mib=st.floats(0.1, 64),
+    n_threads=st.integers(1, 1000),
+    memory_mib=st.integers(1, 4096),
+    chunk_rows=st.none() | st.integers(1, 5000),
+    relevant=st.floats(0, 1000),
+    k=st.sampled_from([0, 10, 1000]),
+)
+def test_a_plan_fits_or_is_refused(
+    n_query, n_gallery, dim, itemsize, chunk_mib, n_threads, memory_mib, chunk_rows, relevant, k
+) -> None:
+    stored = max(1, int(chunk_mib * MIB / dim / itemsize))
+
+    def plan_for(n_bytes: int) -> Plan:
+        return make_plan(
+            SetShape(n_query, dim, itemsize, 1000),
+            SetShape(n_gallery, dim, itemsize, stored),
+            n_threads=n_threads,
+            memory_per_thread=n_bytes,
+            chunk_rows=chunk_rows,
+            relevant_per_query=relevant,
+            k=k,
+        )
+
+    try:
+        plan = plan_for(memory_mib * MIB)
+    except PlanError:
+        assert plan_for(2**62).task_bytes > memory_mib * MIB
+        return
+    assert plan.task_bytes <= memory_mib * MIB
+    if stored < n_gallery:
+        assert plan.gallery_block % stored == 0
+    assert plan.n_query_blocks * plan.query_block >= n_query > (plan.n_query_blocks - 1) * plan.query_block
+    assert plan.n_gallery_blocks * plan.gallery_block >= n_gallery > (plan.n_gallery_blocks - 1) * plan.gallery_block
+    assert plan.flop == 2 * n_query * n_gallery * dim
+
+
+@given(n=st.integers(1, 500), rows=st.integers(1, 600))
+def test_cut_rows_covers_all_rows_once(n: int, rows: int) -> None:
+    covered = [row for cut in cut_rows(n, rows) for row in range(cut.start, cut.stop)]
+    assert covered == list(range(n))
+
+
+def test_tasks_are_enough_for_all_threads() -> None:
+    """A million rows on a hundred threads: no thread waits long for the last one."""
+    shape = SetShape(10**6, 512, 4, 8192)
+    plan = make_plan(SetShape(3000, 512, 4, 8192), shape, n_threads=100)
+    assert plan.n_tasks >= 100
+    assert make_plan(SetShape(3000, 512, 4, 8192), shape, n_threads=2).flop / plan.n_tasks > 1e9
+
+
+def test_a_refusal_says_what_would_fit() -> None:
+    shape = SetShape(10**6, 2048, 4, 10**6)
+    with pytest.raises(PlanError, match=re.escape("one task needs ")) as refused:
+        make_plan(SetShape(10, 2048, 4, 10), SetShape(2 * 10**6, 2048, 4, 10**6), n_threads=1, memory_per_thread=MIB)
+    assert "ingest the gallery again with a smaller --chunk-rows" in str(refused.value)
+    assert isinstance(refused.value, MemoryError)
+    assert shape.chunk_rows == 10**6
+
+
+def test_dimensions_and_tiles_are_checked() -> None:
+    with pytest.raises(InputError, match="8 dimensions, gallery features 9"):
+        make_plan(SetShape(1, 8, 4, 1), SetShape(1, 9, 4, 1), n_threads=1)
+    with pytest.raises(InputError, match="chunk_rows must be at least 1, found 0"):
+        make_plan(SetShape(1, 8, 4, 1), SetShape(1, 8, 4, 1), n_threads=1, chunk_rows=0)
+
+
+def test_bytes_read_well() -> None:
+    assert [readable_bytes(n) for n in (0, 1023, 1024, 5 * MIB, 3 * 2**40)] == [
+        "0 B", "1023 B", "1.0 KiB", "5.0 MiB", "3072.0 GiB",
+    ]  # fmt: skip
+
+
+_MEASURE = """
+import sys
+from pathlib import Path
+from reid_dist import FeatureSet
+from reid_dist.evaluation import evaluate as evaluation
+from reid_dist.engine import graph
+from reid_dist.engine import scorers
+from reid_dist.engine import tasks
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.relevance.protocols import PROTOCOLS
+folder, topk, chunk_rows = Path(sys.argv[1]), int(sys.argv[2]) or None, int(sys.argv[3]) or None
+def job(query, gallery):
+    sets = FeatureSet.open(folder / query), FeatureSet.open(folder / gallery)
+    asked = {"protocol": "no_cameras", "chunk_rows": chunk_rows, "topk": topk}
+    plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, **asked)
+    scorer = scorers.FeatureScorer(*sets, DISTANCES.get("cosine"))
+    return tasks.Job(*sets, scorer, plan, PROTOCOLS.get("no_cameras"), ranks=True, topk=topk or 0)
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+graph.run(job("tiny.zarr", "tiny.zarr"), None)
+measured = job("query.zarr", "gallery.zarr")
+Path("/proc/self/clear_refs").write_text("5")
+before = status("VmRSS")
+graph.run(measured, None)
+plan = measured.plan
+print(status("VmHWM") - before, plan.task_bytes, plan.result_bytes, plan.n_tasks)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("topk", "chunk_rows", "n_identity"), [(0, 0, 2000), (100, 0, 2000), (0, 3000, 2000), (0, 0, 20)]
+)
+def test_measured_memory_stays_under_the_projection(
+    tmp_path: Path, dtype: type, topk: int, chunk_rows: int, n_identity: int
+) -> None:
+    rng = np.random.default_rng(0)
+    for name, n in (("tiny", 300), ("query", 2000), ("gallery", 30_000)):
+        features = rng.standard_normal((n, 256), np.float32).astype(dtype)
+        FeatureSet.from_arrays(features, rng.integers(1, n_identity, n)).save(
+            tmp_path / f"{name}.zarr", chunk_rows=4096
+        )
+    words = [sys.executable, "-c", _MEASURE, str(tmp_path), str(topk), str(chunk_rows)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    peak, task, result, n_tasks = map(int, done.stdout.split())
+    assert peak <= task + result
+    assert peak > (task + result) / 4, "the projection would be no use if it were far off"
+    assert n_tasks > 1
+
+
+_MEASURE_EXTRAS = """
+import json, sys
+from pathlib import Path
+from reid_dist import FeatureSet, evaluate
+from reid_dist.evaluation import evaluate as evaluation
+from reid_dist.evaluation import projection
+folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+projection.usable_cores = lambda: 1
+plans = []
+run = evaluation.run
+def noting(job, *rest):
+    plans.append(job.plan)
+    return run(job, *rest)
+evaluation.run = noting
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+def work(query, gallery):
+    evaluate(FeatureSet.open(folder / query), FeatureSet.open(folder / gallery), **options)
+work("few.zarr", "tiny.zarr")
+plans.clear()
+Path("/proc/self/clear_refs").write_text("5")
+before = status("VmRSS")
+work("query.zarr", "gallery.zarr")
+print(status("VmHWM") - before, plans[0].task_bytes, plans[0].result_bytes, plans[0].n_tasks)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"breakdowns": ["camera_pair", "gallery_size"]},
+        {"roc": True, "metrics": ["mAP", "TAR@FAR=1e-4", "EER"]},
+        {"protocol": "cuhk03"},
+        {"protocol": "cuhk03", "single_shot_draws": 5},
+        {"metrics": ["mAP", "DIR@FAR=0.1"], "ties": True},
+    ],
+    ids=["parts", "pairs", "single shot", "draws", "probes"],
+)
+def test_measured_memory_of_extras_stays_under_the_projection(tmp_path: Path, options: dict[str, object]) -> None:
+    rng = np.random.default_rng(0)
+    for name, n in (("few", 100), ("tiny", 300), ("query", 2000), ("gallery", 30_000)):
+        features = rng.standard_normal((n, 256), np.float32)
+        # Some queries have no mate.
+        pids = rng.integers(1, 1000 if name == "gallery" else 1100, n)
+        FeatureSet.from_arrays(features, pids, rng.integers(0, 6, n)).save(tmp_path / f"{name}.zarr", chunk_rows=4096)
+    words = [sys.executable, "-c", _MEASURE_EXTRAS, str(tmp_path), json.dumps(options)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    peak, task, result, n_tasks = map(int, done.stdout.split())
+    assert peak <= task + result
+    assert n_tasks > 1
+
+
+def test_sets_with_text_labels_meet_by_text() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((6, 5)).astype(np.float32)
+    query = FeatureSet.from_arrays(features[:2], ["zoe", "bob"], ["west", "east"])
+    gallery = FeatureSet.from_arrays(features, ["bob", "ann", "zoe", "-1", "zoe", "bob"], list("eeeeee"))
+    report = evaluate(query, gallery)
+    assert report.per_query["n_relevant"].tolist() == [2, 2]
+    assert report.counts["n_junk"] == 2
+    numbers = FeatureSet.from_arrays(features, [1, 2, 3, 4, 5, 6], np.zeros(6, int))
+    with pytest.raises(InputError, match="pids of the query set are texts and of the gallery set whole numbers"):
+        evaluate(query, numbers)

@@ -1,0 +1,169 @@
+"""What is finished of a sweep outlives the run: it is written as it comes, found by the next run, and then removed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reid_dist.engine.graph as graph
+from reid_dist import FeatureSet, evaluate
+from reid_dist.core.model import Neighbours
+from reid_dist.engine.task_graph import Progress
+from reid_dist.errors import DamagedStoreError
+from reid_dist.stores.encoding import decode, encode
+
+EVERYTHING: dict[str, Any] = {
+    "metrics": ["mAP", "CMC_single_shot@2", "TAR@FAR=0.01", "EER"],
+    "topk": 5,
+    "ties": True,
+    "breakdowns": ["camera_pair", "gallery_size"],
+    "chunk_rows": 16,
+}
+
+
+class Counted(Progress):
+    """Tasks per stage that were to be done, pass by pass."""
+
+    def __init__(self) -> None:
+        self.totals: list[dict[str, int]] = []
+
+    def start(self, totals: dict[str, int]) -> None:
+        self.totals.append(dict(totals))
+
+
+def sets(seed: int = 0) -> tuple[FeatureSet, FeatureSet]:
+    rng = np.random.default_rng(seed)
+    query, gallery = (
+        FeatureSet.from_arrays(
+            rng.standard_normal((n, 8)).astype(np.float32), rng.integers(0, 5, n), rng.integers(0, 3, n)
+        )
+        for n in (60, 900)
+    )
+    return query, gallery
+
+
+def finished(workspace: Path) -> list[Path]:
+    return sorted(workspace.glob("partials-*/*.npz"))
+
+
+@pytest.mark.parametrize("n_done", [1, 6])
+def test_a_run_goes_on_where_another_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_done: int
+) -> None:
+    pair = sets()
+    expected = evaluate(*pair, **EVERYTHING)
+    real, done = graph.sweep_task, []
+
+    def failing(*arguments: Any) -> Any:
+        if len(done) >= n_done:
+            raise KeyboardInterrupt
+        done.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(graph, "sweep_task", failing)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(*pair, workspace=tmp_path, **EVERYTHING)
+    left = finished(tmp_path)
+    assert 1 <= len(left) <= n_done
+    times = {part.name: part.stat().st_mtime_ns for part in left}
+
+    done.clear()
+    monkeypatch.setattr(graph, "sweep_task", real)
+    # Another job finds nothing of it, and a job that is cut otherwise finds all of it.
+    other = Counted()
+    evaluate(*pair, workspace=tmp_path, progress=other, **{**EVERYTHING, "topk": 4})
+    assert {part.name: part.stat().st_mtime_ns for part in finished(tmp_path)} == times
+    watched = Counted()
+    again = evaluate(*pair, workspace=tmp_path, progress=watched, **{**EVERYTHING, "chunk_rows": 7})
+    assert watched.totals[0]["sweep"] == other.totals[0]["sweep"] - len(left)
+    assert again.result_digest == expected.result_digest
+    assert (again.ties, again.breakdowns) == (expected.ties, expected.breakdowns)
+    assert not finished(tmp_path)
+
+
+def test_a_damaged_part_is_named_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = sets()
+    real, done = graph.sweep_task, []
+
+    def failing(*arguments: Any) -> Any:
+        if done:
+            raise KeyboardInterrupt
+        done.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(graph, "sweep_task", failing)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(*pair, workspace=tmp_path, **EVERYTHING)
+    monkeypatch.setattr(graph, "sweep_task", real)
+    part = finished(tmp_path)[0]
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    with pytest.warns(UserWarning, match=rf"{part.stem}\.npz is damaged .*: made again"):
+        found = evaluate(*pair, workspace=tmp_path, **EVERYTHING)
+    assert found.result_digest == evaluate(*pair, **EVERYTHING).result_digest
+    assert not finished(tmp_path)
+
+
+_RUN = [sys.executable, "-m", "reid_dist.cli", "evaluate", "query.zarr", "gallery.zarr", "--json", "--output", "out"]
+
+
+def test_a_killed_command_resumes_and_redoes_nothing_that_was_done(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for name, n in (("query", 3000), ("gallery", 60_000)):
+        features = rng.standard_normal((n, 256)).astype(np.float32)
+        labels = rng.integers(0, 3000, n), rng.integers(0, 4, n)
+        FeatureSet.from_arrays(features, *labels).save(tmp_path / f"{name}.zarr", chunk_rows=2000)
+    words = [*_RUN, "--cluster", "threads.yaml"]
+    (tmp_path / "threads.yaml").write_text("kind: threads\n")
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 120
+        while not finished(tmp_path / "out" / "workspace") and time.monotonic() < deadline:
+            assert running.poll() is None, "it was done before it could be killed"
+            time.sleep(0.005)
+        running.send_signal(signal.SIGKILL)
+    left = finished(tmp_path / "out" / "workspace")
+    assert left
+    assert not (tmp_path / "out" / "report.json").exists()
+    refused = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert refused.returncode == 2
+    done = subprocess.run([*words, "--resume"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+    told = [line for line in done.stderr.splitlines() if line.startswith("sweep over the gallery")][-1]
+    n_tasks = int(told.split("/")[1].split()[0])
+    expected = evaluate(*(FeatureSet.open(tmp_path / f"{name}.zarr") for name in ("query", "gallery")))
+    document = json.loads(done.stdout)
+    assert document["result_digest"] == expected.result_digest
+    assert not finished(tmp_path / "out" / "workspace")
+    whole = subprocess.run(
+        [*words[:-3], "fresh", *words[-2:]], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
+    )
+    all_tasks = [line for line in whole.stderr.splitlines() if line.startswith("sweep over the gallery")][-1]
+    assert n_tasks == int(all_tasks.split("/")[1].split()[0]) - len(left)
+    assert (tmp_path / "out" / "report.json").exists()
+
+
+def test_values_come_back_as_they_went() -> None:
+    neighbours = Neighbours(np.array([[1, -1]]), np.array([[0.5, np.inf]]))
+    value = {"a": {0: (1, None, "x", True, 2.5, float("inf"))}, "b": [neighbours, np.float32(1.5)]}
+    back = decode(encode(value), (Neighbours,))
+    assert back["a"] == value["a"]
+    assert (back["b"][0].index == neighbours.index).all()
+    assert (back["b"][0].distance == neighbours.distance).all()
+    assert back["b"][0].junk is None
+    assert back["b"][1] == 1.5
+
+
+def test_classes_that_are_not_listed_are_not_made() -> None:
+    arrays = encode(Neighbours(np.zeros((1, 1), int), np.zeros((1, 1))))
+    with pytest.raises(DamagedStoreError, match="Neighbours"):
+        decode(arrays, ())
+    with pytest.raises(TypeError, match="object"):
+        encode(object())

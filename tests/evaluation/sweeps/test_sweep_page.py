@@ -1,0 +1,251 @@
+"""The page of a sweep: offline, whole, its charts inside their frames, the best point marked by a sign."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from reid_dist.evaluation.sweeps import SweepReport
+from reid_dist.reports.sweeps import BEST
+
+VOID = {"meta"}
+SHAPES = {"line", "circle", "polyline", "polygon"}
+
+
+class Page(HTMLParser):
+    """Checks the nesting while it reads, and keeps tags and words."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.words = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in SHAPES
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.words.append(data)
+
+    def named(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def report(parameters, values, metrics=("mAP", "CMC@1"), **more):
+    """A report over a grid; `values` says what the first metric is at each point."""
+    settings = [{}]
+    for name, each in parameters.items():
+        settings = [{**setting, name: value} for setting in settings for value in each]
+    rows = [
+        {
+            "parameters": setting,
+            "metrics": {name: value / (1 + place) for place, name in enumerate(metrics)},
+            "name": "aqe(" + ",".join(f"{name}={value}" for name, value in setting.items()) + ")",
+            "digest": f"{number:064x}",
+            "seconds": 0.25,
+        }
+        for number, (setting, value) in enumerate(zip(settings, values, strict=True))
+    ]
+    fields = {
+        "kind": "expand",
+        "method": {"name": "aqe", "source": "<b>someone</b>", "fixed": {"include_self": False}},
+        "parameters": {name: list(each) for name, each in parameters.items()},
+        "protocol": {"name": "market1501", "summary": "same identity, other camera"},
+        "distance": {"name": "cosine"},
+        "options": {"max_rank": 50},
+        "counts": {"n_query": 10, "n_valid": 9, "n_gallery": 1234},
+        "inputs": {side: {"uri": f"{side}<&>.zarr", "content_digest": "ab"} for side in ("query", "gallery")},
+        "environment": {"numpy": "2"},
+        "timing": {"total": 3.0},
+        "notes": ["a note & more"],
+    }
+    return SweepReport(rows=rows, **{**fields, **more})
+
+
+def grid(n_lines=3, n_points=11):
+    return report(
+        {"k": range(n_points), "alpha": [float(line) for line in range(n_lines)]},
+        [0.5 + 0.01 * k - 0.001 * k * k + 0.02 * line for k in range(n_points) for line in range(n_lines)],
+    )
+
+
+REPORTS = {
+    "one line": report({"k": range(6)}, [0.6, 0.6, 0.64, 0.66, 0.65, 0.62]),
+    "three lines": grid(),
+    "many lines": grid(n_lines=40, n_points=4),
+    "five hundred points": grid(n_lines=1, n_points=500),
+    "one point": report({"k": [3]}, [0.5]),
+    "one k": report({"k": [3], "alpha": [0.0, 1.0, 3.0]}, [0.5, 0.6, 0.4]),
+    "names": report({"variant": ["zhong", "faiss_k1", "paper"]}, [0.5, 0.6, 0.4]),
+    "names beside lines": report(
+        {"k1": [10, 20], "k2": [1, 6], "lambda_value": [0.0, 0.3], "variant": ["zhong", "zhong_d4"]},
+        [0.5 + 0.01 * number for number in range(16)],
+    ),
+    "level": report({"k": range(5)}, [0.25] * 5),
+    "all is found": report({"k": range(5)}, [1.0] * 5),
+    "nothing is found": report({"k": range(5)}, [0.0] * 5),
+    "gaps": report({"k": range(5)}, [0.4, math.nan, 0.5, 0.45, math.nan]),
+    "no values": report({"k": range(3)}, [math.nan] * 3),
+    "not in order": report({"k": [5, 1, 3]}, [0.3, 0.1, 0.2]),
+    "a threshold": report({"k": range(3)}, [3.25, 4.5, 2.0], metrics=("threshold",)),
+}
+
+
+@pytest.fixture(params=REPORTS)
+def made(request):
+    return REPORTS[request.param]
+
+
+def test_the_page_is_whole_and_fetches_nothing(made):
+    text = made.to_html()
+    page = Page(text)
+    assert not any(page.named(tag) for tag in ("script", "link", "img"))
+    for _, attributes in page.tags:
+        assert not {"src", "srcset", "data", "action"} & set(attributes)
+        assert str(attributes.get("href", "#")).startswith("#"), "links stay on the page"
+        assert not any(name.startswith("on") for name in attributes)
+    for forbidden in ("url(", "@import", "//"):
+        assert forbidden not in text
+    assert text == made.to_html()
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {each["aria-labelledby"] for _, each in page.tags if "aria-labelledby" in each} <= set(ids)
+
+
+def test_texts_from_outside_are_escaped(made):
+    text = made.to_html()
+    assert "<b>someone" not in text
+    assert "query&lt;&amp;&gt;.zarr" in text
+    assert "a note &amp; more" in text
+
+
+def test_charts_stay_inside_their_frames(made):
+    charts = re.findall(r"<svg.*?</svg>", made.to_html(), re.DOTALL)
+    assert len(charts) == len(made.metric_names)
+    for chart in charts:
+        page = Page(chart)
+        (frame,) = page.named("svg")
+        _, _, width, height = map(float, frame["viewbox"].split())
+        assert frame["role"] == "img"
+        assert frame["aria-label"]
+        points = re.findall(r'points="([^"]*)"', chart)
+        places = [tuple(map(float, pair.split(","))) for each in points for pair in each.split()]
+        places += [
+            (float(each["x"]), float(each["y"])) for each in page.named("text")
+        ]  # fmt: skip
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
+
+
+def chart_of(made, metric=0):
+    return re.findall(r"<svg.*?</svg>", made.to_html(), re.DOTALL)[metric]
+
+
+def test_there_is_one_line_for_each_setting_of_the_others_and_its_name_stands_beside_it():
+    chart = chart_of(REPORTS["three lines"])
+    dashes = [each["stroke-dasharray"] for each in Page(chart).named("polyline")]
+    assert len(set(dashes)) == len(dashes) == 3
+    names = re.findall(r'<text class="series"[^>]*y="([^"]*)">([^<]*)</text>', chart)
+    assert sorted(name for _, name in names) == ["alpha 0", "alpha 1", "alpha 2"]
+    heights = sorted(float(height) for height, _ in names)
+    assert min(b - a for a, b in itertools.pairwise(heights)) > 12
+    assert "series" not in chart_of(REPORTS["one line"])
+    names = re.findall(r'<text class="series"[^>]*>([^<]*)</text>', chart_of(REPORTS["names beside lines"]))
+    assert "k2 6, lambda 0.3, zhong_d4" in names
+
+
+def test_too_many_lines_are_left_to_the_table():
+    many = REPORTS["many lines"]
+    chart = chart_of(many)
+    assert len(Page(chart).named("polyline")) == 8
+    assert "alpha 39" in chart
+    assert "Shown are the 8 lines of 40" in many.to_html()
+
+
+def test_the_best_point_has_a_sign(made):
+    signs = re.findall(rf'<td class="number">{BEST} ([^<]*)</td>|<th[^>]*>{BEST}', made.to_html())
+    assert len(signs) == len(made.best)
+    for number, name in enumerate(made.metric_names):
+        marked = chart_of(made, number).count('class="best"')
+        assert marked == (name in made.best)
+
+
+def test_the_mark_is_at_the_best_point():
+    chart = chart_of(REPORTS["one line"])
+    (mark,) = re.findall(r'<polygon class="best" points="([^"]*)"', chart)
+    corners = [tuple(map(float, pair.split(","))) for pair in mark.split()]
+    centre = tuple(sum(axis) / 4 for axis in zip(*corners, strict=True))
+    (line,) = re.findall(r'<polyline[^>]*points="([^"]*)"', chart)
+    points = [tuple(map(float, pair.split(","))) for pair in line.split()]
+    assert centre == pytest.approx(points[3], abs=0.06)
+    assert points[3][1] == min(y for _, y in points)
+    assert ">66.00 %<" in chart
+
+
+def test_lines_go_from_left_to_right_whatever_the_order_of_the_grid():
+    (line,) = re.findall(r'<polyline[^>]*points="([^"]*)"', chart_of(REPORTS["not in order"]))
+    xs = [float(pair.split(",")[0]) for pair in line.split()]
+    assert xs == sorted(xs)
+    table = re.findall(r'<tr><th scope="row" class="number">([^<]*)</th>', REPORTS["not in order"].to_html())
+    assert table == ["5", "1", "3"]
+
+
+def test_the_page_says_what_the_numbers_are_of():
+    words = " ".join(Page(REPORTS["three lines"].to_html()).words)
+    for said in ("9 valid queries of 10", "1,234 gallery rows", "market1501", "include self", "alpha = 2", "k = 5"):
+        assert said in words, said
+    assert REPORTS["three lines"].result_digest in words
+    assert all(row["digest"] in words for row in REPORTS["three lines"].rows)
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+def test_nothing_sticks_out(tmp_path):
+    """On a phone as on a desk, of long unbroken texts and wide tables, too; a frame around each page measures it."""
+    long = "unbroken" * 30
+    wide = report(
+        {"k1": [10, 20], "k2": [1, 6], "lambda_value": [0.0, 0.3], "variant": ["zhong", "zhong_d4"]},
+        [0.5 + 0.01 * number for number in range(16)],
+        metrics=[f"CMC_single_shot@{k}" for k in range(1, 16)],
+        notes=[long],
+        inputs={side: {"uri": long, "content_digest": long} for side in ("query", "gallery")},
+        method={"name": long, "fixed": {}},
+    )
+    widths = (320, 360, 600, 1200)
+    pages = [REPORTS["one line"].to_html(), REPORTS["names beside lines"].to_html(), wide.to_html()]
+    pages = [page.replace("<details>", "<details open>") for page in pages]
+    frames = "".join(
+        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page)}"></iframe>'
+        for page in pages
+        for width in widths
+    )
+    script = (
+        "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(frame =>"
+        " frame.contentDocument.documentElement.scrollWidth).join(' '); }"
+    )
+    wrapper = tmp_path / "frames.html"
+    wrapper.write_text(f"<!DOCTYPE html><title>unmeasured</title><body>{frames}<script>{script}</script>")
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-quic"]
+    words += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    dom = subprocess.run([*words, wrapper.as_uri()], check=True, capture_output=True, text=True, timeout=60).stdout
+    measured = re.search(r"<title>([^<]*)</title>", dom)
+    assert [int(width) for width in measured[1].split()] == [*widths] * 3

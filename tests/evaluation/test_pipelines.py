@@ -1,0 +1,394 @@
+"""Pipeline files: every field, protocols put together in YAML, overrides, and problems told all at once."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from reid_dist import FeatureSet, compose_protocol, evaluate
+from reid_dist.cli.evaluate import command
+from reid_dist.cli.sweep import command as sweep_command
+from reid_dist.engine.task_graph import Progress
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.evaluation.pipelines import PipelineJob, ProtocolParts, SweptParameters, read_job
+from reid_dist.evaluation.runs import evaluate_sides, open_side
+from reid_dist.relevance.protocols import PROTOCOLS, Protocol
+
+# Suites of many jobs lie beside them.
+PIPELINES = sorted((Path(__file__).parents[2] / "pipelines").glob("[!n]*.yaml"))
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Read a job of given text; the two sides are there unless it says otherwise."""
+
+    def call(text="", *overrides, sides="query: a\ngallery: b\n"):
+        path = tmp_path / "job.yaml"
+        path.write_text(sides + text)
+        return read_job(path, overrides)
+
+    return call
+
+
+# ------------------------------------------------------------------------------------------------------- fields
+
+
+def test_a_job_can_say_all_that_evaluate_can_be_asked():
+    """But for the inputs and the place, nothing that `evaluate` takes is forgotten, and the defaults are the same."""
+    taken = inspect.signature(evaluate).parameters
+    here = {"query", "gallery", "distance", "client", "workspace", "progress"}
+    job = PipelineJob(query="a", gallery="b")
+    assert set(job.options()) == set(taken) - here
+    for name, value in {**job.options(), "distance": job.distance}.items():
+        assert value == taken[name].default, name
+
+
+def test_what_a_job_says_is_what_evaluate_is_asked():
+    said = {
+        "protocol": "cuhk03", "metrics": ("mAP", "P@3"), "max_rank": 7, "ground_truth": "gt.json", "topk": 4,
+        "ties": True, "breakdowns": ("camera", "clothes"), "gallery_sizes": (10, 0.5, 1.0), "gallery_order": "random",
+        "single_shot_draws": 3, "roc": True, "confidence": None, "seed": 9, "chunk_rows": 100,
+        "expand": "aqe(k=2)", "rerank": "k_reciprocal(k1=9)",
+    }  # fmt: skip
+    options = PipelineJob(query="a", gallery="b", **said).options()
+    assert options == said
+    assert [type(size) for size in options["gallery_sizes"]] == [int, float, float]
+
+
+def test_the_command_has_an_option_for_every_field():
+    """Beside the description, which is for files, and the sweep, which is a command of its own."""
+    there = {parameter.name for parameter in command.params}
+    assert set(PipelineJob.model_fields) - there == {"description", "sweep"}
+
+
+def test_a_sweep_has_the_options_of_the_command(read):
+    job = read("""
+expand: dba(k=5)+aqe
+sweep: {k: 1:10, alpha: [0, 2.5]}
+metrics: [mAP]
+seed: 3
+""")
+    # Not 70, as YAML reads a number with a colon.
+    assert job.sweep_options() == {
+        "protocol": "market1501",
+        "distance": "cosine",
+        "metrics": ("mAP",),
+        "max_rank": 50,
+        "ground_truth": None,
+        "expand": "dba(k=5)+aqe",
+        "rerank": None,
+        "chunk_rows": None,
+        "k": "1:10",
+        "alpha": (0, 2.5),
+    }
+    swept = {parameter.name for parameter in sweep_command.params}
+    assert set(SweptParameters.model_fields) <= swept
+
+
+def test_a_sweep_takes_nothing_that_it_does_not_compute(read):
+    job = read("sweep: {k: 3}\nexpand: aqe\ntopk: 5\nties: true\nconfidence: 0.9")
+    with pytest.raises(InputError, match="leave out topk, ties, or run"):
+        job.sweep_options()
+
+
+def test_numbers_are_decimal(read):
+    assert read("max_rank: 10\ngallery_sizes: [5, 1e3, .5]").gallery_sizes == (5, 1000.0, 0.5)
+    with pytest.raises(InputError, match="max_rank"):
+        read("max_rank: 1:10")
+
+
+@pytest.mark.parametrize("wrong", ["sweep: {k3: 1}", "sweep: [1]", "sweep: {k: {a: 1}}", "sweep: 5"])
+def test_sweeps_of_other_shapes_are_refused(read, wrong):
+    with pytest.raises(InputError, match="sweep"):
+        read(wrong)
+
+
+def test_parts_are_those_of_a_protocol():
+    assert set(ProtocolParts.model_fields) == {field.name for field in fields(Protocol)} | {"base"}
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_pipelines_that_come_along_are_jobs(path):
+    job = read_job(path)
+    assert job.description
+    rules = job.rules if isinstance(job.rules, Protocol) else PROTOCOLS.get(job.rules)
+    assert rules.source
+
+
+# -------------------------------------------------------------------------------------------- protocols of parts
+
+
+def test_a_protocol_of_parts(read):
+    job = read("""
+protocol:
+  name: clothes
+  base: market1501
+  summary: other clothes
+  source: me
+  junk: [[pid, camid], [pid, clothes]]
+  junk_pid: -5
+  gallery_cameras: [3]
+  invalid_query: counts as 0
+  cmc_family: CMC_allshots
+  ap_family: mAP_trapezoid
+  reported: [P@10]
+""")
+    assert job.options()["protocol"] == job.rules == Protocol(
+        name="clothes",
+        summary="other clothes",
+        source="me",
+        junk=(("pid", "camid"), ("pid", "clothes")),
+        junk_pid=-5,
+        gallery_cameras=(3,),
+        invalid_query="counts as 0",
+        cmc_family="CMC_allshots",
+        ap_family="mAP_trapezoid",
+        reported=("P@10",),
+    )  # fmt: skip
+
+
+def test_what_is_left_out_is_that_of_the_base(read):
+    rules = read("protocol: {name: mine, base: market1501_matlab, junk: [[camid]]}").rules
+    base = PROTOCOLS.get("market1501_matlab")
+    assert rules == compose_protocol("mine", base=base, junk=[["camid"]])
+    assert (rules.invalid_query, rules.ap_family, rules.junk_pid) == (base.invalid_query, base.ap_family, base.junk_pid)
+    # It is not the base, and does not pass for it.
+    assert rules.summary != base.summary
+    assert "market1501_matlab" in rules.summary
+
+
+def test_no_junk_pid_can_be_asked_for(read):
+    """Null is a value of its own where the base has another, and means what is left out elsewhere."""
+    assert read("protocol: {name: mine, base: market1501}").rules.junk_pid == -1
+    assert read("protocol: {name: mine, base: market1501, junk_pid: null}").rules.junk_pid is None
+    assert read("protocol: {name: mine, base: market1501, junk: null, summary: null}").rules.junk == (("pid", "camid"),)
+
+
+def test_lists_of_another_kind(read):
+    rules = read("protocol: {name: good_only, base: oxford, relevant_lists: [good], junk_lists: [ok, junk]}").rules
+    assert (rules.relevant_lists, rules.junk_lists, rules.is_listed) == (("good",), ("ok", "junk"), True)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (
+            "{name: x, junkk: [[pid]], query_cameras: [west], invalid_query: zero}",
+            ["3 problems", "junkk: unknown key, did you mean 'junk'?", "query_cameras.0", "found 'west'",
+             "'left out' or 'counts as 0', found 'zero'"],
+        ),
+        ("{junk: [pid, camid], cmc_family: cmc}", ["4 problems", "name: missing", "junk.0", "found 'pid'", "junk.1",
+                                                   "found 'camid'", "cmc_family", "found 'cmc'"]),
+        ("{name: x, ap_family: AP, reported: mAP}", ["2 problems", "found 'AP'", "reported", "found 'mAP'"]),
+        ("3", ["1 problem", "protocol", "found 3"]),
+        ("[market1501]", ["1 problem", "protocol", "found ['market1501']"]),
+        ("null", ["1 problem", "protocol", "found None"]),
+        ("{name: x, base: markt1501}", ["unknown protocol 'markt1501'; did you mean 'market1501'?"]),
+        ("{name: x, junk: [[camid], [clothes]]}", ["one rule of a single label", "('camid',), ('clothes',)"]),
+        ("{name: x, junk: [[]]}", ["a junk rule is a list of labels"]),
+        ("{name: x, junk: [[pid, item_id]]}", ["item_id", "stands alone"]),
+        ("{name: x, query_cameras: []}", ["query_cameras must list whole numbers"]),
+        ("{name: market1501, junk: [[camid]]}", ["'market1501' is a protocol already"]),
+        ("{name: x, base: oxford, junk: [[camid]]}", ["goes by lists, so junk would say nothing"]),
+        ("{name: x, base: oxford, junk_lists: [jnk]}", ["list of a ground truth 'jnk'; did you mean 'junk'"]),
+        ("{name: x, junk_lists: [junk]}", ["name its relevant_lists as well"]),
+    ],
+)  # fmt: skip
+def test_parts_that_do_not_fit_are_refused_before_anything_is_read(read, parts, told):
+    with pytest.raises(InputError) as refused:
+        read(f"protocol: {parts}\n")
+    for text in told:
+        assert text in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_job_with_a_protocol_of_parts_runs(tmp_path):
+    """From the file to the answer that Python gives."""
+    rng = np.random.default_rng(61)
+    sides = {}
+    for role, n in (("query", 12), ("gallery", 80)):
+        sides[role] = FeatureSet.from_arrays(
+            rng.standard_normal((n, 6)).astype(np.float32), rng.integers(1, 5, n), rng.integers(0, 3, n),
+            columns={"clothes": rng.integers(0, 2, n)},
+        ).save(tmp_path / f"{role}.zarr")  # fmt: skip
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump(
+            {
+                **{role: str(tmp_path / f"{role}.zarr") for role in sides},
+                "protocol": {"name": "clothes", "base": "market1501", "junk": [["pid", "camid"], ["pid", "clothes"]]},
+                "metrics": ["mAP", "CMC@3"],
+                "breakdowns": ["clothes"],
+            }
+        )
+    )
+    job = read_job(tmp_path / "job.yaml")
+    report = evaluate_sides(job, open_side(job, "query"), open_side(job, "gallery"), None, tmp_path, Progress())
+    rules = compose_protocol("clothes", base="market1501", junk=[["pid", "camid"], ["pid", "clothes"]])
+    expected = evaluate(
+        sides["query"], sides["gallery"], protocol=rules, metrics=["mAP", "CMC@3"], breakdowns=["clothes"]
+    )
+    assert report.result_digest == expected.result_digest
+    assert report.breakdowns == expected.breakdowns
+    assert report.protocol["junk"] == "same pid and camid; same pid and clothes; pid -1"
+
+
+# ----------------------------------------------------------------------------------------------------- overrides
+
+
+def test_values_are_yaml(read):
+    job = read(
+        "max_rank: 7\n", "max_rank=20", "gallery_sizes=[0.5, 100]", "metrics=[mAP, TAR@FAR=1e-3]", "confidence=null",
+        "ties=true", "pictures=hardest", "breakdowns=[camera]",
+    )  # fmt: skip
+    assert (job.max_rank, job.gallery_sizes, job.confidence, job.ties) == (20, (0.5, 100), None, True)
+    assert (job.metrics, job.pictures, job.breakdowns) == (("mAP", "TAR@FAR=1e-3"), "hardest", ("camera",))
+    assert read("", "pictures=[3, 17]").pictures == (3, 17)
+    assert read("", "query=path=with=signs").query == "path=with=signs"
+    assert read("seed: 3\n", "seed=4", "seed=5").seed == 5
+    assert read("", "seed=18446744073709551615").seed == 2**64 - 1
+    assert read("breakdowns: [camera]\n", "breakdowns=null").options()["breakdowns"] is None
+
+
+def test_a_whole_protocol_can_be_given(read):
+    assert read("protocol: oxford\n", "protocol=same_set").rules == "same_set"
+    rules = read("protocol: oxford\n", "protocol={name: mine, junk: [[camid]]}").rules
+    assert rules == compose_protocol("mine", junk=[["camid"]])
+
+
+def test_a_dot_reaches_into_a_protocol(read):
+    rules = read(
+        "protocol: {name: mine, base: market1501}\n", "protocol.base=allshots", "protocol.junk=[[camid]]"
+    ).rules
+    assert (rules.cmc_family, rules.junk) == ("CMC_allshots", (("camid",),))
+    assert read("", "protocol.name=mine", "protocol.query_cameras=[1]").rules.query_cameras == (1,)
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("max_rank", "--set takes KEY=VALUE, found 'max_rank'"),
+        ("=3", "--set takes KEY=VALUE"),
+        (".name=x", "--set takes KEY=VALUE"),
+        ("protocol.=x", "--set takes KEY=VALUE"),
+        ("metrics=[mAP", "--set metrics: the value is not YAML"),
+        ("seed=2020-19-45", "--set seed: the value is not YAML"),
+        ("protocol.base=oxford", "protocol is 'market1501' and has no fields"),
+        ("max_rnk=3", "max_rnk: unknown key, did you mean 'max_rank'"),
+        ("max_rank=0", "greater than or equal to 1, found 0"),
+        ("topk=0", "topk"),
+        ("seed=-1", "seed: input should be greater than or equal to 0, found -1"),
+        ("seed=18446744073709551616", "seed: input should be less than or equal to 18446744073709551615"),
+        ("seed=true", "seed: input should be a valid integer, found True"),
+        ("seed=1.0", "seed: input should be a valid integer, found 1.0"),
+        ("breakdowns=3", "breakdowns"),
+        ("confidence=1", "less than 1, found 1"),
+        ("gallery_order=shuffled", "'stored' or 'random', found 'shuffled'"),
+        ("single_shot_draws=0", "single_shot_draws"),
+        ("breakdowns=camera", "breakdowns"),
+        ("pictures=easiest", "found 'easiest'"),
+        ("gallery_sizes=[half]", "gallery_sizes"),
+    ],
+)
+def test_overrides_that_are_none(read, override, part):
+    with pytest.raises(InputError) as refused:
+        read("protocol: market1501\n", override)
+    assert part in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+# --------------------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"\xff\xfe\x00", "is not YAML"),
+        (b"query: [", "is not YAML"),
+        (b"query: 2020-19-45", "is not YAML"),
+        (b"", "holds no job"),
+        (b"[1, 2]", "holds no job"),
+        (b"1: 2\n", "query: missing"),
+        (b"query: {a: b}\n", "gallery: missing"),
+    ],
+)
+def test_files_that_hold_no_job(tmp_path, content, part):
+    (tmp_path / "job.yaml").write_bytes(content)
+    with pytest.raises(InputError, match=part) as refused:
+        read_job(tmp_path / "job.yaml")
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(StoreNotFoundError, match=r"there is no pipeline file"):
+        read_job(tmp_path / "none.yaml")
+    with pytest.raises(InputError, match="directory"):
+        read_job(tmp_path)
+
+
+def test_text_of_any_language(tmp_path):
+    (tmp_path / "job.yaml").write_text("query: a\ngallery: b\ndescription: Zürich, 東京\n", encoding="utf-8")
+    assert read_job(tmp_path / "job.yaml").description == "Zürich, 東京"
+
+
+def test_every_wrong_name_is_told_with_every_other_problem(read):
+    with pytest.raises(InputError) as refused:
+        read("""
+protocol: markt1501
+distance: cosin
+metrics: [mAP, mINPP]
+expand: dba(k=5)+alpha_qq(k=2)
+rerank: k_reciprocal(lambda=0.3)
+max_rnk: 10
+topk: 0
+""")
+    for text in (
+        "has 7 problems: ",
+        "protocol: unknown protocol 'markt1501'; did you mean 'market1501'?",
+        "distance: unknown distance 'cosin'; did you mean 'cosine'?",
+        "metrics.1: unknown metric 'mINPP'; did you mean 'mINP'?",
+        "expand: unknown expansion 'alpha_qq'; did you mean 'alpha_qe'?",
+        "rerank: unknown parameter of k_reciprocal 'lambda'; did you mean 'lambda_value'?",
+        "max_rnk: unknown key, did you mean 'max_rank'?",
+        "topk: input should be greater than or equal to 1, found 0",
+    ):
+        assert text in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_cannot_be_put_together_is_told_with_the_rest(read):
+    with pytest.raises(InputError) as refused:
+        read("protocol: {name: x, base: y}\nexpand: aqe(k=2)+\nrerank: k_reciprocal(k1=0)\nseed: -1")
+    for text in ("4 problems", "protocol: unknown protocol 'y'", "expand: cannot read expansion 'aqe(k=2)+'",
+                 "rerank: k1", "seed: "):  # fmt: skip
+        assert text in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("expand: aqe", "expand: aqe needs the number of neighbours"),
+        ("expand: dba+aqe\nsweep: {k: 3}", "expand: dba needs the number of neighbours"),
+        ("expand: aqq\nsweep: {k: 3}", "unknown expansion 'aqq'; did you mean 'aqe'?"),
+        ("expand: aqe(kk=3)\nsweep: {k: 3}", "unknown parameter of aqe 'kk'"),
+    ],
+)
+def test_specs_are_read_with_the_file(read, text, told):
+    """Only what is swept may be left out."""
+    with pytest.raises(InputError, match="1 problem") as refused:
+        read(text)
+    assert told in str(refused.value)
+
+
+def test_a_file_that_names_more_than_it_holds_is_told_in_few_words(tmp_path):
+    levels = [f"x{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    path = tmp_path / "job.yaml"
+    path.write_text("\n".join(["query: q", "gallery: g", "x0: &a0 [lol]", *levels, "distance: *a11"]))
+    with pytest.raises(InputError) as raised:
+        read_job(path)
+    assert "distance" in str(raised.value)
+    assert len(str(raised.value)) < 3000

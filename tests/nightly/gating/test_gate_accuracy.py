@@ -1,0 +1,367 @@
+"""The gate of accuracy: what is the same, what is worse, what cannot be compared, and what is an alarm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reid_dist import Report
+from reid_dist.nightly.gating import AccuracyGate, Earlier, judge_accuracy
+from reid_dist.nightly.history.values import ALARM, Change, Entry, Finding
+
+NAN = float("nan")
+GATE = AccuracyGate()
+QUICK = AccuracyGate(false_alarm=0.05, n_resamples=1000)
+
+
+def report(
+    ap: Any, pids: Any, hit: Any = None, *, family: str = "CMC", precision: str = "mAP", **changes: Any
+) -> Report:
+    """A report with an AP and a hit at rank 1 per query; an AP of at least 0.55 is a hit unless told otherwise."""
+    values, labels = np.asarray(ap, float), np.asarray(pids)
+    hits = np.where(np.isnan(values), NAN, values >= 0.55) if hit is None else np.asarray(hit, float)
+    valid = ~np.isnan(values)
+    described = {"content_digest": "c0", "labels_digest": "l0", "shape": [len(labels), 8]}
+    document: dict[str, Any] = {
+        "metrics": {precision: values[valid].mean(), f"{family}@1": hits[valid].mean()},
+        "curves": {},
+        "counts": {
+            "n_query": len(labels), "n_valid": int(valid.sum()), "n_gallery": 100, "n_junk": 0,
+            "n_invalid_by_reason": {},
+        },
+        "per_query": {
+            precision.replace("mAP", "AP"): values, f"{family}@1": hits, "pid": labels, "camid": labels % 6
+        },
+        "protocol": {"name": "p", "cmc_family": family, "ap_family": precision, "invalid_query": "left out"},
+        "distance": {"name": "cosine"},
+        "inputs": {"query": described, "gallery": described},
+    }  # fmt: skip
+    return Report(**(document | changes))
+
+
+def entry(of: Report, **changes: Any) -> Entry:
+    facts: dict[str, Any] = {
+        "input_digest": "new inputs", "job_digest": "job", "result_digest": of.result_digest,
+        "conventions": {"protocol": of.protocol, "distance": of.distance, "rerank": None},
+        "environment": {"reid_dist": "0.1.0", "host": "a"}, "machine": {"cores": 4},
+    }  # fmt: skip
+    return Entry(model="m", dataset="d", job="j", **(facts | changes))
+
+
+def earlier(of: Report, number: int = 7, **changes: Any) -> Earlier:
+    return Earlier(number, entry(of, **({"input_digest": "old inputs"} | changes)), of)
+
+
+def judge(
+    before: Report | None, after: Report, *, same: Earlier | None = None, gate: AccuracyGate = GATE, **facts: Any
+) -> Finding:
+    last = None if before is None else earlier(before)
+    return judge_accuracy(after, entry(after, **facts), last_good=last, same_question=same, gate=gate)
+
+
+def models(loss: float, seed: int = 0, n_identities: int = 100) -> tuple[Report, Report]:
+    """Two models that differ by noise, the second one worse by about `loss`."""
+    rng = np.random.default_rng(seed)
+    pids = np.repeat(np.arange(n_identities), 4)
+    ap = rng.integers(3, 8, len(pids)) / 10
+    return report(ap, pids), report(np.clip(ap - loss + rng.integers(-1, 2, len(pids)) / 50, 0, 1), pids)
+
+
+def change_of(finding: Finding, name: str) -> Change:
+    return next(change for change in finding.changes if change.name == name)
+
+
+def test_a_clear_loss_is_worse_with_figures_and_the_queries_that_lost() -> None:
+    before, after = models(0.06)
+    found = judge(before, after)
+    assert (found.verdict, found.alarm, found.baseline, found.is_regression) == ("worse", "", 7, True)
+    change = change_of(found, "mAP")
+    assert change.verdict == "worse"
+    assert (change.baseline, change.candidate) == (before.metrics["mAP"], after.metrics["mAP"])
+    assert change.difference == pytest.approx(after.metrics["mAP"] - before.metrics["mAP"])
+    assert change.low is not None
+    assert change.high is not None
+    assert change.low < change.difference < change.high < 0
+    assert len(change.lost) == 10
+    losses = [query.candidate - query.baseline for query in change.lost]
+    assert losses == sorted(losses)
+    assert losses[0] == (after.per_query["AP"] - before.per_query["AP"]).min()
+    assert (
+        f"against run 7: mAP fell by {-100 * change.difference:.2f} points to {100 * after.metrics['mAP']:.2f} %"
+        in found.reason
+    )
+    assert "99.8 % interval" in found.reason
+    assert "100 identities" in found.reason
+
+
+def test_a_clear_gain_is_better() -> None:
+    before, after = models(0.06)
+    found = judge(after, before)
+    assert (found.verdict, found.is_regression) == ("better", False)
+    assert "rose by" in found.reason
+
+
+def test_one_metric_that_is_worse_outweighs_another_that_is_better() -> None:
+    pids = np.repeat(np.arange(60), 3)
+    before = report(np.full(180, 0.5), pids, np.ones(180))
+    mixed = report(np.full(180, 0.6), pids, np.r_[np.zeros(60), np.ones(120)])
+    found = judge(before, mixed)
+    assert {change.name: change.verdict for change in found.changes} == {"mAP": "better", "CMC@1": "worse"}
+    assert found.verdict == "worse"
+    assert "CMC@1 fell by 33.33 points" in found.reason
+    assert "mAP" not in found.reason
+
+
+def test_a_drop_that_does_not_matter_is_the_same() -> None:
+    pids = np.repeat(np.arange(60), 3)
+    before, after = report(np.full(180, 0.6), pids), report(np.full(180, 0.597), pids)
+    found = judge(before, after)
+    assert found.verdict == "same"
+    assert "within the 0.50 points that matter" in found.reason
+    assert judge(before, after, gate=AccuracyGate(minimum_effect=0.003)).verdict == "worse"
+    assert judge(before, after, gate=AccuracyGate(minimum_effect=0.0031)).verdict == "same"
+
+
+def test_noise_beyond_what_matters_is_undecided_and_within_it_the_same() -> None:
+    rng, pids = np.random.default_rng(0), np.repeat(np.arange(60), 3)
+    for _ in range(5):
+        near, far = (report(0.5 + 0.1 * rng.standard_normal(180), pids) for _ in range(2))
+        found = judge(near, far, gate=QUICK)
+        assert (found.verdict, found.is_regression) == ("undecided", False)
+        assert "chance and the 0.50 points that matter are both possible" in found.reason
+    # The noise of these is small beside half a point.
+    assert [judge(*models(0.0, seed), gate=QUICK).verdict for seed in range(5)] == ["same"] * 5
+
+
+def test_a_large_drop_of_few_queries_is_undecided() -> None:
+    pids = np.repeat(np.arange(100), 4)
+    ap = np.where(np.arange(400) % 57 == 0, 0.6, NAN)
+    worse = np.where(np.arange(400) % 114 == 0, 0.08, ap + 0.24)
+    worse[np.isnan(ap)] = NAN
+    found = judge(report(ap, pids), report(worse, pids))
+    assert (found.verdict, found.is_regression) == ("undecided", False)
+    assert "too few to tell a loss from chance" in found.reason
+
+
+def test_the_same_answer_is_the_same_even_where_the_report_was_pruned() -> None:
+    before, _ = models(0)
+    for last in (earlier(before), earlier(before)._replace(report=None)):
+        found = judge_accuracy(before, entry(before), last_good=last, same_question=None, gate=GATE)
+        assert (found.verdict, found.reason) == ("same", "the same answer as in run 7, to the last bit")
+        assert [change.difference for change in found.changes] == [0, 0]
+
+
+def test_another_answer_to_the_same_question_is_an_alarm_that_says_where_to_look() -> None:
+    before, after = models(0.0)
+    asked = earlier(before, input_digest="new inputs")
+    found = judge_accuracy(
+        after,
+        entry(after, environment={"reid_dist": "0.2.0", "host": "a"}, machine={"cores": 8}),
+        last_good=asked,
+        same_question=asked,
+        gate=GATE,
+    )
+    assert (found.verdict, found.alarm, found.is_regression) == ("same", ALARM, True)
+    for word in (
+        before.result_digest[:12],
+        after.result_digest[:12],
+        "run 7",
+        "reid_dist 0.1.0, then 0.2.0",
+        "cores 4",
+    ):
+        assert word in found.reason
+    assert "host" not in found.reason
+
+
+def test_an_alarm_beside_a_loss_is_both_and_one_in_like_places_says_so() -> None:
+    before, after = models(0.06)
+    asked = earlier(before, input_digest="new inputs")
+    found = judge_accuracy(after, entry(after), last_good=asked, same_question=asked, gate=GATE)
+    assert (found.verdict, found.alarm) == ("worse", ALARM)
+    assert "versions and machine are equal as well" in found.reason
+    assert "mAP fell by" in found.reason
+
+
+def test_an_old_answer_that_came_back_is_held_against_the_better_one_since() -> None:
+    old, better = models(-0.06)
+    asked = earlier(old, 3, input_digest="new inputs")
+    found = judge_accuracy(old, entry(old), last_good=earlier(better, 5), same_question=asked, gate=GATE)
+    assert (found.verdict, found.alarm, found.baseline) == ("worse", "", 5)
+
+
+@pytest.mark.parametrize("unknown", [{"input_digest": ""}, {"job_digest": ""}, {"job_digest": "other"}])
+def test_no_alarm_where_the_question_is_not_known_to_be_the_same(unknown: dict[str, Any]) -> None:
+    before, after = models(0.0)
+    asked = earlier(before, input_digest="new inputs")
+    found = judge_accuracy(after, entry(after, **unknown), last_good=None, same_question=asked, gate=GATE)
+    assert found.alarm == ""
+
+
+BEFORE, AFTER = models(0.0, 3)
+LABELS = {"inputs": BEFORE.inputs | {"gallery": {"content_digest": "c1", "labels_digest": "f" * 64}}}
+
+
+@pytest.mark.parametrize(
+    ("last", "after", "facts", "reason"),
+    [
+        (None, AFTER, {}, "no earlier good run"),
+        (
+            earlier(BEFORE, conventions={"rerank": {"name": "k_reciprocal", "k1": 20, "summary": "old words"}}),
+            AFTER,
+            {"job_digest": "2", "conventions": {"rerank": {"name": "k_reciprocal", "k1": 25, "summary": "new words"}}},
+            "the job changed since run 7: rerank.k1 20, then 25",
+        ),
+        (
+            earlier(BEFORE, conventions={"rerank": None}),
+            AFTER,
+            {"job_digest": "2", "conventions": {"rerank": None}},
+            "the job changed since run 7: its digest",
+        ),
+        (earlier(BEFORE)._replace(report=None), AFTER, {}, "the report of run 7, the last good one, was pruned"),
+        (
+            earlier(BEFORE),
+            replace(AFTER, **LABELS),
+            {},
+            "the question changed since run 7: labels of the gallery set l0, then ffffffffffff",
+        ),
+        (
+            earlier(BEFORE),
+            replace(AFTER, counts=AFTER.counts | {"n_gallery": 101}),
+            {},
+            "the question changed since run 7: n_gallery 100, then 101",
+        ),
+    ],
+    ids=["first", "job", "job in a way unknown", "pruned", "labels", "gallery"],
+)
+def test_incomparable_and_why(last: Earlier | None, after: Report, facts: dict[str, Any], reason: str) -> None:
+    found = judge_accuracy(after, entry(after, **facts), last_good=last, same_question=None, gate=GATE)
+    assert (found.verdict, found.reason, found.is_regression) == ("incomparable", reason, False)
+    assert found.baseline == (None if last is None else 7)
+
+
+def test_permuted_queries_are_refused() -> None:
+    order = np.random.default_rng(0).permutation(len(BEFORE.per_query["pid"]))
+    permuted = report(BEFORE.per_query["AP"][order], BEFORE.per_query["pid"][order])
+    found = judge(BEFORE, permuted)
+    assert found.verdict == "incomparable"
+    assert "different queries" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("n_identities", "verdict", "words"),
+    [(1, "incomparable", "fewer than two identities"), (7, "undecided", "7 identities are too few")],
+)
+def test_few_identities_are_never_called_the_same(n_identities: int, verdict: str, words: str) -> None:
+    pids = np.arange(5 * n_identities) % n_identities
+    found = judge(report(np.full(len(pids), 0.9), pids), report(np.full(len(pids), 0.1), pids))
+    assert found.verdict == verdict
+    assert words in found.reason
+
+
+def test_ten_identities_that_all_lost_are_worse() -> None:
+    pids = np.arange(50) % 10
+    found = judge(report(np.full(50, 0.9), pids), report(np.full(50, 0.1), pids), gate=AccuracyGate(metrics=("mAP",)))
+    assert found.verdict == "worse"
+
+
+def test_invalid_queries_are_left_out() -> None:
+    before, after = models(0.06)
+    invalid = np.arange(400) % 5 == 0
+    holes = [report(np.where(invalid, NAN, each.per_query["AP"]), each.per_query["pid"]) for each in (before, after)]
+    kept = [report(each.per_query["AP"][~invalid], each.per_query["pid"][~invalid]) for each in (before, after)]
+    with_holes, without = judge(*holes), judge(*kept)
+    assert with_holes.reason == without.reason
+    assert [replace(change, lost=()) for change in with_holes.changes] == [
+        replace(change, lost=()) for change in without.changes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("family", "precision"), [("CMC_allshots", "mAP"), ("CMC_single_shot", "mAP"), ("CMC", "mAP_trapezoid")]
+)
+def test_the_protocols_own_metrics_are_gated(family: str, precision: str) -> None:
+    reports = [
+        report(each.per_query["AP"], each.per_query["pid"], family=family, precision=precision) for each in models(0.06)
+    ]
+    found = judge(*reports)
+    assert found.verdict == "worse"
+    assert [change.name for change in found.changes] == [precision, f"{family}@1"]
+
+
+def test_without_the_families_own_metric_the_customary_one_is_gated() -> None:
+    before, after = models(0.06)
+    told = BEFORE.protocol | {"ap_family": "mAP_trapezoid", "cmc_family": "CMC_allshots"}
+    found = judge(*(replace(each, protocol=told) for each in (before, after)))
+    assert [change.name for change in found.changes] == ["mAP", "CMC@1"]
+
+
+def without_hits(full: Report) -> Report:
+    return replace(
+        full,
+        metrics={"mAP": full.metrics["mAP"]},
+        per_query={name: each for name, each in full.per_query.items() if name != "CMC@1"},
+    )
+
+
+def test_a_default_metric_that_no_report_has_is_left_out() -> None:
+    found = judge(*map(without_hits, models(0.06)))
+    assert found.verdict == "worse"
+    assert [change.name for change in found.changes] == ["mAP"]
+    # One metric has the whole rate to itself.
+    assert "99.6 % interval" in found.reason
+
+
+def test_a_named_metric_that_is_missing_hides_no_loss_and_is_no_gain() -> None:
+    before, after = models(0.06)
+    gate = AccuracyGate(metrics=("mAP", "CMC@1"))
+    assert judge(before, without_hits(after), gate=gate).verdict == "worse"
+    found = judge(without_hits(after), before, gate=gate)
+    assert (found.verdict, found.reason) == ("incomparable", "against run 7: CMC@1 is missing from run 7")
+    assert [change.verdict for change in found.changes] == ["better", "incomparable"]
+    nothing = replace(before, metrics={}, per_query={"pid": before.per_query["pid"]})
+    assert "mAP is missing from run 7 and this run" in judge(nothing, replace(nothing, metrics={"mINP": 0.5})).reason
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60))
+def test_a_gate_is_fair_and_says_what_its_figures_say(rows: list[tuple[int, int, int]]) -> None:
+    gate = AccuracyGate(false_alarm=0.1, n_resamples=500)
+    pids, near, far = (np.array(column) for column in zip(*rows, strict=True))
+    before, after = report(near / 8, pids), report(far / 8, pids)
+    down, up = judge(before, after, gate=gate), judge(after, before, gate=gate)
+    mirrored = {"worse": "better", "better": "worse", "same": "same", "undecided": "undecided"}
+    mirrored["incomparable"] = "incomparable"
+    for there, back in zip(down.changes, up.changes, strict=True):
+        assert back.verdict == mirrored[there.verdict]
+        if there.verdict == "worse":
+            assert there.high is not None
+            assert there.high < 0
+            assert there.difference is not None
+            assert there.difference <= -gate.minimum_effect + 1e-9
+        assert all(query.candidate < query.baseline for query in there.lost)
+    assert judge(before, before, gate=gate).verdict == "same"
+
+
+def test_queries_that_are_all_invalid_say_nothing() -> None:
+    nothing = np.full(20, NAN)
+    metrics = {"metrics": {"mAP": NAN, "CMC@1": NAN}}
+    before = report(np.ones(20), np.arange(20))
+    empty = replace(before, per_query=before.per_query | {"AP": nothing, "CMC@1": nothing}, **metrics)
+    empty = replace(empty, counts=empty.counts | {"n_valid": 0})
+    found = judge(before, empty)
+    assert found.verdict == "incomparable"
+    assert [change.candidate for change in found.changes] == [None, None]
+
+
+def test_without_pids_nothing_can_be_drawn_by_identity() -> None:
+    before, after = (
+        replace(each, per_query={name: column for name, column in each.per_query.items() if name != "pid"})
+        for each in models(0.06)
+    )
+    found = judge(before, after)
+    assert found.verdict == "incomparable"
+    assert "pids" in found.reason

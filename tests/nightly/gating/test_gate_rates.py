@@ -1,0 +1,87 @@
+"""How often the gates cry wolf over many nights, and what they see; ``python -m tests.benchmarks gates`` is longer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reid_dist.nightly.gating import AccuracyGate
+from tests.benchmarks.gates import (
+    KINSHIPS,
+    Pairs,
+    Tally,
+    Wander,
+    is_worse,
+    make_pairs,
+    may_be_worse,
+    tally_drops,
+    tally_memory,
+    tally_speed,
+    tally_unchanged,
+)
+
+# Of nights per job and gate; a test fails where the lower bound of what it counted is above it.
+ALLOWED = 0.01
+
+
+@pytest.fixture(scope="module")
+def relatives() -> Pairs:
+    """Two models in the shape of Market-1501, evaluated: 3,368 queries of 750 identities."""
+    return make_pairs(KINSHIPS["relatives"])
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_a_job_that_did_not_change_is_seldom_called_worse(relatives: Pairs, swapped: bool) -> None:
+    assert sum(map(len, relatives.rows)) == 3368
+    assert tally_unchanged(relatives, 300, swapped=swapped).at_least <= ALLOWED
+
+
+@pytest.mark.slow
+def test_few_identities_do_not_raise_the_alarms(relatives: Pairs) -> None:
+    for n_identities in (10, 40):
+        assert tally_unchanged(relatives, 300, n_identities=n_identities, swapped=False).at_least <= ALLOWED
+
+
+@pytest.mark.slow
+def test_a_point_of_map_is_seen_where_the_models_are_alike() -> None:
+    siblings = make_pairs(KINSHIPS["siblings"], drop=0.01)
+    assert siblings.drop == pytest.approx(0.01, abs=0.001)
+    assert tally_drops(siblings, 8).n_worse >= 7
+
+
+@pytest.mark.slow
+def test_no_night_that_is_worse_is_left_out_unjudged(relatives: Pairs) -> None:
+    # At twice the rate of the default, where there are more nights to miss.
+    gate, rng = AccuracyGate(false_alarm=0.01, n_resamples=4000), np.random.default_rng(5)
+    nights = [relatives.night(rng, 40, swapped=True) for _ in range(80)]
+    left_out = [night for night in nights if not may_be_worse(*night, gate)]
+    assert 0 < len(left_out) < len(nights)
+    assert not any(is_worse(*night, gate) for night in left_out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1, 0.15])
+def test_time_and_memory_that_did_not_change_are_seldom_called_worse(noise: float) -> None:
+    for n_past in (7, 20):
+        for wander in (Wander(noise), Wander(noise, outliers=True)):
+            assert tally_speed(wander, 2000, n_past=n_past).at_most <= ALLOWED
+        assert tally_memory(Wander(noise), 2000, n_past=n_past).at_most <= ALLOWED
+
+
+@pytest.mark.parametrize(("noise", "least"), [(0.02, 0.99), (0.05, 0.98), (0.1, 0.9)])
+def test_twice_the_time_is_seen(noise: float, least: float) -> None:
+    for wander in (Wander(noise), Wander(noise, outliers=True)):
+        assert tally_speed(wander, 400, n_past=20, times=2).share >= least
+
+
+@pytest.mark.parametrize(("noise", "least"), [(0.02, 0.99), (0.05, 0.8)])
+def test_half_as_much_memory_again_is_seen(noise: float, least: float) -> None:
+    assert tally_memory(Wander(noise), 400, n_past=20, times=1.5).share >= least
+
+
+def test_the_bounds_of_a_tally_are_those_of_clopper_and_pearson() -> None:
+    assert Tally(0, 300).at_most == pytest.approx(1 - 0.05 ** (1 / 300))
+    assert Tally(300, 300).at_least == pytest.approx(0.05 ** (1 / 300))
+    assert Tally(0, 5).at_least == 0
+    assert Tally(5, 5).at_most == 1
+    assert Tally(3, 1000).at_least < 0.003 < Tally(3, 1000).at_most

@@ -1,0 +1,166 @@
+"""The gates of speed and memory: what is slow, what is noise, what does not compare."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reid_dist.nightly.gating import RatioGate, SpeedGate, judge_memory, judge_speed
+from reid_dist.nightly.history.values import FAILED, Entry
+
+GATE = RatioGate()
+PLAIN = Entry(
+    model="m",
+    dataset="d",
+    job="j",
+    job_digest="job",
+    machine={"cpu": "x", "cores": 4},
+    conventions={"rerank": None},
+    inputs={"query": {"shape": [10, 8], "dtype": "float32", "uri": "a"}, "gallery": {"shape": [20, 8]}},
+)
+
+
+def took(seconds: float | None, **changes: Any) -> Entry:
+    memory = None if seconds is None else round(1e8 * seconds)
+    return replace(PLAIN, seconds=seconds, peak_bytes=memory, **changes)
+
+
+def nights(n: int, noise: float = 0.02, seed: int = 0) -> list[Entry]:
+    return [took(float(each)) for each in 60 * np.exp(noise * np.random.default_rng(seed).standard_normal(n))]
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.5, "worse"), (1.3, "same"), (1, "same"), (0.8, "same"), (0.6, "better")]
+)
+def test_a_ratio_and_its_verdict_with_figures(factor: float, verdict: str) -> None:
+    past, tonight = nights(20), took(60 * factor)
+    speed, memory = judge_speed(tonight, past, GATE), judge_memory(tonight, past, GATE)
+    median = float(np.median([each.seconds for each in past if each.seconds is not None]))
+    assert (speed.gate, memory.gate) == ("speed", "memory")
+    assert speed.verdict == memory.verdict == verdict
+    assert speed.alarm == ""
+    assert speed.baseline is None
+    (change,) = speed.changes
+    assert (change.name, change.candidate, change.verdict) == ("seconds", 60 * factor, verdict)
+    assert change.baseline == pytest.approx(median, rel=1e-3)
+    assert change.difference == pytest.approx(60 * factor / median, rel=1e-3)
+    assert (change.low, change.high) == (pytest.approx(1 / 1.4), 1.4)
+    assert f"{60 * factor / median:.2f} times the median" in speed.reason
+    assert "20 comparable runs" in speed.reason
+    assert memory.changes[0].name == "peak_bytes"
+    assert "GiB" in memory.reason
+
+
+def test_a_noisy_machine_has_a_wide_floor() -> None:
+    past = nights(20, noise=0.25)
+    found = judge_speed(took(90), past, GATE)
+    assert found.verdict == "same"
+    assert "the noise of these runs" in found.reason
+    # Without its floor the smallest ratio decides.
+    assert judge_speed(took(90), past, RatioGate(false_alarm=0.5)).verdict == "worse"
+
+
+def test_only_the_window_counts() -> None:
+    past = [*nights(50), *(took(120.0) for _ in range(20))]
+    assert judge_speed(took(120), past, GATE).verdict == "same"
+    assert judge_speed(took(60), past, GATE).verdict == "better"
+    assert judge_speed(took(120), past, RatioGate(window=70)).verdict == "worse"
+
+
+def test_a_slow_run_stays_slow_the_night_after() -> None:
+    past = nights(20)
+    for _ in range(7):
+        assert judge_speed(took(100), past, GATE).verdict == "worse"
+        past.append(took(100))
+
+
+def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
+    past = nights(20)
+    slow = took(100)
+    past.append(replace(slow, findings=(judge_speed(slow, past, GATE),), accepted="another scheduler"))
+    assert judge_speed(took(100), past, GATE).reason.startswith("cannot tell yet (1 of 7 runs)")
+    past += [took(100 + at) for at in range(6)]
+    assert judge_speed(took(100), past, GATE).verdict == "same"
+    assert judge_speed(took(180), past, GATE).verdict == "worse"
+    # Who accepted another loss says nothing of the time.
+    assert judge_speed(took(100), [*nights(20), replace(took(60), accepted="smaller model")], GATE).verdict == "worse"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"machine": {"cpu": "x", "cores": 8}}, "another machine (cores 4, then 8)"),
+        ({"reused": ("neighbours",)}, "other stages left by earlier jobs (none, then neighbours)"),
+        ({"job_digest": "2", "conventions": {"rerank": {"k1": 20}}}, "another job (rerank none, then absent; "),
+        (
+            {"inputs": PLAIN.inputs | {"gallery": {"shape": [40]}}},
+            "inputs of another shape (gallery.shape 20, 8, then 40)",
+        ),
+    ],
+)
+def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> None:
+    past = nights(12)
+    found = judge_speed(took(600, **changes), past, GATE)
+    assert (found.verdict, found.is_regression) == ("incomparable", False)
+    assert found.reason.startswith("cannot tell yet (0 of 7 runs); 12 others do not compare, the newest for ")
+    assert reason in found.reason
+    # Those that do compare are found among those that do not.
+    mixed = [
+        each for pair in zip(past, nights(12, seed=1), strict=True) for each in (pair[0], replace(pair[1], **changes))
+    ]
+    assert judge_speed(took(600, **changes), mixed, GATE).verdict == "worse"
+
+
+def test_too_few_runs() -> None:
+    assert judge_speed(took(60), [], GATE).reason == "cannot tell yet (0 of 7 runs)"
+    past = nights(7)
+    assert judge_speed(took(600), past[1:], GATE).reason == "cannot tell yet (6 of 7 runs)"
+    assert judge_speed(took(600), past, GATE).verdict == "worse"
+    assert judge_speed(took(600), past[:2], RatioGate(minimum_runs=2, false_alarm=0.5)).verdict == "worse"
+
+
+@pytest.mark.parametrize("times", [(0.091, 0.305, 0.12), (0.2, 0.091, 0.305, 0.15, 0.26, 0.11, 0.3)])
+def test_bounds_that_say_nothing_are_not_given(times: tuple[float, ...]) -> None:
+    gate = SpeedGate(minimum_runs=3)
+    found = judge_speed(took(0.25), [took(each) for each in times], gate)
+    assert (found.verdict, found.is_regression) == ("undecided", False)
+    assert re.match(rf"cannot tell yet \({len(times)} of \d+ runs\): 250 ms is ", found.reason)
+    assert (found.changes[0].low, found.changes[0].high) == (None, None)
+    # After a window of runs there is a verdict, however much they differ.
+    more = [took(times[at % len(times)]) for at in range(gate.window)]
+    assert "comparable runs; " in judge_speed(took(0.25), more, gate).reason
+    # A time beyond even those bounds is slow all the same.
+    assert judge_speed(took(1e200), [took(each) for each in times], gate).verdict == "worse"
+
+
+def test_runs_without_a_value_are_passed_over() -> None:
+    past = nights(7)
+    holes = [took(None), replace(past[0], state=FAILED, seconds=1e9), took(0.0)]
+    with_holes, without = judge_speed(took(80), [*holes, *past, *holes], GATE), judge_speed(took(80), past, GATE)
+    assert with_holes == without
+    assert judge_speed(took(None), past, GATE).reason == "its time is not known"
+    assert judge_memory(took(None), past, GATE).reason == "its peak memory is not known"
+
+
+def test_what_went_through_a_history_compares_with_what_did_not() -> None:
+    past = [replace(each, machine={"gpus": ["a", "b"]}) for each in nights(9)]
+    shapes = {"query": {"shape": (10, 8), "dtype": "float32"}, "gallery": {"shape": (20, 8)}}
+    tonight = took(60, machine={"gpus": ("a", "b")}, inputs=shapes)
+    assert judge_speed(tonight, past, GATE).verdict == "same"
+
+
+def test_a_long_list_of_differences_is_cut() -> None:
+    past = [replace(each, machine={f"part{at}": at for at in range(9)}) for each in nights(1)]
+    assert "and 5 more" in judge_speed(took(60), past, GATE).reason
+
+
+def test_a_night_may_be_slow_for_reasons_of_its_own() -> None:
+    past = nights(20)
+    # A third more is what another tenant costs; memory has no such neighbour.
+    assert judge_speed(took(60 * 1.45), past, SpeedGate()).verdict == "same"
+    assert judge_memory(took(60 * 1.45), past, RatioGate()).verdict == "worse"
+    assert judge_speed(took(60 * 1.6), past, SpeedGate()).verdict == "worse"

@@ -1,0 +1,142 @@
+"""Losses against the best of many nights and by a trend: exact p-values, selection, and what is no loss."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reid_dist.nightly.gating import Night, TrendGate, judge_trend
+from reid_dist.nightly.gating.best import drop_from_best
+from reid_dist.nightly.gating.trend import night_weights, permutation_p_value
+from reid_dist.nightly.history.values import Finding
+
+PIDS = np.repeat(np.arange(100), 3)
+TREND = TrendGate(false_alarm=0.01, n_resamples=1000)
+
+
+def night(number: int, values: Any) -> Night:
+    return Night(number, f"{number}", {"mAP": np.asarray(values, float)})
+
+
+def trend_of(rows: Sequence[Any], pids: np.ndarray[Any, Any] = PIDS, gate: TrendGate = TREND) -> Finding:
+    *past, tonight = (night(at, row) for at, row in enumerate(rows, start=1))
+    return judge_trend(past, tonight, pids, n_earlier=len(past), gate=gate)
+
+
+def test_the_p_value_against_the_best_is_that_of_all_sign_changes() -> None:
+    rng = np.random.default_rng(0)
+    pids = np.repeat(np.arange(10), 2)
+    past = [night(at, 0.5 + 0.1 * rng.standard_normal(20)) for at in range(4)]
+    tonight = night(9, past[2].values["mAP"] - 0.05 + 0.1 * rng.standard_normal(20))
+    found = drop_from_best(past, tonight, pids, smallest_effect=0.0, n_resamples=20_000, seed=0)
+    assert found is not None
+    means = [each.values["mAP"].mean() for each in past]
+    assert found.number == int(np.argmax(means))
+    assert found.drop == pytest.approx(max(means) - tonight.values["mAP"].mean())
+    sums = np.array([(each.values["mAP"] - tonight.values["mAP"]).reshape(10, 2).sum(axis=1) for each in past])
+    scaled = sums / np.sqrt((sums**2).sum(axis=1))[:, None]
+    signs = np.array(list(itertools.product((1, -1), repeat=10)))
+    largest = (signs @ scaled.T).max(axis=1)
+    expected = np.mean(largest >= scaled[found.number].sum() - 1e-9)
+    assert found.p_value == pytest.approx(expected, abs=0.012)
+
+
+def test_the_choice_of_the_best_is_taken_into_account() -> None:
+    rng = np.random.default_rng(1)
+    naive, right = [], []
+    for _ in range(150):
+        rows = 0.5 + 0.1 * rng.standard_normal((31, len(PIDS)))
+        *past, tonight = (night(at, row) for at, row in enumerate(rows))
+        best = max(past, key=lambda each: each.values["mAP"].mean())
+        for nights, found in (([best], naive), (past, right)):
+            drop = drop_from_best(nights, tonight, PIDS, smallest_effect=0.0, n_resamples=300, seed=0)
+            found.append(1.0 if drop is None else drop.p_value)
+    # At a rate of 5 %, of 150 nights on which nothing changed.
+    assert np.mean(np.array(naive) <= 0.05) > 0.3
+    assert np.mean(np.array(right) <= 0.05) <= 0.1
+
+
+def test_nothing_is_tested_that_did_not_drop_by_what_matters() -> None:
+    values = 0.5 + 0.1 * np.random.default_rng(0).standard_normal(len(PIDS))
+    options: dict[str, Any] = {"smallest_effect": 0.005, "n_resamples": 500, "seed": 0}
+    past = [night(at, values + 0.001 * at) for at in range(5)]
+    assert drop_from_best(past, night(9, values), PIDS, **options) is None
+    assert drop_from_best([], night(9, values), PIDS, **options) is None
+    found = drop_from_best(past, night(9, values - 0.002), PIDS, **options)
+    assert found is not None
+    assert (found.number, found.p_value) == (4, 1 / 501)
+
+
+def test_the_trend_is_the_line_of_least_squares() -> None:
+    rows = 0.5 + 0.1 * np.random.default_rng(0).standard_normal((9, len(PIDS)))
+    means = rows.mean(axis=1)
+    slope, start = np.polyfit(np.arange(9), means, 1)
+    (change,) = trend_of(rows).changes
+    assert change.difference == pytest.approx(8 * slope)
+    assert (change.baseline, change.candidate) == (pytest.approx(start), pytest.approx(start + 8 * slope))
+    assert night_weights(9) @ means == pytest.approx(8 * slope)
+
+
+def test_the_p_value_of_the_nights_is_that_of_all_their_orders() -> None:
+    means = np.array([0.50, 0.47, 0.49, 0.46, 0.47, 0.43])
+    place = np.arange(6) - 2.5
+    slopes = [abs(place @ np.array(order)) for order in itertools.permutations(means)]
+    expected = np.mean(np.array(slopes) >= abs(place @ means) - 1e-12)
+    assert permutation_p_value(means, n_resamples=20_000, seed=0) == pytest.approx(expected, abs=0.004)
+    falling = np.linspace(0.5, 0.4, 14)
+    assert permutation_p_value(falling, n_resamples=999, seed=0) == 1 / 1000
+    assert permutation_p_value(np.full(9, 0.3), n_resamples=99, seed=0) == 1
+
+
+@pytest.mark.parametrize(("step", "verdict"), [(-0.004, "worse"), (0.004, "better")])
+def test_small_steps_in_one_direction_are_a_trend(step: float, verdict: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = [0.5 + step * at + 0.1 * rng.standard_normal(len(PIDS)) for at in range(14)]
+    found = trend_of(rows)
+    assert (found.verdict, found.is_regression) == (verdict, verdict == "worse")
+    assert ("mAP falls by" in found.reason) == (verdict == "worse")
+    assert found.changes[0].low is not None
+
+
+def test_two_models_whose_nights_differ_by_rounding_are_no_trend() -> None:
+    rng = np.random.default_rng(0)
+    first = 0.5 + 0.1 * rng.standard_normal(len(PIDS))
+    second = first - 0.006 + 0.1 * rng.standard_normal(len(PIDS))
+    second += first.mean() - 0.006 - second.mean()
+    rows = [each + 1e-7 * rng.standard_normal(len(PIDS)) for each in [first] * 7 + [second] * 7]
+    found = trend_of(rows)
+    assert permutation_p_value(np.array([row.mean() for row in rows]), n_resamples=1000, seed=0) < 0.005
+    assert found.verdict == "undecided"
+
+
+def test_nights_that_move_as_a_whole_are_no_trend() -> None:
+    rng = np.random.default_rng(0)
+    values = 0.5 + 0.1 * rng.standard_normal(len(PIDS))
+    verdicts = [trend_of([values + 0.01 * shift for shift in rng.standard_normal(14)]).verdict for _ in range(40)]
+    # The queries alone, which move together, are sure of every one of them.
+    assert verdicts.count("worse") + verdicts.count("better") <= 3
+
+
+def test_a_flat_trend_is_the_same_and_few_results_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    values = 0.5 + 0.1 * rng.standard_normal(len(PIDS))
+    flat = [values + 0.005 * rng.standard_normal(len(PIDS)) for _ in range(14)]
+    assert trend_of(flat).verdict == "same"
+    found = trend_of(flat[:7])
+    assert (found.verdict, found.reason) == ("incomparable", "cannot tell yet (7 of 8 results that differ)")
+    # Nights with one answer count once.
+    again = [Night(at, f"{at % 3}", {"mAP": flat[at % 3]}) for at in range(14)]
+    found = judge_trend(again[:-1], again[-1], PIDS, n_earlier=13, gate=TREND)
+    assert found.reason == "cannot tell yet (3 of 8 results that differ)"
+
+
+def test_invalid_queries_are_left_out_of_the_trend() -> None:
+    rng = np.random.default_rng(3)
+    rows = [0.5 - 0.004 * at + 0.1 * rng.standard_normal(len(PIDS)) for at in range(10)]
+    invalid = np.arange(len(PIDS)) % 4 == 0
+    holes = [np.where(invalid, np.nan, row) for row in rows]
+    assert trend_of(holes).reason == trend_of([row[~invalid] for row in rows], PIDS[~invalid]).reason

@@ -1,0 +1,108 @@
+"""Entries and reports as nights make them, small and quick."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from reid_dist.nightly.history.values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding, Moved
+from reid_dist.reports import Report
+
+NAME = "resnet50/market1501/plain"
+GOOD = Finding(gate="accuracy", verdict=SAME, reason="mAP 50.00 % as before")
+BAD = Finding(
+    gate="accuracy",
+    verdict=WORSE,
+    reason="mAP lost 1.20 points",
+    baseline=1,
+    changes=(
+        Change(
+            name="mAP",
+            baseline=0.5,
+            candidate=0.488,
+            difference=-0.012,
+            low=-0.02,
+            high=-0.004,
+            verdict=WORSE,
+            lost=(Moved(row=7, pid=12, camid=None, baseline=0.9, candidate=1 / 3),),
+        ),
+        Change(name="mINP", baseline=None, candidate=0.1),
+    ),
+)
+ALARMED = Finding(gate="accuracy", verdict=SAME, reason="other digests", alarm=ALARM)
+SLOW = Finding(gate="speed", verdict=WORSE, reason="1.8 times the median of 5 runs")
+
+
+def small_report(seed: int = 0, n_query: int = 40, **changes: Any) -> Report:
+    rng = np.random.default_rng(seed)
+    values = rng.random(n_query)
+    values[3] = np.nan
+    fields: dict[str, Any] = {
+        "metrics": {"mAP": float(np.nanmean(values)), "CMC@1": 0.75, "undefined": float("nan")},
+        "curves": {"CMC": np.linspace(0.75, 1.0, 10)},
+        "counts": {
+            "n_query": n_query,
+            "n_valid": n_query - 1,
+            "n_gallery": 100,
+            "n_junk": 3,
+            "n_invalid_by_reason": {"no relevant item in the gallery": 1},
+        },
+        "per_query": {
+            "AP": values,
+            "first_rank": rng.integers(1, 50, n_query).astype(float),
+            "reason": np.where(np.arange(n_query) == 3, "no relevant item in the gallery", ""),
+            "pid": rng.integers(0, 9, n_query),
+            "camid": rng.integers(0, 3, n_query),
+        },
+        "protocol": {"name": "market1501", "summary": "another camera must see the person again"},
+        "distance": {"name": "cosine", "definition": "1 - cos"},
+        "inputs": {
+            side: {"uri": f"{side}.zarr", "content_digest": f"blake3:{side}", "labels_digest": side}
+            for side in ("query", "gallery")
+        },
+        "confidence": {
+            "level": 0.95, "unit": "identity", "n_resamples": 100, "seed": 0, "intervals": {"mAP": [0.4, 0.6]},
+        },
+        "timing": {"open": 0.25, "counts": 1.5},
+        "environment": {"reid_dist": "0.1.0", "host": "node-17"},
+    }  # fmt: skip
+    return Report(**fields | changes)
+
+
+def entry_of(report: Report | None = None, *, name: str = NAME, **changes: Any) -> Entry:
+    """An entry with every field, of the numbers of the report."""
+    model, dataset, job = name.split("/")
+    report = small_report() if report is None else report
+    entry = Entry(
+        model=model,
+        dataset=dataset,
+        job=job,
+        labels={"team": "retrieval", "owner": "Ünal"},
+        started="2026-05-09T02:00:11Z",
+        seconds=12.25,
+        timing={"open": 0.1, "counts": 1 / 3},
+        peak_bytes=3 << 32,
+        reused=("expanded query",),
+        machine={"cpu": "EPYC", "cores": 48},
+        metrics={
+            "mAP": Estimate(report.metrics["mAP"], 0.4, 0.6),
+            "CMC@1": Estimate(0.75),
+            "undefined": Estimate(None),
+        },
+        counts=dict(report.counts),
+        conventions={"protocol": report.protocol, "expand": None, "options": {"max_rank": 50}},
+        inputs=dict(report.inputs),
+        environment=dict(report.environment),
+        input_digest="in",
+        job_digest="job",
+        result_digest=report.result_digest,
+        folder=f"runs/00001/{name}",
+    )
+    return replace(entry, **changes)
+
+
+def failed_entry(name: str = NAME) -> Entry:
+    model, dataset, job = name.split("/")
+    return Entry(model=model, dataset=dataset, job=job, state="failed", reason="query.zarr is damaged: chunk 3")

@@ -1,0 +1,382 @@
+"""``reid-dist history``, and ``compare`` and ``report`` on entries of a history."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, small_report
+
+from reid_dist.errors import InputError
+from reid_dist.nightly.gating import RatioGate, judge_memory, judge_speed
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.address import Address, is_address
+from reid_dist.reports import Report
+
+OTHER = "vit_large_patch14_384/market1501/reranked_and_expanded"
+LABELS = {name: small_report(0).per_query[name] for name in ("pid", "camid")}
+
+
+def report_of(seed: int) -> Report:
+    """Reports of the same queries."""
+    report = small_report(seed)
+    return small_report(seed, per_query=dict(report.per_query) | LABELS)
+
+
+@pytest.fixture
+def nights(path: Path) -> Path:
+    """Three nights of two jobs: a good one, a worse one, and one that was killed."""
+    with History.open(path) as history:
+        for seed, findings in enumerate(([GOOD, SLOW], [BAD], [ALARMED])):
+            number = history.begin(
+                "market", "0123456789abcdef0123", started=f"2026-05-0{seed + 1}T02:00:00Z", pid=2**22 + 1
+            )
+            report = report_of(seed)
+            history.add(number, entry_of(report, findings=tuple(findings)), report)
+            history.add(number, failed_entry(OTHER), None)
+            if seed < 2:
+                history.finish(number, 3 + seed)
+    return path
+
+
+def test_show_prints_every_night_in_80_columns(reid_dist, nights: Path) -> None:
+    shown = reid_dist("history", "show", nights)
+    assert (shown.code, shown.err) == (0, "")
+    lines = shown.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(shown.out.split())
+    assert "1 2026-05-01 02:00 exit 3" in text
+    assert "3 2026-05-03 02:00 killed" in text
+    assert f"{100 * report_of(1).metrics['mAP']:.2f} % 75.00 % worse" in text
+    assert "accuracy same; speed worse" in text
+    assert "failed: query.zarr is" in text
+    assert "numbers moved" in text
+
+
+def test_show_chooses_runs_entries_and_metrics(reid_dist, nights: Path) -> None:
+    shown = reid_dist("history", "show", nights, "--last", 2, "--name", NAME, "--metric", "CMC@1")
+    assert f"entry {NAME}" in shown.out
+    assert "mAP" not in shown.out
+    rows = [line.split() for line in shown.out.splitlines() if "75.00 %" in line]
+    assert [row[0] for row in rows] == ["2", "3"]
+    assert reid_dist("history", "show", nights, "--last", 2, "--name", NAME, "--metric", "rank-1").out == shown.out
+    unknown = reid_dist("history", "show", nights, "--metric", "mPA")
+    assert unknown.code == 2
+    assert unknown.err == "Error: no entry has a metric 'mPA'; there are mAP, CMC@1, undefined\n"
+
+
+def test_show_ends_with_a_month_of_nights_unless_it_is_asked_for_more(reid_dist, path: Path) -> None:
+    with History.open(path) as history:
+        for _ in range(32):
+            number = history.begin("market", "")
+            history.add(number, failed_entry(), None)
+            history.finish(number, 3)
+
+    def shown(*words: object) -> list[int]:
+        lines = reid_dist("history", "show", path, *words).out.splitlines()
+        return [int(line.split()[0]) for line in lines if "exit 3" in line]
+
+    note = "older runs than run 3 are left out; --last N shows more"
+    assert shown() == list(range(3, 33))
+    assert reid_dist("history", "show", path).out.splitlines()[-1] == note
+    for words in (("--last", 32), ("--name", NAME)):
+        assert shown(*words) == list(range(1, 33))
+        assert "left out" not in reid_dist("history", "show", path, *words).out
+    assert shown("--last", 2) == [31, 32]
+    assert len(json.loads(reid_dist("history", "show", path, "--json").out)["runs"]) == 32
+
+
+def test_show_tells_one_run_in_detail(reid_dist, nights: Path) -> None:
+    shown = reid_dist("history", "show", f"{nights}#2")
+    assert shown.code == 0
+    assert max(map(len, shown.out.splitlines())) <= 80
+    text = " ".join(shown.out.split())
+    assert "2 of suite market (0123456789abcdef)" in text
+    assert "exit code 4" in text
+    assert "accuracy worse: mAP lost 1.20 points [run 1]" in text
+    assert "[40.00, 60.00] % worse" in text
+    assert "failed: query.zarr is damaged: chunk 3" in text
+    assert "labels team retrieval, owner Ünal" in text
+    latest = reid_dist("history", "show", f"{nights}#latest:{NAME}")
+    assert "ended killed" in " ".join(latest.out.split())
+    assert OTHER not in latest.out
+    missing = reid_dist("history", "show", f"{nights}#1:a/b/c")
+    assert missing.code == 2
+    assert missing.err == f"Error: run 1 has no entry 'a/b/c'; it has {NAME}, {OTHER}\n"
+
+
+def test_show_as_json_is_all_that_is_known(reid_dist, nights: Path) -> None:
+    document = json.loads(reid_dist("history", "show", nights, "--json").out)
+    exported = reid_dist("history", "export", nights, "--format", "json").out
+    assert document == json.loads(exported)
+    assert [run["state"] for run in document["runs"]] == ["finished", "finished", "killed"]
+    entry = document["runs"][1]["entries"][0]
+    assert entry["name"] == NAME
+    assert entry["metrics"]["mAP"]["value"] == report_of(1).metrics["mAP"]
+    assert entry["metrics"]["undefined"] == {"value": None, "low": None, "high": None}
+    assert entry["findings"][0]["changes"][0]["lost"][0]["candidate"] == 1 / 3
+    assert (entry["is_good"], entry["is_regression"]) == (False, True)
+    one = json.loads(reid_dist("history", "show", f"{nights}#last-good:{NAME}", "--json").out)
+    assert [run["number"] for run in one["runs"]] == [1]
+    assert [entry["name"] for entry in one["runs"][0]["entries"]] == [NAME]
+
+
+def test_an_empty_history_answers_with_one_line(reid_dist, path: Path) -> None:
+    History.open(path).close()
+    shown = reid_dist("history", "show", path)
+    assert (shown.code, shown.out) == (0, f"history {path} has no run yet; `reid-dist nightly` adds one\n")
+    assert json.loads(reid_dist("history", "show", path, "--json").out)["runs"] == []
+    assert reid_dist("history", "show", path, "--suite", "veri").out == f"history {path} has no run of suite 'veri'\n"
+    assert reid_dist("history", "export", path, "--format", "csv").out.count("\n") == 1
+    for words in (("show",), ("accept", "--why", "so")):
+        wrong = reid_dist("history", *words, f"{path}#latest")
+        assert wrong.code == 2
+        assert wrong.err == f"Error: history {path} has no run; see `reid-dist history show {path}`\n"
+    assert reid_dist("history", "prune", path, "--keep", 3).out.startswith("removed: 0 runs, 0 entries, 0 reports")
+
+
+def test_what_is_wrong_with_the_file_is_one_line(reid_dist, tmp_path: Path, nights: Path) -> None:
+    (tmp_path / "text.db").write_text("no database")
+    (tmp_path / "cut.db").write_bytes(nights.read_bytes()[:9000])
+    for name, words in (("missing.db", "there is no history"), ("text.db", "no SQLite file"), ("cut.db", "is damaged")):
+        for command in (("show",), ("export", "--format", "csv"), ("prune", "--keep", "1")):
+            wrong = reid_dist("history", *command, tmp_path / name)
+            assert wrong.code == 2
+            assert wrong.out == ""
+            assert wrong.err.startswith("Error: ")
+            assert words in wrong.err
+            assert wrong.err.count("\n") == 1
+    assert not (tmp_path / "missing.db").exists()
+    holder = sqlite3.connect(nights, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    assert reid_dist("history", "show", nights).code == 0
+    holder.close()
+
+
+def test_csv_and_parquet_hold_the_same_long_table(reid_dist, nights: Path, tmp_path: Path) -> None:
+    text = reid_dist("history", "export", nights, "--format", "csv").out
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 3 * (3 + 1)
+    assert [row["value"] for row in rows if row["metric"] == "mAP"] == [
+        repr(report_of(at).metrics["mAP"]) for at in range(3)
+    ]
+    assert {row["state"]: row["metric"] for row in rows if row["model"].startswith("vit")} == {"failed": ""}
+    output = tmp_path / "table.parquet"
+    done = reid_dist("history", "export", nights, "--format", "parquet", "--output", output)
+    assert (done.code, done.out) == (0, f"written: {output}\n")
+    table = pyarrow.parquet.read_table(output).to_pylist()
+    assert [{name: "" if value is None else str(value) for name, value in row.items()} for row in table] == rows
+    (first, *_) = table
+    assert (first["run"], first["accuracy"], first["speed"], first["memory"]) == (1, "same", "worse", None)
+    assert (first["low"], first["high"], first["peak_bytes"]) == (0.4, 0.6, 3 << 32)
+
+
+def test_an_export_overwrites_nothing_and_parquet_needs_a_file(reid_dist, nights: Path, tmp_path: Path) -> None:
+    output = tmp_path / "table.csv"
+    output.write_text("mine")
+    wrong = reid_dist("history", "export", nights, "--format", "csv", "--output", output)
+    assert (wrong.code, wrong.err) == (2, f"Error: {output} is there already; choose another --output\n")
+    assert output.read_text() == "mine"
+    wrong = reid_dist("history", "export", nights, "--format", "parquet")
+    assert (wrong.code, wrong.err) == (2, "Error: parquet is not for the screen; name a file with --output\n")
+    assert reid_dist("history", "export", nights, "--format", "json", "--output", tmp_path / "new.json").code == 0
+    assert len(json.loads((tmp_path / "new.json").read_text())["runs"]) == 3
+    assert not [item for item in tmp_path.iterdir() if item.name.endswith(".tmp")]
+
+
+def test_accept_makes_a_baseline(reid_dist, nights: Path) -> None:
+    done = reid_dist("history", "accept", f"{nights}#2:{NAME}", "--why", "smaller model")
+    assert (done.code, done.out) == (0, "accepted: 1 entry of run 2\n")
+    assert "accepted: smaller model" in " ".join(reid_dist("history", "show", nights, "--name", NAME).out.split())
+    with History.open(nights) as history:
+        past = history.last_good("market", NAME, before=99)
+    assert past is not None
+    assert past.run == 2
+    assert reid_dist("history", "accept", f"{nights}#latest", "--why", "all").out == "accepted: 1 entry of run 3\n"
+    failed = reid_dist("history", "accept", f"{nights}#2:{OTHER}", "--why", "so")
+    assert (failed.code, failed.err.count("\n")) == (2, 1)
+    for words in ((f"{nights}", "--why", "so"), (f"{nights}#2", "--why", " "), (f"{nights}#7", "--why", "so")):
+        wrong = reid_dist("history", "accept", *words)
+        assert wrong.code == 2
+        assert wrong.err.count("\n") == 1
+
+
+def test_prune_says_what_it_does(reid_dist, nights: Path) -> None:
+    dry = reid_dist("history", "prune", nights, "--keep", 0, "--dry-run")
+    assert dry.out.splitlines() == [
+        "would remove: 2 runs (2-3), 4 entries, 2 reports",
+        "kept: run 1, for a later night is compared with it, or it is running",
+    ]
+    for age in ("52000w", "999999w"):
+        assert reid_dist("history", "prune", nights, "--older-than", age).out.startswith("removed: 0 runs, 0 entries")
+    assert reid_dist("history", "prune", nights, "--keep-reports", 1).out.startswith(
+        "removed: 0 runs, 0 entries, 1 rep"
+    )
+    assert reid_dist("history", "prune", nights, "--keep", 0).out.startswith("removed: 2 runs (2-3), 4 entries, 1 rep")
+    assert [reid_dist("history", "prune", nights, *words).code for words in ((), ("--older-than", "soon"))] == [2, 2]
+
+
+def test_prune_removes_the_reports_of_runs_that_go(reid_dist, path: Path, tmp_path: Path) -> None:
+    page, elsewhere = tmp_path / "page", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").write_text("mine")
+    with History.open(path) as history:
+        for _ in range(5):
+            number = history.begin("market", "", folder=str(page))
+            history.add(number, entry_of(report_of(0), job_digest=f"{number}"), None)
+            history.finish(number, 0)
+        history.finish(history.begin("market", ""), 0)
+    for number in (1, 2, 5):
+        (page / "runs" / f"{number:05}" / NAME).mkdir(parents=True)
+        (page / "runs" / f"{number:05}" / "link").symlink_to(elsewhere)
+    # The third is gone, the fourth is a link.
+    (page / "runs" / "00004").symlink_to(elsewhere)
+    assert reid_dist("history", "prune", path, "--keep-reports", 1, "--reports").code == 2
+    dry = reid_dist("history", "prune", path, "--keep", 1, "--reports", "--dry-run")
+    assert "would remove: 3 directories of reports" in dry.out
+    assert (page / "runs" / "00001").exists()
+    done = reid_dist("history", "prune", path, "--keep", 1, "--reports")
+    assert done.code == 0
+    assert "removed: 4 runs (1-4)" in done.out
+    assert done.out.splitlines()[-2:] == [
+        "removed: 2 directories of reports",
+        f"left: {page / 'runs' / '00004'}, a link leads somewhere else from there",
+    ]
+    assert sorted(each.name for each in (page / "runs").iterdir()) == ["00004", "00005"]
+    assert (elsewhere / "mine").read_text() == "mine"
+
+
+def test_reports_behind_a_link_stay(reid_dist, path: Path, tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    (tmp_path / "other" / "00001").mkdir(parents=True)
+    (tmp_path / "page" / "runs").symlink_to(tmp_path / "other")
+    with History.open(path) as history:
+        history.finish(history.begin("market", "", folder=str(tmp_path / "page")), 0)
+    assert "a link leads" in reid_dist("history", "prune", path, "--keep", 0, "--reports").out
+    assert (tmp_path / "other" / "00001").is_dir()
+
+
+def test_an_export_that_cannot_be_written_names_its_file(reid_dist, nights: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    output = tmp_path / "file" / "tables" / "table.csv"
+    wrong = reid_dist("history", "export", nights, "--format", "csv", "--output", output)
+    assert (wrong.code, wrong.err) == (2, f"Error: cannot write {output}: Not a directory; choose another --output\n")
+
+
+def test_show_says_since_when_a_job_fails(reid_dist, nights: Path) -> None:
+    shown = " ".join(reid_dist("history", "show", f"{nights}#3").out.split())
+    assert "lasting failed for 3 nights in a row, since run 1" in shown
+    assert "lasting worse for 3 nights in a row, since run 1" in shown
+    assert "lasting" not in reid_dist("history", "show", f"{nights}#1").out
+
+
+def test_show_says_in_few_words_that_a_gate_waits(reid_dist, path: Path) -> None:
+    waits = [judge(entry_of(), [], RatioGate()) for judge in (judge_speed, judge_memory)]
+    with History.open(path) as history:
+        history.add(history.begin("market", ""), entry_of(findings=(GOOD, *waits)), None)
+    text = " ".join(reid_dist("history", "show", path).out.split())
+    assert "accuracy same; speed, memory 0 of 7 runs" in text
+    assert "incomparable" not in text
+
+
+def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path: Path) -> None:
+    report_of(0).save(tmp_path / "first")
+    both = reid_dist("compare", f"{nights}#last-good:{NAME}", f"{nights}#2:{NAME}", "--resamples", 200, "--json")
+    mixed = reid_dist("compare", tmp_path / "first", f"{nights}#2:{NAME}", "--resamples", 200, "--json")
+    assert both.err == mixed.err == ""
+    written = tmp_path / "not" / "there" / "comparison.json"
+    words = (f"{nights}#1:{NAME}", f"{nights}#2:{NAME}", "--resamples", 200, "--output", written)
+    assert reid_dist("compare", *words).code in (0, 4)
+    assert written.read_text() == both.out
+    assert both.out == mixed.out
+    difference = report_of(1).metrics["mAP"] - report_of(0).metrics["mAP"]
+    assert math.isclose(json.loads(both.out)["metrics"]["mAP"]["difference"], difference)
+    table = reid_dist("compare", f"{nights}#1:{NAME}", f"{nights}#1:{NAME}", "--resamples", 200)
+    assert table.code == 0
+    assert "identical: the same answer" in table.out
+    assert "nightly.db#1:resnet50" in "".join(table.out.split())
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("", "is a file; name a directory with a report, or an entry: FILE#RUN:model/dataset/job"),
+        ("#1", "has 2 entries; name one of"),
+        ("#9", "there is no run 9"),
+        ("#2:a/b/c", "has no entry 'a/b/c'"),
+        (f"#1:{OTHER}", "the job failed"),
+        ("#latest:a/b/c", "has no run of 'a/b/c'"),
+        ("#newest", "no report in"),
+    ],
+)
+def test_an_address_that_says_too_little_or_too_much(reid_dist, nights: Path, address: str, words: str) -> None:
+    for command in (("compare", f"{nights}#1:{NAME}"), ("report",)):
+        wrong = reid_dist(*command, f"{nights}{address}")
+        assert wrong.code == 2
+        assert words in wrong.err
+        assert wrong.err.count("\n") == 1
+
+
+def test_report_writes_the_page_of_an_entry_where_it_is_told_to(reid_dist, nights: Path, tmp_path: Path) -> None:
+    address, output = f"{nights}#2:{NAME}", tmp_path / "page"
+    printed = reid_dist("report", address)
+    assert printed.code == 0
+    assert f"{100 * report_of(1).metrics['mAP']:.2f} %" in printed.out
+    assert "written" not in printed.out
+    written = reid_dist("report", address, "--output", output)
+    assert written.out.startswith(printed.out)
+    assert f"written: {output / 'report.html'}" in written.out
+    assert Report.load(output).result_digest == report_of(1).result_digest
+    again = reid_dist("report", address, "--output", output)
+    assert (again.code, again.err.count("\n")) == (2, 1)
+    assert "is not empty" in again.err
+    (output / "report.html").unlink()
+    assert reid_dist("report", output).code == 0
+    assert (output / "report.html").exists()
+    assert reid_dist("report", output, "--output", tmp_path / "other").code == 2
+    assert reid_dist("report", address, address, "--output", tmp_path / "other").code == 2
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_of_one_entry_needs_no_name(reid_dist, path: Path) -> None:
+    with History.open(path) as history:
+        history.add(history.begin("market", ""), entry_of(report_of(0)), report_of(0))
+    assert reid_dist("report", f"{path}#latest").code == 0
+    assert reid_dist("report", f"{path}#last-good").code == 0
+
+
+def test_addresses_are_read_from_the_left(tmp_path: Path) -> None:
+    assert Address.parse("a#b/n.db#12:m/d/j") == Address(Path("a#b/n.db"), "12", "m/d/j")
+    assert Address.parse("n.db#latest") == Address(Path("n.db"), "latest", None)
+    assert Address.parse("n.db#last-good:m#1/d:2/j#3:x") == Address(Path("n.db"), "last-good", "m#1/d:2/j#3:x")
+    (tmp_path / "run#1").mkdir()
+    assert not is_address(tmp_path / "run#1")
+    assert is_address(tmp_path / "run#2")
+    for wrong in ("n.db", "n.db#", "#1", "n.db#1:", "n.db#1x", f"n.db#{'9' * 30}"):
+        with pytest.raises(InputError, match="named FILE#RUN"):
+            Address.parse(wrong)
+
+
+_HELP = """
+import sys
+from reid_dist.cli import main
+try:
+    main(["history", "--help"])
+finally:
+    print(sorted(sys.modules))
+"""
+
+
+def test_help_needs_neither_arrays_nor_databases() -> None:
+    done = subprocess.run([sys.executable, "-c", _HELP], capture_output=True, text=True, check=True)
+    assert "prune" in done.stdout
+    assert "'sqlite3'" not in done.stdout
+    assert "'numpy'" not in done.stdout

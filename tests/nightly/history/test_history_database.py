@@ -1,0 +1,384 @@
+"""Files that are no history, newer, older, locked, damaged, read-only or full: one clear line, and nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from history_entries import BAD, GOOD, NAME, entry_of, small_report
+
+from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError, StoreNotFoundError
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def one_line(error: BaseException) -> str:
+    text = str(error)
+    assert "\n" not in text
+    return text
+
+
+def two_nights(path: Path) -> None:
+    with History.open(path) as history:
+        for seed in (0, 1):
+            number = history.begin("market", "digest")
+            report = small_report(seed)
+            history.add(number, entry_of(report), report)
+            history.judge(number, NAME, [GOOD if seed == 0 else BAD])
+            history.finish(number, 4 * seed)
+
+
+def test_a_missing_file_is_made_only_when_asked_to(path: Path) -> None:
+    for options in ({"create": False}, {"create": False, "read_only": True}, {"read_only": True}):
+        with pytest.raises(StoreNotFoundError) as caught:
+            History.open(path, **options)
+        assert one_line(caught.value) == f"there is no history {path}; `reid-dist nightly` makes one"
+    assert not path.exists()
+    with History.open(path.parent / "deep" / "down" / "nightly.db") as history:
+        assert history.runs() == []
+
+
+def test_an_empty_file_becomes_a_history_only_when_asked_to(path: Path) -> None:
+    path.touch()
+    with pytest.raises(StoreNotFoundError, match="is empty, not a history"):
+        History.open(path, create=False)
+    assert path.stat().st_size == 0
+    with History.open(path) as history:
+        assert history.begin("market", "") == 1
+
+
+def test_a_history_is_in_write_ahead_mode_with_strict_tables(path: Path) -> None:
+    two_nights(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+    assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+    tables = connection.execute("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'").fetchall()
+    assert {name for name, strict in tables if not strict} == {"sqlite_schema"}
+    with pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT value in REAL"):
+        connection.execute("UPDATE metrics SET value = 'high'")
+    connection.close()
+
+
+def test_what_is_no_history_is_refused_and_left_alone(path: Path, tmp_path: Path) -> None:
+    path.write_text("run;mAP\n1;0.5\n" * 100)
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE runs (number INTEGER)")
+    connection.close()
+    for file, words in (
+        (path, "no SQLite file"),
+        (other, "an SQLite file of another program"),
+        (tmp_path, "a directory"),
+    ):
+        before = digest_of(file) if file.is_file() else ""
+        for options in ({}, {"create": False}, {"create": False, "read_only": True}):
+            with pytest.raises(StoreError, match=words) as caught:
+                History.open(file, **options)
+            assert one_line(caught.value)
+            assert not isinstance(caught.value, DamagedStoreError)
+            assert caught.value.exit_code == 2
+        assert not file.is_file() or digest_of(file) == before
+    assert {item.name for item in tmp_path.iterdir()} == {"nightly.db", "other.db"}
+    with pytest.raises(InputError, match="local file, found the URI"):
+        History.open("s3://bucket/nightly.db")
+
+
+@pytest.mark.parametrize("schema", [0, 1, SCHEMA - 1, SCHEMA + 1, 99])
+def test_a_history_of_another_schema_is_refused_and_left_alone(path: Path, schema: int) -> None:
+    two_nights(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA user_version = {schema}")
+    connection.close()
+    before = digest_of(path)
+    for read_only in (False, True):
+        with pytest.raises(StoreError) as caught:
+            History.open(path, create=False, read_only=read_only)
+        assert f"has schema {schema}, reid-dist " in one_line(caught.value)
+        assert f"reads and writes {SCHEMA};" in str(caught.value)
+        assert not isinstance(caught.value, DamagedStoreError)
+    assert digest_of(path) == before
+
+
+def test_a_file_that_another_process_just_makes_is_no_stranger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind, schema and tables are read one after the other, and somebody may write in between."""
+    connect = sqlite3.connect
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, *arguments: Any) -> sqlite3.Cursor:
+            if arguments == ("PRAGMA user_version",) and sqlite3.connect is not connect:
+                monkeypatch.setattr(sqlite3, "connect", connect)
+                with contextlib.suppress(StoreError):
+                    History.open(path, timeout=0.05).close()
+            return super().execute(*arguments)
+
+    path.touch()
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(connect, factory=Interrupted))
+    with History.open(path) as history:
+        assert history.begin("market", "") == 1
+
+
+def test_a_lock_is_waited_for_and_then_told(path: Path) -> None:
+    two_nights(path)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with History.open(path, timeout=0.2) as history:
+        assert len(history.runs()) == 2  # reading goes on beside a writer
+        with pytest.raises(StoreError) as caught:
+            history.begin("market", "")
+        assert "is locked: another process has been writing to it for more than 0.2 s" in one_line(caught.value)
+        holder.execute("ROLLBACK")
+        assert history.begin("market", "") == 3
+    holder.close()
+
+
+def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:
+    two_nights(path)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match="is locked") as caught:
+            History.open(path, create=False, read_only=read_only, timeout=0.1)
+        assert one_line(caught.value)
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert len(History.open(path).runs()) == 2
+
+
+def test_a_full_disk_loses_nothing_that_was_there(path: Path) -> None:
+    two_nights(path)
+    with History.open(path) as history:
+        number = history.begin("market", "")
+        with history._database.apart() as connection:
+            pages = connection.execute("PRAGMA page_count").fetchone()[0]
+            connection.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall()
+        report = small_report(5, n_query=50_000)
+        with pytest.raises(StoreError, match="the disk is full") as caught:
+            history.add(number, entry_of(report), report)
+        assert one_line(caught.value)
+        assert [len(run.entries) for run in history.runs()] == [1, 1, 0]
+
+
+_BOUNDED = """
+import resource, sys
+sys.path.insert(0, {tests!r})
+from history_entries import entry_of, small_report
+from reid_dist.errors import StoreError
+from reid_dist.nightly.history import History
+with History.open({path!r}) as history:
+    number = history.begin("market", "")
+    report = small_report(5, n_query=50_000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    try:
+        history.add(number, entry_of(report), report)
+    except StoreError as error:
+        print(error)
+"""
+
+
+def test_a_disk_that_takes_no_more_is_told_in_one_line(path: Path) -> None:
+    two_nights(path)
+    words = _BOUNDED.format(tests=str(Path(__file__).parent), path=str(path))
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"cannot use history {path}: disk I/O error")
+    assert done.stdout.count("\n") == 1
+    with History.open(path) as history:
+        assert [len(run.entries) for run in history.runs()] == [1, 1, 0]
+
+
+_AS_NOBODY = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import history_entries
+from reid_dist.errors import ReidDistError
+from reid_dist.nightly.history import History
+def look():
+    with History.open({path!r}, create=False, read_only=True) as history:
+        print(len(history.runs()), history.report(1, history_entries.NAME).counts["n_query"])
+look()  # imports what nobody may not read
+os.setgid(65534), os.setuid(65534)
+look()
+try:
+    History.open({path!r}).begin("market", "")
+except ReidDistError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+def test_a_directory_that_cannot_be_written_to_is_enough_for_reading(path: Path) -> None:
+    two_nights(path)
+    for folder in (path.parent, *path.parent.parents):
+        if folder.stat().st_mode & 0o005 != 0o005:
+            folder.chmod(folder.stat().st_mode | 0o005)
+    words = _AS_NOBODY.format(tests=str(Path(__file__).parent), path=str(path))
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True)
+    assert done.stderr == ""
+    *looks, last = done.stdout.splitlines()
+    assert looks == ["2 40", "2 40"]
+    assert last.startswith(f"cannot write to history {path}: the file or its directory is read-only")
+
+
+def test_a_cut_file_is_damaged(path: Path) -> None:
+    two_nights(path)
+    whole = path.read_bytes()
+    for size in (len(whole) - 4096, len(whole) // 2, 5000, 700, 90):
+        path.write_bytes(whole[:size])
+        for read_only in (True, False):
+            with pytest.raises(DamagedStoreError, match="damaged") as caught:
+                History.open(path, read_only=read_only, create=False)
+            assert one_line(caught.value)
+        assert path.read_bytes() == whole[:size]
+
+
+def everything(path: Path) -> list[object]:
+    with History.open(path, create=False, read_only=True) as history:
+        runs = history.runs()
+        reports = [history.report(run.number, entry.name).to_json() for run in runs for entry in run.entries]
+        return [[entry for run in runs for entry in run.entries], reports]
+
+
+def test_flipped_bytes_are_never_taken_for_results(path: Path) -> None:
+    """Any byte of the file may flip: what is read is what was written, or a line that says otherwise."""
+    two_nights(path)
+    whole = path.read_bytes()
+    expected = everything(path)
+    dice = random.Random(0)
+    errors = []
+    # Most of a small file is unused; a byte that is not 0 mostly means something.
+    for at in dice.sample([at for at, byte in enumerate(whole) if byte], 400):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << dice.randrange(8))]) + whole[at + 1 :])
+        try:
+            found = everything(path)
+        except ReidDistError as error:
+            errors.append(error)
+        else:
+            assert found == expected, at
+    assert len(errors) > 200
+    assert all(one_line(error) and error.exit_code == 2 for error in errors)
+
+
+CHANGES = (
+    "UPDATE metrics SET value = value + 0.01 WHERE position = 0",
+    "UPDATE entries SET seconds = 1.0",
+    "UPDATE facts SET content = '{}'",
+    "UPDATE findings SET verdict = 'same', changes = '[]'",
+    "UPDATE runs SET finished = NULL WHERE number = 2",
+    "UPDATE runs SET exit_code = 0",
+    "UPDATE runs SET suite = 'another' WHERE number = 1",
+    "UPDATE accepted SET why = 'by mistake'",
+    "UPDATE made SET last_run = 1",
+    "UPDATE totals SET n_rows = n_rows + 1 WHERE name = 'runs'",
+    "UPDATE reports SET entry = 3 WHERE entry = 2",
+    "UPDATE arrays SET digest = 'another'",
+    "UPDATE entry_facts SET digest = (SELECT min(digest) FROM facts)",
+    "DROP INDEX runs_of_suite",
+    "CREATE TABLE another (a INTEGER) STRICT",
+)
+REMOVALS = (
+    "DELETE FROM metrics WHERE position = 1",
+    "DELETE FROM findings",
+    "DELETE FROM accepted",
+    "DELETE FROM runs WHERE number = 2",
+    "DELETE FROM reports WHERE entry = 1",
+)
+
+
+@pytest.mark.parametrize("change", CHANGES + REMOVALS)
+def test_a_change_by_another_hand_is_found_when_the_file_is_opened(path: Path, change: str) -> None:
+    two_nights(path)
+    with History.open(path) as history:
+        history.accept(2, NAME, "on purpose")
+    connection = sqlite3.connect(path, isolation_level=None)
+    if change in REMOVALS:
+        # As a bit that takes a row away: no trigger hears of it.
+        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+    connection.execute(change)
+    if change in REMOVALS:
+        for _, statement in triggers:
+            connection.execute(statement)
+    connection.close()
+    for read_only in (True, False):
+        with pytest.raises(DamagedStoreError, match="is damaged") as caught:
+            History.open(path, create=False, read_only=read_only)
+        assert one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE metrics SET value = value + 0.01 WHERE position = 0",
+        "UPDATE entries SET seconds = 1.0",
+        "UPDATE facts SET content = '{}' WHERE content NOT LIKE '[%'",
+        "UPDATE findings SET verdict = 'same', changes = '[]'",
+        "DELETE FROM metrics WHERE position = 1",
+        "UPDATE runs SET exit_code = 0",
+        "UPDATE accepted SET why = 'by mistake'",
+    ],
+)
+def test_a_change_while_the_file_is_open_is_found_when_rows_are_read(path: Path, change: str) -> None:
+    two_nights(path)
+    with History.open(path) as history:
+        history.accept(2, NAME, "on purpose")
+        with sqlite3.connect(path, isolation_level=None) as connection:
+            connection.execute(change)
+        connection.close()
+        with pytest.raises(DamagedStoreError, match="is not as it was written") as caught:
+            history.runs()
+        assert one_line(caught.value)
+        if "runs" in change:
+            with pytest.raises(DamagedStoreError, match="row 2 of runs is not what was written"):
+                history.finish(2, 0)
+
+
+def test_names_of_a_suite_are_kept_once_and_a_change_of_them_is_found(path: Path) -> None:
+    with History.open(path) as history:
+        for planned in ([NAME, "a/b/c"], [NAME, "a/b/c"], [NAME], []):
+            history.finish(history.begin("market", "", planned=planned), 0)
+        assert history.prune(keep=3).runs == (1,)
+        assert [run.planned for run in history.runs()] == [(NAME, "a/b/c"), (NAME,), ()]
+        assert history.prune(keep=2).runs == (2,)
+    with History.open(path) as history:
+        connection = sqlite3.connect(path, isolation_level=None)
+        facts = {content for (content,) in connection.execute("SELECT content FROM facts")}
+        assert facts == {f'["{NAME}"]', "[]"}, "what no run refers to any more is gone"
+        connection.execute("UPDATE facts SET content = '[\"another\"]' WHERE content != '[]'")
+        connection.close()
+        for look in (history.runs, history.states, lambda: history.run(3)):
+            with pytest.raises(DamagedStoreError, match="run 3 is not as it was written") as caught:
+                look()
+            assert one_line(caught.value)
+        assert history.run(4).planned == ()
+
+
+@pytest.mark.parametrize(("table", "column"), [("reports", "document"), ("arrays", "per_query")])
+def test_a_changed_report_is_found(path: Path, table: str, column: str) -> None:
+    """Reports are large: they are compared by who writes to the history, and by who reads them."""
+    two_nights(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"UPDATE {table} SET {column} = x'00' WHERE rowid = 2")
+    connection.close()
+    with pytest.raises(DamagedStoreError, match=f"{column} of row .* of {table} is not what was written"):
+        History.open(path, create=False)
+    with History.open(path, create=False, read_only=True) as history:
+        with pytest.raises(DamagedStoreError) as caught:
+            history.report(2, NAME)
+        assert f"report of {NAME} of run 2 in history {path} is not what was written" in one_line(caught.value)
+        assert history.report(1, NAME).result_digest == small_report(0).result_digest

@@ -1,0 +1,219 @@
+"""What pruning removes, and what it never removes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from history_entries import BAD, GOOD, NAME, entry_of, failed_entry, small_report
+
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.values import Finding
+
+OTHER = "vit/market1501/plain"
+
+
+def night(
+    history: History,
+    finding: Finding | None = GOOD,
+    *,
+    suite: str = "market",
+    day: int = 1,
+    name: str = NAME,
+    job: str | None = None,
+) -> int:
+    """A finished run of one entry with a report of its own; without a finding, a failed one.
+
+    Without `job` every run asks another question, so that none is the reference of a later one.
+    """
+    number = history.begin(suite, "", started=f"2026-01-{day:02}T02:00:00Z")
+    if finding is None:
+        history.add(number, failed_entry(name), None)
+    else:
+        report = small_report(1000 * len(suite) + number)
+        history.add(number, entry_of(report, name=name, job_digest=job or f"job {number}"), report)
+        history.judge(number, name, [finding])
+    history.finish(number, 0)
+    return number
+
+
+def numbers(history: History) -> list[int]:
+    return [run.number for run in history.runs()]
+
+
+def count(path: Path, table: str) -> int:
+    connection = sqlite3.connect(path)
+    (found,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    connection.close()
+    return int(found)
+
+
+def test_the_newest_runs_of_each_suite_stay(history: History, path: Path) -> None:
+    for _ in range(4):
+        night(history)
+        night(history, suite="veri")
+    pruned = history.prune(keep=2)
+    assert numbers(history) == [5, 6, 7, 8]
+    assert (pruned.runs, pruned.n_entries, pruned.n_reports, pruned.kept) == ((1, 2, 3, 4), 4, 4, ())
+    assert [count(path, table) for table in ("entries", "reports", "arrays", "findings")] == [4, 4, 4, 4]
+    assert history.report(8, NAME).counts["n_query"] == 40
+
+
+def test_the_last_good_run_of_each_name_stays_however_old(history: History) -> None:
+    night(history)
+    good = night(history)
+    other = night(history, name=OTHER)
+    for _ in range(3):
+        night(history, BAD)
+    night(history, None)
+    pruned = history.prune(keep=0)
+    assert pruned.kept == (good, other)
+    assert numbers(history) == [good, other]
+    assert history.last_good("market", NAME, before=99) is not None
+    assert history.report(good, NAME).counts["n_query"] == 40
+    assert history.report(other, OTHER).counts["n_query"] == 40
+
+
+def test_what_somebody_accepted_stays_in_place_of_what_was_before(history: History) -> None:
+    good, bad = night(history), night(history, BAD)
+    history.accept(bad, NAME, "a smaller model")
+    assert history.prune(keep=0).runs == (good,)
+    assert numbers(history) == [bad]
+
+
+def test_what_a_job_is_held_against_stays_however_old(history: History) -> None:
+    first, *_ = (night(history, job="plain") for _ in range(5))
+    pruned = history.prune(keep=1, keep_reports=1)
+    assert (pruned.runs, pruned.kept) == ((2, 3, 4), (first,))
+    assert history.report(first, NAME).counts["n_query"] == 40
+    accepted = night(history, BAD, job="plain")
+    history.accept(accepted, NAME, "a smaller model")
+    last = night(history, job="plain")
+    assert history.prune(keep=1).runs == (first, 5)
+    assert numbers(history) == [accepted, last]
+
+
+def test_a_job_is_held_against_the_last_accepted_run_or_the_first_of_its_question(history: History) -> None:
+    tonight = entry_of(small_report(1), job_digest="plain")
+    assert history.reference("market", tonight, before=99) is None
+    night(history, job="other")
+    runs = [night(history, finding, job="plain") for finding in (BAD, GOOD, GOOD, BAD, GOOD, GOOD)]
+
+    def reference(before: int = 99) -> int | None:
+        found = history.reference("market", tonight, before=before)
+        return None if found is None else found.run
+
+    assert reference() == runs[1], "the first one that is good"
+    assert reference(before=runs[1]) is None
+    history.accept(runs[2], NAME, "as it should be")
+    history.accept(runs[3], NAME, "a smaller model")
+    assert reference() == runs[3]
+    assert reference(before=runs[3]) == runs[2]
+    assert history.reference("veri", tonight, before=99) is None
+    other = entry_of(small_report(1), job_digest="plain", counts={"n_query": 40, "n_gallery": 101})
+    assert history.reference("market", other, before=99) is None, "another gallery"
+
+
+def test_a_name_counts_in_its_own_suite(history: History) -> None:
+    first, second = night(history), night(history, suite="veri")
+    assert history.prune(keep=0).runs == ()
+    assert numbers(history) == [first, second]
+
+
+def test_a_run_goes_by_its_age(history: History) -> None:
+    for day in (1, 10, 20, 30):
+        night(history, day=day)
+    at = datetime(2026, 1, 31, 2, tzinfo=UTC)
+    assert history.prune(older_than=timedelta(days=21), at=at, dry_run=True).runs == (1,)
+    assert history.prune(older_than=timedelta(days=20), at=at, keep=3).runs == (1,)
+    assert history.prune(older_than=timedelta(days=5), at=at, keep=2).runs == (2,)
+    assert numbers(history) == [3, 4]
+
+
+def test_a_dry_run_removes_nothing(history: History, path: Path) -> None:
+    for _ in range(3):
+        night(history)
+    would = history.prune(keep=1, dry_run=True)
+    assert numbers(history) == [1, 2, 3]
+    assert count(path, "arrays") == 3
+    done = history.prune(keep=1)
+    assert (
+        (would.runs, would.n_entries, would.n_reports) == (done.runs, done.n_entries, done.n_reports) == ((1, 2), 2, 2)
+    )
+    assert would.n_bytes == 0
+
+
+def test_reports_go_before_numbers_do(history: History, path: Path) -> None:
+    good = night(history)
+    for _ in range(4):
+        night(history, BAD)
+    pruned = history.prune(keep_reports=2)
+    assert (pruned.runs, pruned.n_reports, pruned.kept) == ((), 2, (good,))
+    assert [run.entries[0].metrics["mAP"].value is not None for run in history.runs()] == [True] * 5
+    for number in (good, 4, 5):
+        assert history.report(number, NAME).counts["n_query"] == 40
+    for number in (2, 3):
+        with pytest.raises(StoreNotFoundError, match=f"report of {NAME} of run {number} .* it was pruned"):
+            history.report(number, NAME)
+    assert count(path, "arrays") == 3
+
+
+def test_arrays_stay_as_long_as_one_report_needs_them(history: History, path: Path) -> None:
+    report = small_report(0)
+    for _ in range(3):
+        number = history.begin("market", "")
+        history.add(number, entry_of(report, job_digest=f"{number}"), report)
+        history.finish(number, 0)
+    assert history.prune(keep=1).n_reports == 2
+    assert count(path, "arrays") == 1
+    assert history.report(3, NAME).to_dict() == report.to_dict()
+
+
+def test_a_run_whose_process_is_there_stays_and_a_killed_one_goes(history: History) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    running, here = history.begin("market", "", pid=child.pid), history.begin("market", "", pid=os.getpid())
+    night(history)
+    assert history.prune(keep=1).kept == (running, here)
+    child.communicate(b"\n")
+    assert history.prune(keep=1).runs == (running,)
+    # This run goes on as if nothing had been.
+    report = small_report(3)
+    history.add(here, entry_of(report), report)
+    assert history.report(here, NAME).result_digest == report.result_digest
+
+
+def test_the_file_becomes_smaller(history: History, path: Path) -> None:
+    for seed in range(6):
+        report = small_report(seed, n_query=20_000)
+        number = history.begin("market", "")
+        history.add(number, entry_of(report, job_digest=f"{number}"), report)
+        history.finish(number, 0)
+    history.prune(keep=6)
+    before = path.stat().st_size
+    pruned = history.prune(keep=1)
+    assert path.stat().st_size < before / 3
+    assert pruned.n_bytes == before - path.stat().st_size
+
+
+def test_pruning_beside_another_that_reads(history: History, path: Path) -> None:
+    for _ in range(3):
+        night(history)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM runs").fetchone() == (3,)
+    assert history.prune(keep=1).runs == (1, 2)
+    assert reader.execute("SELECT count(*) FROM runs").fetchone() == (3,)
+    reader.close()
+    assert numbers(history) == [3]
+
+
+def test_nonsense_is_refused(history: History) -> None:
+    for options in ({}, {"keep": -1}, {"keep_reports": -2}, {"older_than": timedelta(days=-1)}):
+        with pytest.raises(InputError, match=r"keep|0 or more"):
+            history.prune(**options)

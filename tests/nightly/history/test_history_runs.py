@@ -1,0 +1,262 @@
+"""What is written to a history is read from it, and the questions that gates ask are answered."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, small_report
+
+from reid_dist._version import __version__
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.nightly.history import History, Past
+from reid_dist.nightly.history.liveness import this_host
+from reid_dist.nightly.history.values import Estimate, Finding, Run
+from reid_dist.reports import Report, TopK
+
+
+def test_a_run_is_read_as_it_was_written(history: History, path: Path) -> None:
+    number = history.begin(
+        "market", "digest", folder="nightly", started="2026-05-09T02:00:00Z", planned=[NAME, "vit/market1501/reranked"]
+    )
+    other = "vit/market1501/reranked"
+    history.add(number, entry_of(), None)
+    history.add(number, failed_entry(other), None)
+    history.judge(number, NAME, [BAD, SLOW])
+    assert number == 1
+    expected = Run(
+        number=1, suite="market", suite_digest="digest", started="2026-05-09T02:00:00Z", host=this_host(),
+        pid=os.getpid(), version=__version__, folder="nightly",
+        entries=(replace(entry_of(), findings=(BAD, SLOW)), failed_entry(other)), planned=(NAME, other),
+        seen=history.run(1).seen,
+    )  # fmt: skip
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", str(expected.seen))
+    assert history.run(1) == expected
+    with History.open(path, create=False, read_only=True) as reader:
+        assert reader.runs() == [expected]
+    history.finish(1, 3)
+    finished = history.run(1).finished
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", str(finished))
+    assert history.runs() == [replace(expected, finished=finished, exit_code=3)]
+
+
+def test_the_order_of_metrics_and_of_descriptions_is_kept(history: History) -> None:
+    number = history.begin("market", "")
+    names = [f"CMC@{rank}" for rank in (10, 1, 5)]
+    labels = {"z": "1", "a": "2", "m": "3"}
+    history.add(number, entry_of(metrics={name: Estimate(0.5) for name in names}, labels=labels), None)
+    (entry,) = history.run(number).entries
+    assert list(entry.metrics) == names
+    assert list(entry.labels) == ["z", "a", "m"]
+
+
+def test_every_float_comes_back_to_the_bit(history: History) -> None:
+    values = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, 0.0, float("inf"), float(np.nextafter(0.5, 1))]
+    number = history.begin("market", "")
+    history.add(number, entry_of(metrics={str(at): Estimate(value) for at, value in enumerate(values)}), None)
+    (entry,) = history.run(number).entries
+    assert [float(estimate.value).hex() for estimate in entry.metrics.values()] == [value.hex() for value in values]
+
+
+def test_a_value_that_is_not_a_number_is_none(history: History) -> None:
+    number = history.begin("market", "")
+    history.add(number, entry_of(metrics={"mAP": Estimate(float("nan"), float("nan"), 1.0)}), None)
+    assert history.run(number).entries[0].metrics == {"mAP": Estimate(None, None, 1.0)}
+
+
+def test_text_that_is_not_unicode_and_quotes_are_only_text(history: History) -> None:
+    number = history.begin("mar'ket\"; DROP TABLE runs; --", "", folder=os.fsdecode(b"n\xffght"))
+    history.add(number, replace(failed_entry(), reason="cannot read '\udcff.zarr'\nand more\0"), None)
+    run = history.run(number)
+    assert run.suite == "mar'ket\"; DROP TABLE runs; --"
+    assert run.folder == "n\\udcffght"
+    assert run.entries[0].reason == "cannot read '\\udcff.zarr'\nand more\0"
+
+
+def test_a_name_stands_once_in_a_run_and_many_times_in_a_history(history: History) -> None:
+    first, second = history.begin("market", ""), history.begin("market", "")
+    history.add(first, entry_of(), None)
+    history.add(second, entry_of(), None)
+    with pytest.raises(InputError, match=f"run {first} has an entry {NAME} already"):
+        history.add(first, failed_entry(), None)
+    assert history.run(first).entries == (entry_of(),)
+
+
+@pytest.mark.parametrize(("field", "value"), [("model", "a/b"), ("job", ""), ("state", "finished")])
+def test_a_name_or_a_state_that_cannot_be_is_refused(history: History, field: str, value: str) -> None:
+    number = history.begin("market", "")
+    with pytest.raises(InputError, match=re.escape(repr(value)) if field == "state" else "model/dataset/job"):
+        history.add(number, replace(entry_of(), **{field: value}), None)
+    assert history.run(number).entries == ()
+
+
+def test_a_refused_judgement_leaves_the_earlier_one(history: History) -> None:
+    number = history.begin("market", "")
+    history.add(number, entry_of(), None)
+    history.judge(number, NAME, [GOOD])
+    with pytest.raises(InputError, match="'fine'"):
+        history.judge(number, NAME, [BAD, Finding(gate="speed", verdict="fine", reason="")])
+    assert history.run(number).entries[0].findings == (GOOD,)
+    history.judge(number, NAME, [SLOW, BAD])
+    assert history.run(number).entries[0].findings == (SLOW, BAD)
+
+
+def test_what_is_not_there_is_told_with_what_is(history: History) -> None:
+    with pytest.raises(StoreNotFoundError, match=r"no run 1 in history .*: it is empty"):
+        history.run(1)
+    number = history.begin("market", "")
+    history.add(number, entry_of(), None)
+    for call in (lambda: history.run(9), lambda: history.finish(9, 0), lambda: history.add(9, entry_of(), None)):
+        with pytest.raises(StoreNotFoundError, match=r"no run 9 in history .*: it has runs 1 to 1"):
+            call()
+    for call in (
+        lambda: history.judge(1, "a/b/c", [GOOD]),
+        lambda: history.report(1, "a/b/c"),
+        lambda: history.accept(1, "a/b/c", "so"),
+    ):
+        with pytest.raises(StoreNotFoundError, match=f"no entry 'a/b/c'; it has {NAME}"):
+            call()
+
+
+def test_runs_are_chosen_by_suite_number_and_name(history: History) -> None:
+    for suite in ("market", "veri", "market", "market"):
+        number = history.begin(suite, "")
+        history.add(number, entry_of(), None)
+        history.add(number, entry_of(name="a/b/c"), None)
+    assert [run.number for run in history.runs()] == [1, 2, 3, 4]
+    assert [run.number for run in history.runs(suite="market")] == [1, 3, 4]
+    assert [run.number for run in history.runs(suite="market", last=2)] == [3, 4]
+    assert history.runs(suite="other") == []
+    assert [entry.name for run in history.runs(name="a/b/c", last=3) for entry in run.entries] == ["a/b/c"] * 3
+    assert [run.number for run in history.runs(suite="market", before=4, last=1)] == [3]
+    assert history.runs(before=1) == []
+    with pytest.raises(InputError, match="at least 1, found 0"):
+        history.runs(last=0)
+
+
+def test_runs_come_newest_first_however_many_there_are(history: History) -> None:
+    for night in range(15):
+        history.add(history.begin("market" if night % 3 else "veri", ""), entry_of(), None)
+    assert list(history.newest_first()) == history.runs()[::-1]
+    of_one = history.newest_first(suite="market", name=NAME, before=14)
+    assert [run.number for run in of_one] == [12, 11, 9, 8, 6, 5, 3, 2]
+    assert list(history.newest_first(suite="other")) == []
+
+
+def test_the_last_good_entry_is_neither_worse_nor_alarmed_nor_failed_nor_of_another_suite(history: History) -> None:
+    def night(findings: list[Finding], suite: str = "market", failed: bool = False) -> int:
+        number = history.begin(suite, "")
+        history.add(number, failed_entry() if failed else entry_of(), None)
+        history.judge(number, NAME, findings)
+        return number
+
+    assert history.last_good("market", NAME, before=99) is None
+    good = night([GOOD])
+    slow = night([GOOD, SLOW])
+    bad = night([BAD])
+    alarmed = night([ALARMED])
+    failed = night([], failed=True)
+    night([GOOD], suite="veri")
+    assert [history.last_good("market", NAME, before=at) for at in (good, slow)] == [
+        None,
+        Past(good, history.run(good).entries[0]),
+    ]
+    past = history.last_good("market", NAME, before=99)
+    assert past is not None
+    assert past.run == slow
+    assert past.entry.findings == (GOOD, SLOW)
+    assert history.last_good("market", "a/b/c", before=99) is None
+    assert history.accept(bad, NAME, "a smaller model, on purpose") == 1
+    past = history.last_good("market", NAME, before=99)
+    assert past is not None
+    assert (past.run, past.entry.accepted) == (bad, "a smaller model, on purpose")
+    assert [past.run for past in history.measured("market", NAME, before=99, last=9)] == [good, slow, bad, alarmed]
+    assert [past.run for past in history.measured("market", NAME, before=alarmed, last=2)] == [slow, bad]
+    with pytest.raises(InputError, match=f"run {failed} has no result"):
+        history.accept(failed, NAME, "so")
+
+
+def test_accepting_a_run_accepts_what_was_done(history: History) -> None:
+    number = history.begin("market", "")
+    history.add(number, entry_of(), None)
+    history.add(number, entry_of(name="a/b/c"), None)
+    history.add(number, failed_entry("a/b/d"), None)
+    assert history.accept(number, None, " new test set ") == 2
+    assert [entry.accepted for entry in history.run(number).entries] == ["new test set", "new test set", ""]
+    assert history.accept(number, "a/b/c", "again") == 1
+    assert history.run(number).entries[1].accepted == "again"
+    with pytest.raises(InputError, match="say why"):
+        history.accept(number, None, "  ")
+
+
+def test_the_same_question_has_the_same_inputs_and_the_same_job(history: History) -> None:
+    for digests, finding in (
+        (("in", "job"), GOOD),
+        (("in2", "job"), GOOD),
+        (("in", "job2"), GOOD),
+        (("in", "job"), BAD),
+    ):
+        number = history.begin("market", "")
+        history.add(number, entry_of(input_digest=digests[0], job_digest=digests[1], findings=(finding,)), None)
+    found = [history.same_question("market", NAME, *digests, before=9) for digests in (("in", "job"), ("in2", "job"))]
+    assert [past and past.run for past in found] == [1, 2]
+    assert history.same_question("market", NAME, "in2", "job2", before=9) is None
+    assert history.same_question("market", NAME, "in", "job", before=1) is None
+
+
+def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -> None:
+    topk = TopK(index=np.zeros((40, 2), np.int64), distance=np.zeros((40, 2)))
+    report = small_report(1, metrics={"mAP": 0.5, "EER": float("inf"), "none": float("nan")}, topk=topk)
+    number = history.begin("market", "")
+    history.add(number, entry_of(report), report)
+    kept = history.report(number, NAME)
+    assert kept.topk is None
+    assert kept.result_digest == report.result_digest
+    assert kept.to_dict() == replace(report, topk=None).to_dict()
+    assert all(np.array_equal(kept.per_query[name], report.per_query[name], equal_nan=name in ("AP", "first_rank"))
+               for name in report.per_query)  # fmt: skip
+
+
+def test_equal_answers_share_their_arrays(history: History, path: Path) -> None:
+    rows = 20_000
+    for _ in range(2):
+        report = small_report(1, n_query=rows)
+        history.add(history.begin("market", ""), entry_of(report), report)
+    once = path.stat().st_size + path.with_name("nightly.db-wal").stat().st_size
+    for _ in range(8):
+        slower = small_report(1, n_query=rows, timing={"open": 7.0})
+        history.add(history.begin("market", ""), entry_of(slower), slower)
+    with History.open(path, read_only=True, create=False) as reader:
+        assert reader.report(1, NAME).timing == {"open": 0.25, "counts": 1.5}
+        assert reader.report(9, NAME).timing == {"open": 7.0}
+    history.prune(keep_reports=99)
+    assert path.stat().st_size < 1.2 * once
+
+
+def test_a_report_must_be_the_one_of_its_entry(history: History) -> None:
+    number = history.begin("market", "")
+    with pytest.raises(InputError, match=r"the report of .* has result digest"):
+        history.add(number, entry_of(small_report(1)), small_report(2))
+    history.add(number, failed_entry(), None)
+    with pytest.raises(StoreNotFoundError, match="the job failed"):
+        history.report(number, NAME)
+
+
+def test_numbers_are_never_used_again(history: History) -> None:
+    for _ in range(3):
+        history.finish(history.begin("market", ""), 0)
+    assert history.prune(keep=0).runs == (1, 2, 3)
+    assert history.begin("market", "") == 4
+    assert isinstance(history.run(4), Run)
+
+
+def test_loading_a_directory_and_a_history_verify_alike(history: History, tmp_path: Path) -> None:
+    report = small_report(4)
+    report.save(tmp_path / "report")
+    number = history.begin("market", "")
+    history.add(number, entry_of(report), report)
+    assert Report.load(tmp_path / "report").to_dict() == history.report(number, NAME).to_dict()

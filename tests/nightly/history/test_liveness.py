@@ -1,0 +1,124 @@
+"""Whether a run is running: by its process on this host, by its signs of life on another."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from history_entries import NAME, entry_of, failed_entry
+
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.liveness import FINISHED, KILLED, RUNNING, UNSEEN, run_state, this_host
+from reid_dist.nightly.history.seals import update_row
+from reid_dist.nightly.history.values import Run
+
+SEEN = datetime(2026, 5, 9, 2, 30, tzinfo=UTC)
+
+
+def unfinished(host: str, seen: str | None, **more: object) -> Run:
+    fields = {"number": 1, "suite": "market", "suite_digest": "", "started": "2026-05-09T02:00:00Z", **more}
+    return Run(host=host, pid=2**22 + 1, seen=seen, **fields)
+
+
+def last_seen(path: Path, number: int, at: datetime | None) -> None:
+    """Let a run have been seen last at that time; None for a run of an older history."""
+    stamp = None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    connection = sqlite3.connect(path, isolation_level=None)
+    update_row(connection, "runs", number, seen=stamp)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("seen", "after", "expected"),
+    [
+        ("2026-05-09T02:30:00Z", timedelta(0), RUNNING),
+        ("2026-05-09T02:30:00Z", UNSEEN, RUNNING),
+        ("2026-05-09T02:30:00Z", UNSEEN + timedelta(seconds=1), KILLED),
+        # The clock of that host is ahead of ours.
+        ("2026-05-09T02:30:00Z", timedelta(minutes=-5), RUNNING),
+        # Nothing is known of runs of older histories, and of those that somebody wrote by hand.
+        (None, timedelta(days=30), RUNNING),
+        ("last night", timedelta(days=30), RUNNING),
+        ("2026-05-09 02:30", UNSEEN + timedelta(minutes=1), KILLED),
+    ],
+)
+def test_a_run_of_another_host_that_is_not_seen_any_more_was_killed(
+    seen: str | None, after: timedelta, expected: str
+) -> None:
+    assert run_state(unfinished("another", seen), at=SEEN + after) == expected
+
+
+def test_a_run_that_finished_is_finished_whenever_it_was_seen() -> None:
+    run = unfinished("another", "2026-05-09T02:30:00Z", finished="2026-05-09T02:31:00Z")
+    assert run_state(run, at=SEEN + timedelta(days=1)) == FINISHED
+
+
+def test_of_this_host_the_process_says_it_all(history: History) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    number = history.begin("market", "", pid=child.pid)
+    late = datetime.now(UTC) + timedelta(days=1)
+    assert run_state(history.run(number), at=late) == RUNNING, "as on a machine that slept"
+    child.communicate(b"\n")
+    assert run_state(history.run(number)) == KILLED
+    history.finish(number, 0)
+    assert run_state(history.run(number)) == FINISHED
+
+
+def test_a_process_that_began_after_the_run_is_another(history: History) -> None:
+    number = history.begin("market", "", started="2026-01-01T00:00:00Z")
+    assert datetime.now(UTC).year >= 2026
+    assert run_state(history.run(number)) == KILLED
+
+
+def test_a_run_is_seen_when_it_begins_and_with_every_entry(history: History, path: Path) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    number = history.begin("market", "", host="another", started="2026-05-09T02:00:00Z")
+    for step in (lambda: None, lambda: history.add(number, failed_entry(NAME), None)):
+        step()
+        seen = datetime.fromisoformat(str(history.run(number).seen))
+        assert before <= seen <= datetime.now(UTC)
+        last_seen(path, number, SEEN)
+
+
+def test_the_states_of_all_runs_are_told_without_their_entries(history: History, path: Path) -> None:
+    numbers = [history.begin("market", "", host=host) for host in (this_host(), "another", "another", "another")]
+    history.finish(numbers[2], 0)
+    last_seen(path, numbers[1], SEEN)
+    last_seen(path, numbers[3], None)
+    history.add(numbers[1], entry_of(), None)
+    last_seen(path, numbers[1], SEEN)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE entries SET checksum = 'what nobody reads cannot be wrong'")
+    connection.close()
+    expected = [RUNNING, RUNNING, FINISHED, RUNNING]
+    assert history.states(at=SEEN + UNSEEN) == dict(zip(numbers, expected, strict=True))
+    expected[1] = KILLED
+    assert history.states(at=SEEN + 2 * UNSEEN) == dict(zip(numbers, expected, strict=True))
+
+
+def test_pruning_keeps_what_runs_on_another_host(history: History, path: Path) -> None:
+    killed, running, old = (history.begin("market", "", host="another") for _ in range(3))
+    here = history.begin("market", "", pid=os.getpid())
+    history.finish(history.begin("market", ""), 0)
+    last_seen(path, killed, SEEN - 2 * UNSEEN)
+    last_seen(path, running, SEEN)
+    last_seen(path, old, None)
+    pruned = history.prune(keep=1, at=SEEN)
+    assert (pruned.runs, pruned.kept) == ((killed, old), (running, here))
+
+
+def test_show_says_when_a_killed_run_was_seen_last(reid_dist, history: History, path: Path) -> None:
+    number = history.begin("market", "", host="another")
+    last_seen(path, number, SEEN.replace(year=2020))
+    assert "ended killed, last seen 2020-05-09T02:30:00Z" in " ".join(
+        reid_dist("history", "show", f"{path}#{number}").out.split()
+    )
+    assert f"{number} " in reid_dist("history", "show", path).out
+    assert "killed" in reid_dist("history", "show", path).out
+    last_seen(path, number, datetime.now(UTC))
+    assert "running" in reid_dist("history", "show", path).out

@@ -1,0 +1,219 @@
+"""A history that is lost, damaged or put back: the next night says so, and copies of the last nights are there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from history_entries import GOOD, NAME, entry_of, small_report
+
+from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
+from reid_dist.nightly.gating import Gates
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.keeping import KEPT_COPIES, copies, marker_path
+from reid_dist.nightly.judgement import judged
+
+
+def nights(path: Path, seeds: range) -> None:
+    for seed in seeds:
+        with History.open(path) as history:
+            history.back_up()
+            number = history.begin("market", "digest", planned=[NAME])
+            report = small_report(seed)
+            history.add(number, entry_of(report, findings=(GOOD,)), report)
+            history.finish(number, 0)
+
+
+def the_next_night(path: Path) -> list[Any]:
+    """What the gates find, and what the history tells."""
+    with History.open(path) as history:
+        report = small_report(50)
+        found = judged(entry_of(report), report, history, suite="market", number=99, gates=Gates())
+        return [found, history.runs(), history.states().keys()]
+
+
+def one_line(error: BaseException) -> str:
+    text = str(error)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_flipped_bit_changes_what_the_next_night_says(path: Path, seed: int) -> None:
+    nights(path, range(3))
+    whole = path.read_bytes()
+    expected = the_next_night(path)
+    assert [finding.gate for finding in expected[0]] == ["accuracy", "trend", "speed", "memory"]
+    dice = random.Random(seed)
+    # Half of them where something is: most of a small file is unused.
+    used = [at for at, byte in enumerate(whole) if byte]
+    errors = []
+    for at in dice.sample(used, 60) + dice.sample(range(len(whole)), 60):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << dice.randrange(8))]) + whole[at + 1 :])
+        try:
+            found = the_next_night(path)
+        except ReidDistError as error:
+            errors.append(one_line(error))
+        else:
+            assert found == expected, at
+        for more in ("-wal", "-shm", "-journal"):
+            path.with_name(f"{path.name}{more}").unlink(missing_ok=True)
+    assert len(errors) > 50
+    assert all(str(path) in line for line in errors)
+
+
+# -------------------------------------------------------------------------------------------------------- the marker
+
+
+@pytest.mark.parametrize("harm", ["missing", "empty"])
+def test_a_history_that_had_runs_is_not_taken_for_a_new_one(path: Path, harm: str) -> None:
+    nights(path, range(2))
+    before = copies(path)
+    assert [copy.name for copy in before] == ["before-run-00002.db"]
+    path.unlink()
+    if harm == "empty":
+        path.touch()
+    for options in ({}, {"create": False}, {"create": False, "read_only": True}):
+        with pytest.raises(DamagedStoreError) as caught:
+            History.open(path, **options)
+        said = one_line(caught.value)
+        assert said.startswith(f"the past of history {path} is gone: its file is {harm}, and ")
+        assert "began with run 1 of suite market at 20" in said
+        assert f"copy {before[-1]} to {path}" in said
+        assert said.endswith(f"or, to begin anew on purpose, remove {marker_path(path)}")
+    # As it says: the copy takes its place, and the night that it does not hold is told of.
+    shutil.copy(before[-1], path)
+    with History.open(path) as history:
+        assert [run.number for run in history.runs()] == [1]
+        assert "ends with run 1, and run 2 was begun: what came after is lost, or an older copy" in history.caution
+        assert history.begin("market", "") == 3, "a number is never given twice"
+    with History.open(path) as history:
+        assert history.caution == ""
+    # Or anew.
+    path.unlink()
+    marker_path(path).unlink()
+    with History.open(path) as history:
+        assert history.begin("market", "") == 1
+
+
+def test_a_file_without_any_run_has_no_past(path: Path) -> None:
+    History.open(path).close()
+    assert not marker_path(path).exists()
+    path.unlink()
+    with History.open(path) as history:
+        assert history.back_up() is None
+        assert history.begin("market", "") == 1
+    assert marker_path(path).exists()
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"first_run": "x"}', "[" * 100_000])
+def test_a_marker_that_is_damaged_is_a_marker_still_and_is_written_again(path: Path, content: str | None) -> None:
+    nights(path, range(2))
+    place = marker_path(path)
+    whole = place.read_text()
+    if content is None:
+        place.unlink()
+    else:
+        place.write_text(content)
+    nights(path, range(2, 3))
+    assert place.read_text() == whole.replace('"last_run": 2', '"last_run": 3')
+    if content is not None:
+        place.write_text(content)
+        path.unlink()
+        with pytest.raises(DamagedStoreError, match=r"the past of history .* is gone: its file is missing"):
+            History.open(path)
+
+
+def test_runs_that_a_log_has_lost_are_told_of(path: Path) -> None:
+    """A crash leaves the newest runs in the log beside the file; without it they are gone, and nothing else says so."""
+    nights(path, range(1))
+    history = History.open(path)
+    history.begin("market", "")
+    shutil.copy(path, path.with_name("crashed.db"))
+    history.close()
+    shutil.copy(path.with_name("crashed.db"), path)
+    with History.open(path) as opened:
+        assert len(opened.runs()) == 1
+        assert "ends with run 1, and run 2 was begun" in opened.caution
+
+
+# -------------------------------------------------------------------------------------------------------- the copies
+
+
+def test_a_copy_is_made_before_every_night_and_kept_for_seven(path: Path) -> None:
+    n_nights = KEPT_COPIES + 3
+    nights(path, range(n_nights))
+    found = copies(path)
+    assert [copy.name for copy in found] == [f"before-run-{number:05}.db" for number in range(4, n_nights + 1)]
+    assert {each.name for each in found[0].parent.iterdir()} == {copy.name for copy in found}
+    for number, copy in enumerate(found, start=4):
+        with History.open(copy, create=False, read_only=True) as history:
+            assert [run.number for run in history.runs()] == list(range(1, number))
+            assert history.report(number - 1, NAME).result_digest == small_report(number - 2).result_digest
+
+
+def test_files_of_others_stay_among_the_copies(path: Path) -> None:
+    nights(path, range(2))
+    mine = copies(path)[0].with_name("before-the-move.db")
+    mine.write_text("mine")
+    nights(path, range(2, KEPT_COPIES + 4))
+    assert mine.read_text() == "mine"
+
+
+def test_a_copy_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights(path, range(2))
+    before = copies(path)
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with History.open(path) as history:
+        monkeypatch.setattr(Path, "replace", full)
+        with pytest.raises(StoreError, match="No space left on device") as caught:
+            history.back_up()
+        monkeypatch.undo()
+    assert one_line(caught.value)
+    assert copies(path) == before
+    assert len(list(before[0].parent.iterdir())) == len(before), "no draft is left"
+
+
+def test_a_copy_is_whole_while_others_write(path: Path) -> None:
+    nights(path, range(1))
+    with History.open(path) as history, History.open(path) as other:
+        number = other.begin("market", "")
+        with history._database.reading():
+            pass
+        copy = history.back_up()
+        other.finish(number, 0)
+    assert copy is not None
+    with History.open(copy, create=False, read_only=True) as found:
+        assert [run.exit_code for run in found.runs()] == [0, None]
+
+
+# --------------------------------------------------------------------------------------------------------- locks
+
+
+def test_a_file_system_without_locks_is_not_another_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite calls ENOLCK busy: a service for locks that is off is told apart from somebody who writes."""
+    nights(path, range(1))
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with pytest.raises(StoreError, match="is locked: another process"):
+        History.open(path, timeout=0.05)
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
+    with pytest.raises(StoreError, match=r"its file system gives no locks \(No locks available\)") as caught:
+        History.open(path, timeout=0.05)
+    assert "another process" not in one_line(caught.value)
+    holder.execute("ROLLBACK")
+    holder.close()

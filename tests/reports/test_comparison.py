@@ -1,0 +1,476 @@
+"""Comparisons of runs: what is paired, what is refused, what is called worse."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, Report, evaluate
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.relevance.protocols import ZERO
+from reid_dist.reports.comparison import Comparison, MetricComparison, compare
+
+NAN = float("nan")
+
+
+def run(ap: Any, pids: Any, *, protocol: dict[str, Any] | None = None, **changes: Any) -> Report:
+    """A report with the given AP per query, and an INP of half of it."""
+    values, labels = np.asarray(ap, float), np.asarray(pids)
+    invalid_query = (protocol or {}).get("invalid_query", "left out")
+    counted = np.nan_to_num(values) if invalid_query == ZERO else values[~np.isnan(values)]
+    described = {
+        "uri": "memory", "shape": [len(labels), 8], "dtype": "float32", "content_digest": "c0", "labels_digest": "l0"
+    }  # fmt: skip
+    document: dict[str, Any] = {
+        "metrics": {"mAP": float(np.mean(counted)), "TAR@FAR=0.01": 0.5},
+        "curves": {"CMC": np.array([0.5, 1.0])},
+        "counts": {
+            "n_query": len(labels), "n_valid": int(np.sum(~np.isnan(values))), "n_gallery": 100, "n_junk": 0,
+            "n_invalid_by_reason": {},
+        },
+        "per_query": {
+            "AP": values, "INP": values / 2, "first_rank": np.ones(len(labels)), "pid": labels, "camid": labels % 3
+        },
+        "protocol": {"name": "market1501", "summary": "prose", "invalid_query": "left out"} | (protocol or {}),
+        "distance": {"name": "cosine", "definition": "prose"},
+        "inputs": {"query": dict(described), "gallery": described | {"shape": [100, 8]}},
+        "environment": {"reid_dist": "0.1.0"},
+    }  # fmt: skip
+    return Report(**(document | changes))
+
+
+def changed_inputs(report: Report, side: str, **fields: Any) -> dict[str, Any]:
+    return {"inputs": report.inputs | {side: report.inputs[side] | fields}}
+
+
+def of(comparison: Comparison, name: str) -> MetricComparison:
+    return next(metric for metric in comparison.metrics if metric.name == name)
+
+
+# Values on a coarse grid, so that ties and zero differences are many.
+def pair(seed: int, n_identities: int = 60, gain: float = 0.0) -> tuple[Report, Report]:
+    rng = np.random.default_rng(seed)
+    pids = rng.integers(0, n_identities, 4 * n_identities)
+    ap = rng.integers(0, 9, len(pids)) / 8
+    better = np.clip(ap + rng.integers(-1, 2, len(pids)) / 8 + gain, 0, 1)
+    return run(ap, pids), run(better, pids)
+
+
+def test_difference_interval_and_p_value_are_those_of_full_enumeration() -> None:
+    pids = np.array([4, 4, 1, 1, 1, 8, 6, 6])
+    before = np.array([0.5, 0.25, 1.0, 0.5, 0.75, 0.125, 0.25, 0.0])
+    after = np.array([0.5, 0.75, 0.5, 0.5, 1.0, 0.5, 0.75, 0.25])
+    found = of(compare(run(before, pids), run(after, pids), n_resamples=20_000, level=0.8), "mAP")
+    assert (found.baseline, found.candidate) == (before.mean(), after.mean())
+    assert found.difference == pytest.approx(after.mean() - before.mean(), abs=1e-15)
+    identities = [(after - before)[pids == pid] for pid in (1, 4, 6, 8)]
+    means = np.sort([np.concatenate(drawn).mean() for drawn in itertools.product(identities, repeat=4)])
+    assert found.interval is not None
+    for end, share in ((found.interval.low, 0.1), (found.interval.high, 0.9)):
+        assert np.mean(means < end - 1e-12) <= share + 0.01
+        assert np.mean(means <= end + 1e-12) >= share - 0.01
+    totals = np.array([identity.sum() for identity in identities])
+    flips = np.array(list(itertools.product((1, -1), repeat=4))) @ totals
+    assert found.p_value == pytest.approx(np.mean(np.abs(flips) >= abs(totals.sum())), abs=0.015)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_clear_loss_is_worse_and_its_mirror_better(seed: int) -> None:
+    baseline, candidate = pair(seed, gain=-0.0625)
+    down, up = compare(baseline, candidate, n_resamples=1000), compare(candidate, baseline, n_resamples=1000)
+    assert (of(down, "mAP").verdict, of(up, "mAP").verdict) == ("worse", "better")
+    assert (down.worse, up.worse) == (("mAP",), ())
+    for name in ("difference", "interval"):
+        assert getattr(of(down, "mAP"), name) != getattr(of(up, "mAP"), name)
+    low, high = of(down, "mAP").interval, of(up, "mAP").interval
+    assert low is not None
+    assert high is not None
+    assert (low.low, low.high) == pytest.approx((-high.high, -high.low))
+    assert of(down, "mAP").p_value == of(up, "mAP").p_value == pytest.approx(1 / 1001)
+    assert (of(down, "mAP").n_lost, of(down, "mAP").n_gained) == (of(up, "mAP").n_gained, of(up, "mAP").n_lost)
+    assert not down.identical
+
+
+def test_noise_is_the_same_or_undecided() -> None:
+    pairs = [pair(seed) for seed in range(40)]
+    narrow, wide = (
+        [of(compare(*each, n_resamples=200, minimum_effect=effect), "mAP").verdict for each in pairs]
+        for effect in (0.005, 0.05)
+    )
+    # Nominal: 5 % of them are called better or worse.
+    assert narrow.count("undecided") >= 34
+    assert wide.count("same") >= 34
+
+
+def test_a_verdict_is_what_the_interval_says() -> None:
+    for seed, gain in itertools.product(range(4), (-0.0625, -0.02, 0.0, 0.02, 0.0625)):
+        for effect in (0.0, 0.005, 0.02, 0.04):
+            metric = of(compare(*pair(seed, gain=gain), n_resamples=400, minimum_effect=effect), "mAP")
+            assert metric.interval is not None
+            assert metric.p_value is not None
+            low, high, change = metric.interval.low, metric.interval.high, metric.difference
+            if high < 0 and change <= -effect and metric.p_value <= 0.05:
+                expected = "worse"
+            elif low > 0 and change >= effect and metric.p_value <= 0.05:
+                expected = "better"
+            else:
+                expected = "same" if max(-low, high) <= effect else "undecided"
+            assert metric.verdict == expected
+
+
+def test_a_large_drop_of_seven_queries_is_undecided() -> None:
+    baseline = run([0.75, 0.5, 1.0, 0.25, 0.5, 1.0, 0.75], np.arange(7))
+    candidate = run([0.9, 0.0, 1.0, 0.6, 0.1, 0.06, 1.0], np.arange(7))
+    comparison = compare(baseline, candidate)
+    metric = of(comparison, "mAP")
+    assert metric.difference < -0.1
+    assert metric.p_value is not None
+    assert metric.p_value > 0.3
+    assert (metric.verdict, comparison.worse) == ("undecided", ())
+    assert "mAP" in comparison.undecided
+    assert comparison.to_dict()["undecided"] == ["mAP"]
+
+
+def test_five_identities_give_no_verdict_at_this_level_however_much_they_lost() -> None:
+    baseline, candidate = run(np.full(5, 0.9), np.arange(5)), run(np.full(5, 0.1), np.arange(5))
+    found = compare(baseline, candidate)
+    assert of(found, "mAP").verdict == "undecided"
+    assert any("5 identities cannot give a verdict at a level of 95 %" in note for note in found.notes)
+    # The same answer of so few is no evidence of equality either.
+    assert of(compare(baseline, run(np.full(5, 0.9), np.arange(5))), "mAP").verdict == "undecided"
+    assert of(compare(baseline, candidate, level=0.9), "mAP").verdict == "worse"
+
+
+def test_no_p_value_is_zero_and_the_least_is_one_in_the_draws_and_one() -> None:
+    baseline, candidate = run(np.full(50, 0.9), np.arange(50)), run(np.full(50, 0.1), np.arange(50))
+    for n_resamples in (100, 999, 10_000):
+        assert of(compare(baseline, candidate, n_resamples=n_resamples), "mAP").p_value == 1 / (n_resamples + 1)
+
+
+def test_a_small_loss_is_worse_only_from_the_minimum_effect_on() -> None:
+    pids = np.arange(50)
+    baseline, candidate = run(np.full(50, 0.75), pids), run(np.full(50, 0.5), pids)
+    verdicts = {
+        effect: of(compare(baseline, candidate, minimum_effect=effect, n_resamples=100), "mAP").verdict
+        for effect in (0, 0.1, 0.25, 0.26)
+    }
+    assert verdicts == {0: "worse", 0.1: "worse", 0.25: "worse", 0.26: "same"}
+    assert of(compare(candidate, baseline, minimum_effect=0.25, n_resamples=100), "mAP").verdict == "better"
+    assert of(compare(candidate, baseline, minimum_effect=0.26, n_resamples=100), "mAP").verdict == "same"
+
+
+def test_a_run_and_itself() -> None:
+    baseline, _ = pair(0)
+    same = compare(baseline, baseline)
+    assert same.identical
+    metric = of(same, "mAP")
+    assert (metric.difference, metric.p_value, metric.verdict, metric.n_gained, metric.n_lost) == (0, 1, "same", 0, 0)
+    assert metric.gained == metric.lost == ()
+    assert same.options == same.conditions == ()
+
+
+def test_names_the_queries_that_changed_most() -> None:
+    pids = np.array([5, 6, 7, 8, 9, 5, 6])
+    before = np.array([0.5, 0.5, 0.0, 1.0, NAN, 0.25, 0.5])
+    after = np.array([0.75, 0.5, 1.0, 0.75, NAN, 0.5, 0.25])
+    found = of(compare(run(before, pids), run(after, pids), n_changed=2), "mAP")
+    assert (found.n_gained, found.n_lost) == (3, 2)
+    assert [(query.row, query.pid, query.camid) for query in found.gained] == [(2, 7, 1), (0, 5, 2)]
+    assert [(query.row, query.baseline, query.candidate) for query in found.lost] == [(3, 1.0, 0.75), (6, 0.5, 0.25)]
+
+
+BASE, LIKE = pair(1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"protocol": {"name": "no_cameras"}}, ["protocol.name: market1501 in the baseline, no_cameras in the"]),
+        ({"counts": BASE.counts | {"n_gallery": 99}}, ["n_gallery: 100 in the baseline, 99 in the candidate"]),
+        (changed_inputs(BASE, "query", labels_digest="l1"), ["labels of the query set: l0", "l1 in the candidate"]),
+        (changed_inputs(BASE, "gallery", labels_digest="l1"), ["labels of the gallery set"]),
+        (changed_inputs(BASE, "gallery", labels_digest=None), ["not recorded in the candidate"]),
+        ({"protocol": {"ground_truth": {"content_digest": "d1"}}}, ["protocol.ground_truth.content_digest: absent in"]),
+        (
+            changed_inputs(BASE, "gallery", labels_digest="l1") | {"protocol": {"name": "oxford", "truth": "t"}},
+            ["protocol.name", "protocol.truth: absent in the baseline, t in the", "labels of the gallery set"],
+        ),
+    ],
+)  # fmt: skip
+def test_unlike_conditions_are_refused_by_name(changes: dict[str, Any], parts: list[str]) -> None:
+    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes)
+    with pytest.raises(InputError, match="not comparable") as refused:
+        compare(BASE, other)
+    for part in [*parts, "--allow-different"]:
+        assert part in str(refused.value)
+    allowed = compare(BASE, other, allow_different=True, n_resamples=100)
+    assert len(allowed.conditions) == str(refused.value).count("in the baseline")
+    assert of(allowed, "mAP").difference == of(compare(BASE, LIKE, n_resamples=100), "mAP").difference
+
+
+def test_labels_that_nobody_recorded_are_no_equal_labels() -> None:
+    old = [
+        run(report.per_query["AP"], report.per_query["pid"], **changed_inputs(BASE, "gallery", labels_digest=None))
+        for report in (BASE, LIKE)
+    ]
+    with pytest.raises(InputError, match="labels of the gallery set: not recorded in the baseline, not recorded"):
+        compare(*old)
+
+
+def test_other_labels_are_a_condition_and_other_features_an_option() -> None:
+    changes = changed_inputs(BASE, "gallery", labels_digest="l1", content_digest="c1")
+    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes)
+    found = compare(BASE, other, allow_different=True, n_resamples=100)
+    assert [difference.what for difference in found.conditions] == ["labels of the gallery set"]
+    assert [difference.what for difference in found.options] == ["gallery.content_digest"]
+
+
+def test_what_cannot_be_paired_is_refused_whatever_is_allowed() -> None:
+    ap, pids = BASE.per_query["AP"], BASE.per_query["pid"]
+    swapped = pids.copy()
+    swapped[[3, 4]] = 900, 901
+    fewer, other = run(ap[:-1], pids[:-1]), run(ap, swapped)
+    cameras = run(ap, pids, per_query=dict(BASE.per_query) | {"camid": np.zeros(len(pids), int)})
+    for allow in (False, True):
+        with pytest.raises(InputError, match=r"240 queries against 239 \(n_query: 240 in the baseline, 239"):
+            compare(BASE, fewer, allow_different=allow)
+        with pytest.raises(InputError, match=r"pid of 2 queries differs, first in row 3: .* against 900"):
+            compare(BASE, other, allow_different=allow)
+        with pytest.raises(InputError, match="camid of"):
+            compare(BASE, cameras, allow_different=allow)
+
+
+def test_what_is_compared_may_differ_and_is_listed() -> None:
+    changes = {
+        "distance": {"name": "euclidean", "definition": "other prose"},
+        "rerank": {"name": "k_reciprocal", "k1": 20},
+        "environment": {"reid_dist": "0.2.0"},
+        "inputs": BASE.inputs
+        | {
+            "query": BASE.inputs["query"] | {"content_digest": "c1", "uri": "elsewhere", "shape": [240, 16]},
+            "gallery": BASE.inputs["gallery"] | {"uri": "the same set, elsewhere"},
+            "distances": {"content_digest": "d1"},
+        },
+    }
+    found = compare(BASE, run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes), n_resamples=100)
+    assert [str(option).replace(" in the ", " ") for option in found.options] == [
+        "query.uri: memory baseline, elsewhere candidate",
+        "query.shape: 240, 8 baseline, 240, 16 candidate",
+        "query.content_digest: c0 baseline, c1 candidate",
+        "distances.content_digest: absent baseline, d1 candidate",
+        "distance.name: cosine baseline, euclidean candidate",
+        "rerank: none baseline, name=k_reciprocal, k1=20 candidate",
+        "version of reid_dist: 0.1.0 baseline, 0.2.0 candidate",
+    ]
+    assert found.conditions == ()
+
+
+def test_the_wording_of_a_protocol_is_not_its_meaning() -> None:
+    reworded = run(LIKE.per_query["AP"], LIKE.per_query["pid"], protocol={"summary": "other prose", "source": "x"})
+    assert compare(BASE, reworded, n_resamples=100).conditions == ()
+
+
+def test_metrics_that_are_no_means_over_queries_are_listed_without_a_test() -> None:
+    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"])
+    other.metrics["TAR@FAR=0.01"] = 0.25
+    found = of(compare(BASE, other, n_resamples=100), "TAR@FAR=0.01")
+    assert (found.baseline, found.candidate, found.difference) == (0.5, 0.25, -0.25)
+    assert (found.interval, found.p_value, found.verdict) == (None, None, None)
+    assert "no mean" in found.untested
+    assert compare(BASE, other, metrics=["TAR@FAR=0.01"], n_resamples=100).worse == ()
+
+
+def test_a_column_that_does_not_give_the_metric_is_not_tested() -> None:
+    metrics = dict(LIKE.metrics) | {"mAP": LIKE.metrics["mAP"] + 0.01}
+    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], metrics=metrics)
+    found = of(compare(BASE, other, n_resamples=100), "mAP")
+    assert found.verdict is None
+    assert found.untested == "not the mean of its values per query"
+    assert found.candidate == metrics["mAP"]
+
+
+def test_metrics_known_between_bounds_are_not_tested() -> None:
+    values = np.where(np.arange(240) < 200, LIKE.per_query["AP"], NAN)
+    columns = dict(LIKE.per_query) | {"AP": values, "INP": values / 2}
+    cut = run(
+        LIKE.per_query["AP"], LIKE.per_query["pid"], per_query=columns, metrics={"MRR": 1.0}, bounds={"mAP": [0.1, 0.9]}
+    )
+    found = compare(BASE, cut, n_resamples=100)
+    assert [metric.name for metric in found.metrics] == ["mAP"]
+    assert np.isnan(of(found, "mAP").candidate)
+    assert of(found, "mAP").untested == "known only between bounds"
+    # Some valid queries have no INP: the mean of the others is the mean of another set of queries.
+    with pytest.raises(InputError, match="the candidate has no metric 'mINP'"):
+        compare(BASE, cut, metrics=["mINP"])
+
+
+def test_a_metric_may_come_from_its_values_per_query() -> None:
+    found = compare(BASE, LIKE, metrics=["mINP"], n_resamples=100)
+    assert [metric.name for metric in found.metrics] == ["mINP"]
+    assert of(found, "mINP").baseline == pytest.approx(BASE.metrics["mAP"] / 2)
+    assert of(found, "mINP").difference == of(compare(BASE, LIKE, n_resamples=100), "mAP").difference / 2
+
+
+def test_metrics_that_are_not_there() -> None:
+    more = run(LIKE.per_query["AP"], LIKE.per_query["pid"], metrics=dict(LIKE.metrics) | {"MRR": 0.5})
+    found = compare(BASE, more, n_resamples=100)
+    assert [metric.name for metric in found.metrics] == ["mAP", "TAR@FAR=0.01"]
+    assert "MRR: only the candidate has it" in found.notes
+    with pytest.raises(InputError, match="the baseline has no metric 'MRR'"):
+        compare(BASE, more, metrics=["mAP", "MRR"])
+    with pytest.raises(UnknownNameError, match="'mAPP'; did you mean 'mAP'"):
+        compare(BASE, more, metrics=["mAPP"])
+    with pytest.raises(UnknownNameError, match="first_rank"):
+        # A column, but no metric: a lower rank is better.
+        compare(BASE, more, metrics=["first_rank"])
+    with pytest.raises(InputError, match="must be a list of names"):
+        compare(BASE, more, metrics=[1])
+    assert [metric.name for metric in compare(BASE, more, metrics="mAP", n_resamples=100).metrics] == ["mAP"]
+    with pytest.raises(InputError, match="no metric in common: MRR, P@1"):
+        compare(run([1, 0], [1, 2], metrics={"MRR": 1.0}), run([1, 0], [1, 2], metrics={"P@1": 1.0}))
+
+
+def test_invalid_queries_count_as_zero_where_the_protocol_says_so() -> None:
+    pids = np.arange(40)
+    before, after = np.full(40, 0.5), np.full(40, 0.75)
+    before[:10] = after[:10] = NAN
+    left_out = compare(run(before, pids), run(after, pids), n_resamples=100)
+    assert (left_out.n_paired, left_out.n_units, of(left_out, "mAP").difference) == (30, 30, 0.25)
+    zero = {"protocol": {"invalid_query": ZERO}}
+    as_zero = compare(run(before, pids, **zero), run(after, pids, **zero), n_resamples=100)
+    assert (as_zero.n_paired, as_zero.n_units, of(as_zero, "mAP").difference) == (40, 40, 0.1875)
+    assert of(as_zero, "mAP").candidate == 0.5625
+    interval = of(as_zero, "mAP").interval
+    assert interval is not None
+    assert interval.low < 0.1875 < interval.high
+    mixed = compare(run(before, pids), run(after, pids, **zero), allow_different=True, n_resamples=100)
+    assert (mixed.n_paired, of(mixed, "mAP").difference) == (30, 0.25)
+    assert any("here they are left out" in note for note in mixed.notes)
+
+
+def test_means_over_all_queries_of_a_real_protocol() -> None:
+    rng = np.random.default_rng(4)
+    centres = rng.standard_normal((40, 8))
+    labels = [(rng.integers(0, 40, n), rng.integers(0, 3, n)) for n in (100, 90)]
+
+    def evaluated(noise: float) -> Report:
+        sets = [
+            FeatureSet.from_arrays(centres[pids] + noise * rng.standard_normal((len(pids), 8)), pids, camids)
+            for pids, camids in labels
+        ]
+        return evaluate(*sets, protocol="market1501_matlab", metrics=["mAP_trapezoid", "MRR", "CMC@1"])
+
+    baseline, candidate = evaluated(1.0), evaluated(1.5)
+    assert baseline.counts["n_valid"] < 100
+    found = compare(baseline, candidate, n_resamples=100)
+    assert (found.n_paired, len(found.metrics)) == (100, 3)
+    for metric in found.metrics:
+        assert metric.untested == ""
+        assert metric.difference == pytest.approx(candidate.metrics[metric.name] - baseline.metrics[metric.name])
+
+
+def test_queries_valid_in_one_run_only_are_not_paired() -> None:
+    pids = np.arange(4)
+    found = compare(run([0.5, NAN, 0.5, 0.25], pids), run([1.0, 1.0, NAN, 0.75], pids), n_resamples=100)
+    assert (found.n_paired, found.n_query, of(found, "mAP").difference) == (2, 4, 0.5)
+    assert [query.row for query in of(found, "mAP").gained] == [0, 3]
+    fewer = compare(run([0.5, NAN, 0.5, 0.25], pids), run([1.0, NAN, NAN, 0.75], pids), n_resamples=100)
+    assert "3 queries are valid in the baseline, 2 in the candidate" in fewer.notes
+
+
+def test_one_identity_is_no_evidence() -> None:
+    found = compare(run([0.9, 0.8, 0.9], [3, 3, 3]), run([0.1, 0.2, 0.1], [3, 3, 3]))
+    metric = of(found, "mAP")
+    assert (metric.verdict, metric.interval, metric.p_value) == (None, None, None)
+    assert "fewer than two" in metric.untested
+    assert metric.n_lost == 3
+    assert found.worse == ()
+
+
+def test_the_unit_is_what_is_drawn() -> None:
+    baseline, candidate = pair(3, n_identities=10)
+    by_identity, by_query = (compare(baseline, candidate, unit=unit, n_resamples=100) for unit in ("identity", "query"))
+    assert (by_identity.n_units, by_query.n_units) == (10, 40)
+    assert any("10 identities are few" in note for note in by_identity.notes)
+    assert any("taken for independent" in note for note in by_query.notes)
+    nameless = dict(baseline.per_query)
+    del nameless["pid"]
+    without = run(baseline.per_query["AP"], baseline.per_query["pid"], per_query=nameless)
+    with pytest.raises(InputError, match="compare by query"):
+        compare(without, candidate)
+    assert of(compare(without, candidate, unit="query", n_resamples=100), "mAP").gained[0].pid is None
+
+
+def test_a_seed_gives_one_answer() -> None:
+    first, again = (compare(BASE, LIKE, seed=3, n_resamples=500).to_dict() for _ in range(2))
+    assert first == again
+    assert (
+        first["metrics"]["mAP"]["interval"]
+        != compare(BASE, LIKE, n_resamples=500).to_dict()["metrics"]["mAP"]["interval"]
+    )
+
+
+def test_json_holds_everything() -> None:
+    lost = run(np.zeros(240), LIKE.per_query["pid"], metrics={"mAP": 0.0, "EER": NAN})
+    before = run(BASE.per_query["AP"], BASE.per_query["pid"], metrics=dict(BASE.metrics) | {"EER": 0.1})
+    comparison = compare(before, lost, n_resamples=100)
+    document = json.loads(comparison.to_json())
+    assert document == comparison.to_dict()
+    assert document["worse"] == ["mAP"]
+    assert document["metrics"]["EER"]["candidate"] is None
+    metric = of(comparison, "mAP")
+    assert metric.interval is not None
+    assert document["metrics"]["mAP"]["interval"] == [metric.interval.low, metric.interval.high]
+    assert document["metrics"]["mAP"]["lost"][0] == {
+        "row": metric.lost[0].row, "pid": metric.lost[0].pid, "camid": metric.lost[0].camid,
+        "baseline": metric.lost[0].baseline, "candidate": 0.0,
+    }  # fmt: skip
+    assert document["baseline_digest"] == before.result_digest
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"minimum_effect": -0.1}, "minimum_effect must be a share"),
+        ({"minimum_effect": NAN}, "minimum_effect"),
+        ({"minimum_effect": "0.1"}, "minimum_effect"),
+        ({"n_changed": -1}, "n_changed"),
+        ({"level": 1.5}, "level"),
+        ({"unit": "camera"}, "unit"),
+        ({"seed": 0.5}, "seed"),
+        ({"n_resamples": 10}, "draw at least 40"),
+    ],
+)
+def test_options_out_of_range(options: dict[str, Any], part: str) -> None:
+    with pytest.raises(InputError, match=part):
+        compare(BASE, LIKE, **options)
+
+
+def test_evaluations_of_stores_and_of_arrays_are_comparable(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((30, 16))
+    labels = {side: (rng.integers(0, 30, n), rng.integers(0, 3, n)) for side, n in (("query", 90), ("gallery", 300))}
+
+    def features(side: str, noise: float, seed: int) -> FeatureSet:
+        pids, camids = labels[side]
+        drawn = np.random.default_rng(seed).standard_normal((len(pids), 16))
+        return FeatureSet.from_arrays((centres[pids] + noise * drawn).astype(np.float32), pids, camids)
+
+    stored = [features(side, 0.8, 1).save(tmp_path / f"{side}.zarr") for side in labels]
+    evaluate(*stored).save(tmp_path / "good")
+    bad = evaluate(*(features(side, 2.5, 2) for side in labels))
+    found = compare(Report.load(tmp_path / "good"), bad, n_resamples=300)
+    assert found.conditions == ()
+    assert {option.what for option in found.options} == {
+        f"{side}.{what}" for side in labels for what in ("uri", "content_digest")
+    }
+    assert "mAP" in found.worse
+    assert {metric.name for metric in found.metrics if metric.untested} == set()
+    assert of(found, "mAP").baseline == Report.load(tmp_path / "good").metrics["mAP"]
+    with pytest.raises(InputError, match=r"protocol\.name"):
+        compare(bad, evaluate(*(features(side, 2.5, 2) for side in labels), protocol="no_cameras"))

@@ -1,0 +1,98 @@
+"""What a plan says of an expansion, against what the expansion then takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet
+from reid_dist.engine.plan import SetShape
+from reid_dist.errors import PlanError
+from reid_dist.stages.expansion import parse_expand
+from reid_dist.stages.expansion.projection import plan_expand
+
+N_QUERY, N_GALLERY, DIM = 2000, 20_000, 256
+
+
+def shape(n_rows: int, dim: int = DIM) -> SetShape:
+    return SetShape(n_rows, dim, 4, min(n_rows, 4096))
+
+
+@pytest.mark.parametrize(
+    ("spec", "n_items", "n_pairs", "k"),
+    [
+        ("aqe(k=5)", N_QUERY, N_QUERY * N_GALLERY, 5),
+        ("alpha_qe(k=5,include_self=true)", N_QUERY, N_QUERY * N_GALLERY, 5),
+        ("dba(k=10)", N_GALLERY, N_GALLERY * (N_GALLERY + 1) // 2, 11),
+        ("fastreid(k=6)", N_QUERY + N_GALLERY, (N_QUERY + N_GALLERY) * (N_QUERY + N_GALLERY + 1) // 2, 6),
+    ],
+)
+def test_who_meets_whom(spec: str, n_items: int, n_pairs: int, k: int) -> None:
+    (plan,) = plan_expand(shape(N_QUERY), shape(N_GALLERY), parse_expand(spec), n_threads=2, memory_per_thread=2**30)
+    assert (plan.n_items, plan.n_pairs, plan.k) == (n_items, n_pairs, k)
+    assert plan.flop == 2 * DIM * n_pairs
+
+
+def test_steps_that_change_nothing_take_nothing() -> None:
+    steps = parse_expand("dba(k=3)+aqe(k=0)")
+    (plan,) = plan_expand(shape(10), shape(50), steps, n_threads=2, memory_per_thread=2**30)
+    assert plan.step is steps[0]
+
+
+def test_what_cannot_fit_is_refused() -> None:
+    with pytest.raises(PlanError, match="more memory per thread"):
+        plan_expand(shape(10, 2048), shape(10**6, 2048), parse_expand("dba(k=5)"), n_threads=2, memory_per_thread=2**20)
+
+
+_MEASURE = """
+import sys
+from pathlib import Path
+from reid_dist import FeatureSet
+from reid_dist.stages.expansion import expand_sets, parse_expand
+from reid_dist.stages.reranking import Resources
+from reid_dist.stores import Workspace
+from reid_dist.engine.task_graph import Progress
+folder, spec = Path(sys.argv[1]), sys.argv[2]
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+most = [0]
+class Watch(Progress):
+    def advance(self, stage):
+        files = (folder / "workspace").rglob("*")
+        most[0] = max(most[0], sum(file.stat().st_size for file in files if file.is_file()))
+def work(query, gallery, workspace):
+    sets = FeatureSet.open(folder / query), FeatureSet.open(folder / gallery)
+    where = Resources(Workspace(str(folder / workspace)), None, 1, Watch(), 2**30)
+    expand_sets(*sets, parse_expand(spec), where)
+work("few.zarr", "tiny.zarr", "other")
+Path("/proc/self/clear_refs").write_text("5")
+before = status("VmRSS")
+work("query.zarr", "gallery.zarr", "workspace")
+Watch().advance("")
+kept = sum(file.stat().st_size for file in (folder / "workspace").rglob("*") if file.is_file())
+print(status("VmHWM") - before, most[0], kept)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["aqe(k=50)", "dba(k=20)", "fastreid(k=10)"])
+def test_memory_and_workspace_stay_under_the_plan(tmp_path: Path, spec: str) -> None:
+    rng = np.random.default_rng(0)
+    for name, n in (("few", 100), ("tiny", 300), ("query", N_QUERY), ("gallery", N_GALLERY)):
+        features = rng.standard_normal((n, DIM), np.float32)
+        FeatureSet.from_arrays(features, rng.integers(1, 1000, n)).save(tmp_path / f"{name}.zarr", chunk_rows=4096)
+    (plan,) = plan_expand(shape(N_QUERY), shape(N_GALLERY), parse_expand(spec), n_threads=1, memory_per_thread=2**30)
+    words = [sys.executable, "-c", _MEASURE, str(tmp_path), spec]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    peak, most, kept = map(int, done.stdout.split())
+    # Beside the tasks, one block of averages goes through the process that writes the store.
+    assert plan.task_bytes / 8 < peak <= plan.task_bytes + 4 * DIM * N_GALLERY
+    assert plan.workspace_bytes / 4 < most <= 1.05 * plan.workspace_bytes + 2**20
+    assert plan.store_bytes / 2 < kept <= 1.05 * plan.store_bytes + 2**20

@@ -1,0 +1,80 @@
+"""Re-ranking as tests run it: sets without labels, stages as the oracle has them, and what may be compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reid_dist import FeatureSet
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.task_graph import Progress
+from reid_dist.evaluation.projection import make_resources
+from reid_dist.stages.reranking import Items, KReciprocal, find_neighbours, make_weights
+from reid_dist.stages.reranking.build import weighing
+
+CLOSE = 1e-9
+
+
+def bare(features):
+    """A feature set whose labels nobody will look at."""
+    return FeatureSet.from_arrays(np.asarray(features), np.zeros(len(features), np.int64), allow_zero=True)
+
+
+def labelled(items):
+    """The public form of an oracle's `ItemSet`; zero rows are welcome."""
+    return FeatureSet.from_arrays(
+        items.features, items.pids, camids=items.camids, item_ids=items.item_ids, allow_zero=True
+    )
+
+
+def resources(workspace, chunk_rows=None, client=None):
+    """Where stages run: threads of this process, unless there is a cluster."""
+    return make_resources(client, workspace, chunk_rows, Progress())
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What the package keeps of all items: lists and their distances, R*, rows of weights, and means of those."""
+
+    index: np.ndarray
+    distance: np.ndarray
+    farthest: np.ndarray
+    grown: list[set[int]]
+    weights: np.ndarray
+    mean_weights: np.ndarray
+
+
+def stages(query, gallery, distance, spec: KReciprocal, workspace, chunk_rows=None) -> Stages:
+    """Run the stages of a re-ranking of two arrays, and read what they wrote."""
+    items = Items((bare(query), bare(gallery)))
+    graph_distance = spec.graph_distance(DISTANCES.get(distance))
+    where = resources(workspace, chunk_rows)
+    lists = find_neighbours(items, graph_distance, max(spec.n_near, spec.n_half), where)
+    weights, means = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
+    everything = RowRange(0, items.n_items)
+    before, after = weights.read(everything), means.read(everything)
+    return Stages(
+        index=lists.index(everything),
+        distance=lists.distances(everything),
+        farthest=lists.farthest(everything),
+        grown=[set(row.tolist()) for row in np.split(before.column, before.indptr[1:-1])],
+        weights=dense(before, items.n_items),
+        mean_weights=dense(after, items.n_items),
+    )
+
+
+def dense(rows, n_columns):
+    """Sparse rows as a matrix."""
+    matrix = np.zeros((len(rows.indptr) - 1, n_columns))
+    matrix[np.repeat(np.arange(len(matrix)), np.diff(rows.indptr)), rows.column] = rows.value
+    return matrix
+
+
+def usable_weight(value):
+    """A weight of the plain distance that is not refused for being lost in rounding."""
+    return value if value == 0 else max(value, 1e-9)
+
+
+__all__ = ["CLOSE", "Stages", "bare", "dense", "labelled", "resources", "stages", "usable_weight"]

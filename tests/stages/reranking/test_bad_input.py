@@ -1,0 +1,336 @@
+"""Re-rankings that make no sense and sets that cannot be re-ranked: one clear line, in Python and as a command."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from oracles import reranking as oracle
+from oracles import verification
+from reranking_runs import bare
+from strategies import scattered_sets
+
+from reid_dist import (
+    DistanceBlock,
+    FeatureSet,
+    evaluate,
+    evaluate_distances,
+    evaluate_lists,
+    nearest,
+    reranked_distances,
+)
+from reid_dist.cli import main
+from reid_dist.errors import DamagedStoreError, InputError, UnknownNameError
+from reid_dist.stages.reranking import KReciprocal, parse_rerank
+
+BAD_SPECS = [
+    ("k_reciprocl", r"unknown re-ranker 'k_reciprocl'.*k_reciprocal"),
+    ("aqe(k=5)", r"unknown re-ranker 'aqe'"),
+    ("k_reciprocal(k1=0)", r"k1 of k_reciprocal must be a whole number from 1, found 0"),
+    ("k_reciprocal(k1=-3)", r"k1 of k_reciprocal must be a whole number from 1, found -3"),
+    ("k_reciprocal(k1=2.5)", r"k1 of k_reciprocal must be a whole number from 1, found 2.5"),
+    ("k_reciprocal(k1=many)", r"k1 of k_reciprocal must be a whole number from 1, found 'many'"),
+    ("k_reciprocal(k1=true)", r"k1 of k_reciprocal must be a whole number from 1, found True"),
+    ("k_reciprocal(k2=0)", r"k2 of k_reciprocal must be a whole number from 1, found 0"),
+    ("k_reciprocal(k1=4,k2=6)", r"k2 of k_reciprocal must not be larger than k1 \+ 1 = 5, found 6"),
+    ("k_reciprocal(lambda_value=-0.1)", r"lambda_value of k_reciprocal must be from 0 to 1, found -0.1"),
+    ("k_reciprocal(lambda_value=1.5)", r"lambda_value of k_reciprocal must be from 0 to 1, found 1.5"),
+    ("k_reciprocal(lambda_value=nan)", r"lambda_value of k_reciprocal must be from 0 to 1, found nan"),
+    ("k_reciprocal(lambda_value=inf)", r"lambda_value of k_reciprocal must be from 0 to 1, found inf"),
+    ("k_reciprocal(lambda_value=1e-12)", r"lambda_value of k_reciprocal must be 0 or at least 1e-09, found 1e-12"),
+    ("k_reciprocal(lambda_value=half)", r"lambda_value of k_reciprocal must be from 0 to 1, found 'half'"),
+    ("k_reciprocal(lambda_value=true)", r"lambda_value of k_reciprocal must be from 0 to 1, found True"),
+    ("k_reciprocal(variant=zong)", r"unknown variant of re-ranking 'zong'.*zhong"),
+    ("k_reciprocal(variant=3)", r"unknown variant of re-ranking"),
+    ("k_reciprocal(variant=true)", r"unknown variant of re-ranking"),
+    ("k_reciprocal(inclusive=yes)", r"inclusive of k_reciprocal must be true or false, found 'yes'"),
+    ("k_reciprocal(inclusive=1)", r"inclusive of k_reciprocal must be true or false, found 1"),
+    ("k_reciprocal(weights=binry)", r"unknown weights of k_reciprocal 'binry'.*binary"),
+    ("k_reciprocal(weights=2)", r"unknown weights of k_reciprocal '2'"),
+    ("k_reciprocal(weights=binary)", r"binary weights belong to the variant 'paper', not to 'zhong'"),
+    ("k_reciprocal(weights=binary,variant=faiss_k1)", r"binary weights belong to the variant 'paper'"),
+    ("k_reciprocal(mode=inductiv)", r"unknown mode of k_reciprocal 'inductiv'.*inductive"),
+    ("k_reciprocal(k3=5)", r"unknown parameter of k_reciprocal 'k3'"),
+    ("k_reciprocal(lambda=0.3)", r"unknown parameter of k_reciprocal 'lambda'.*lambda_value"),
+    ("k_reciprocal+k_reciprocal", r"one re-ranking at a time"),
+    ("k_reciprocal(20)", r"cannot read '20' in re-ranking"),
+    ("k_reciprocal(k1=20", r"cannot read re-ranking"),
+    ("", r"a re-ranking is a name or a call"),
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Items with identities and cameras, as arrays."""
+    return scattered_sets(12, 60, 6, seed=61)
+
+
+@pytest.fixture(scope="module")
+def stores(data, tmp_path_factory):
+    """The same on disk, with a block of distances and lists beside them."""
+    folder = tmp_path_factory.mktemp("stores")
+    for side, items in zip(("query", "gallery"), data, strict=True):
+        FeatureSet.from_arrays(items.features, items.pids, items.camids).save(folder / f"{side}.zarr")
+    (folder / "threads.yaml").write_text("kind: threads\n")
+    np.save(folder / "block.npy", np.random.default_rng(1).random((12, 60)))
+    np.savez(folder / "lists.npz", index=np.tile(np.arange(20), (12, 1)))
+    return folder
+
+
+@pytest.fixture
+def refused(stores, capfd):
+    """Call ``reid-dist evaluate``, and hold the refusal against its form: code 2, one line, nothing written."""
+
+    def call(*words, sides=("query.zarr", "gallery.zarr")):
+        with pytest.raises(SystemExit) as left:
+            main(["evaluate", *(str(stores / side) for side in sides), "--cluster", str(stores / "threads.yaml"),
+                  *map(str, words)])  # fmt: skip
+        out, err = capfd.readouterr()
+        assert left.value.code == 2, err
+        assert out == ""
+        assert "Traceback" not in err
+        (line,) = (line for line in err.splitlines() if line.startswith("Error: "))
+        return line
+
+    return call
+
+
+def sets_of(data, **replaced):
+    query, gallery = data
+    features = {"query": query.features, "gallery": gallery.features, **replaced}
+    return tuple(
+        FeatureSet.from_arrays(features[side], items.pids, items.camids, allow_zero=True)
+        for side, items in (("query", query), ("gallery", gallery))
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- specs
+
+
+@pytest.mark.parametrize(("spec", "says"), BAD_SPECS)
+def test_specs(data, spec, says):
+    near, far = sets_of(data)
+    for ask in (lambda: parse_rerank(spec), lambda: evaluate(near, far, rerank=spec),
+                lambda: reranked_distances(near, far, rerank=spec)):  # fmt: skip
+        with pytest.raises((InputError, UnknownNameError)) as caught:
+            ask()
+        assert re.search(says, str(caught.value)), str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("spec", "says"), BAD_SPECS)
+def test_specs_on_the_command_line(refused, spec, says, tmp_path):
+    line = refused("--rerank", spec, "--output", tmp_path / "out")
+    assert re.search(says, line), line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("spec", [5, True, 0.3, ["k_reciprocal"], {"k1": 3}, b"k_reciprocal", object()])
+def test_what_is_no_spec(data, spec):
+    near, far = sets_of(data)
+    for ask in (lambda: evaluate(near, far, rerank=spec), lambda: reranked_distances(near, far, rerank=spec)):
+        with pytest.raises(InputError, match="a re-ranking is a name or a call"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"k1": np.float64(3)}, {"k1": None}, {"k2": "6"}, {"lambda_value": None}, {"lambda_value": float("nan")},
+     {"inclusive": 0}, {"variant": None}, {"weights": None}, {"mode": None},
+     {"k1": np.bool_(True)}],
+)  # fmt: skip
+def test_values_in_python(wrong):
+    with pytest.raises((InputError, UnknownNameError)):
+        KReciprocal(**wrong)
+
+
+def test_numbers_of_numpy_are_numbers(data):
+    near, far = sets_of(data)
+    plain = reranked_distances(near, far, rerank=KReciprocal(k1=5, k2=3, lambda_value=0.5))
+    spec = KReciprocal(k1=np.int64(5), k2=np.int32(3), lambda_value=np.float64(0.5))
+    assert reranked_distances(near, far, rerank=spec).tobytes() == plain.tobytes()
+    report = evaluate(near, far, rerank=spec, confidence=None)
+    assert report.to_json() is not None
+    assert evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,lambda_value=0.5)").result_digest == report.result_digest
+
+
+def test_both_ends_of_the_weight_are_whole_numbers_too():
+    for value in (0, 1):
+        assert parse_rerank(f"k_reciprocal(lambda_value={value})").lambda_value == float(value)
+    assert parse_rerank("k_reciprocal(lambda_value=1e-9)").lambda_value == 1e-9
+
+
+# ---------------------------------------------------------------------------------------------------------- sets
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite(data, value):
+    """Refused where a set is made; and where something slipped into memory afterwards, by the row."""
+    features = data[1].features.copy()
+    features[7, 2] = value
+    with pytest.raises(InputError, match=r"\b7\b"):
+        sets_of(data, gallery=features)
+    slipped = data[1].features.copy()
+    near, far = sets_of(data, gallery=slipped)
+    slipped[7, 2] = value
+    for ask in (lambda: evaluate(near, far, rerank="k_reciprocal(k1=5)"), lambda: reranked_distances(near, far),
+                lambda: nearest(far, far, k=3)):  # fmt: skip
+        with pytest.raises(DamagedStoreError, match="row 7 of memory is not finite"):
+            ask()
+
+
+def test_zero_rows_under_cosine(data):
+    query, gallery = data
+    features = gallery.features.copy()
+    features[[3, 40]] = 0
+    near = FeatureSet.from_arrays(query.features, query.pids, query.camids)
+    far = FeatureSet.from_arrays(features, gallery.pids, gallery.camids)
+    for ask in (lambda: evaluate(near, far, rerank="k_reciprocal"), lambda: reranked_distances(near, far)):
+        with pytest.raises(InputError, match=r"2 of 60 gallery rows are zero vectors \(rows 3, 40\)"):
+            ask()
+    for variant in ("zhong", "zhong_d4", "paper"):
+        rerank = KReciprocal(k1=5, k2=2, variant=variant)
+        assert np.isfinite(reranked_distances(near, far, rerank=rerank, distance="sqeuclidean")).all()
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "sqeuclidean"])
+def test_zero_rows_on_the_sphere(data, distance):
+    """`faiss_k1` compares directions whatever the distance; zero rows have none, and are refused unless allowed."""
+    query, gallery = data
+    features = gallery.features.copy()
+    features[[3, 40]] = 0
+    near = FeatureSet.from_arrays(query.features, query.pids, query.camids)
+    far = FeatureSet.from_arrays(features, gallery.pids, gallery.camids)
+    rerank = KReciprocal(k1=5, k2=2, variant="faiss_k1")
+    for ask in (lambda: evaluate(near, far, rerank=rerank, distance=distance),
+                lambda: reranked_distances(near, far, rerank=rerank, distance=distance)):  # fmt: skip
+        with pytest.raises(InputError, match="2 of 60 gallery rows are zero vectors"):
+            ask()
+    near, far = sets_of(data, gallery=features)
+    assert np.isfinite(reranked_distances(near, far, rerank=rerank, distance=distance)).all()
+
+
+@pytest.mark.parametrize("variant", oracle.VARIANTS)
+def test_fewer_items_than_neighbours(variant):
+    """No error: lists are as long as the set."""
+    rng = np.random.default_rng(4)
+    query, gallery = rng.normal(size=(2, 4)), rng.normal(size=(5, 4))
+    found = reranked_distances(bare(query), bare(gallery), rerank=KReciprocal(k1=1000, k2=1001, variant=variant))
+    as_stored = query.astype(np.float32), gallery.astype(np.float32)
+    expected = oracle.reranked(*as_stored, variant=variant, k1=1000, k2=1001)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_dimensions(data):
+    near, far = sets_of(data, gallery=np.ones((60, 5), np.float32))
+    for ask in (lambda: evaluate(near, far, rerank="k_reciprocal"), lambda: reranked_distances(near, far)):
+        with pytest.raises(InputError, match="query features have 6 dimensions, gallery features 5"):
+            ask()
+
+
+@pytest.mark.parametrize("rows", [[12], [-1], [0.0], [True], [[1]], "0", ["a"], 3])
+def test_rows_that_there_are_not(data, rows):
+    near, far = sets_of(data)
+    with pytest.raises(InputError, match=r"^rows must be"):
+        reranked_distances(near, far, rows=rows)
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 2.5, True, "8"])
+def test_chunk_rows(data, chunk):
+    near, far = sets_of(data)
+    for ask in (lambda: evaluate(near, far, rerank="k_reciprocal", chunk_rows=chunk),
+                lambda: reranked_distances(near, far, chunk_rows=chunk)):  # fmt: skip
+        with pytest.raises(InputError, match="chunk_rows must be at least 1 and a whole number"):
+            ask()
+
+
+# ------------------------------------------------------------------------------------- what does not go together
+
+
+@pytest.mark.parametrize("metric", ["TAR@FAR=0.01", "EER", "DIR@FAR=0.1"])
+def test_thresholds(data, refused, metric):
+    near, far = sets_of(data)
+    says = rf"^{re.escape(metric)} would compare re-ranked distances of different queries with one threshold"
+    with pytest.raises(InputError, match=says):
+        evaluate(near, far, rerank="k_reciprocal", metrics=["mAP", metric])
+    assert f"Error: {metric} would compare" in refused("--rerank", "k_reciprocal", "--metric", metric)
+
+
+def test_roc(data, refused):
+    near, far = sets_of(data)
+    with pytest.raises(InputError, match=r"^roc would compare re-ranked distances"):
+        evaluate(near, far, rerank="k_reciprocal", roc=True)
+    assert "Error: roc would compare" in refused("--rerank", "k_reciprocal", "--roc")
+
+
+@pytest.mark.parametrize("variant", ["faiss_k1", "paper"])
+def test_thresholds_under_variants_with_one_scale(data, refused, variant):
+    """No scale is to blame there; the way that the message names gives the rates."""
+    near, far = sets_of(data)
+    spec = f"k_reciprocal(k1=5,k2=3,variant={variant})"
+    line = refused("--rerank", spec, "--metric", "TAR@FAR=0.01")
+    assert "scale of its own" not in line
+    assert variant in line
+    assert "evaluate_distances(DistanceBlock.from_array(reranked_distances(" in line
+    distances = reranked_distances(near, far, rerank=spec)
+    found = evaluate_distances(DistanceBlock.from_array(distances), near, far, metrics=["TAR@FAR=0.01"])
+    relevant = (near.pids[:, None] == far.pids) & (near.camids[:, None] != far.camids)
+    junk = (near.pids[:, None] == far.pids) & (near.camids[:, None] == far.camids) | (far.pids == -1)
+    pairs = verification.pairs_of(distances, relevant, junk)
+    assert found.metrics["TAR@FAR=0.01"] == float(verification.tar_at_far(pairs, 0.01))
+
+
+def test_the_report_says_whether_two_thirds_are_enough(data, refused):
+    near, far = sets_of(data)
+    report = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper)", confidence=None)
+    assert report.rerank["inclusive"] is True
+    assert evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3)", confidence=None).rerank["inclusive"] is False
+    told = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper,inclusive=true)", confidence=None)
+    assert told.result_digest == report.result_digest
+    assert "contradicts the variant 'paper'" in refused("--rerank", "k_reciprocal(variant=paper,inclusive=false)")
+
+
+def test_variants_are_listed_as_variants(reid_dist):
+    rows = [line.split()[0] for line in reid_dist("list", "rerankers").out.splitlines() if line[:1].strip()]
+    assert rows == ["name", "k_reciprocal", *(f"k_reciprocal(variant={name})" for name in oracle.VARIANTS)]
+
+
+@pytest.mark.parametrize("option", ["rerank", "expand"])
+def test_given_distances(data, stores, refused, option):
+    near, far = sets_of(data)
+    spec = {"rerank": "k_reciprocal", "expand": "aqe(k=3)"}[option]
+    block = DistanceBlock.open(stores / "block.npy")
+    says = f"{option} cannot be had from distances, which take the place of features; evaluate the feature stores"
+    with pytest.raises(InputError, match=says) as caught:
+        evaluate_distances(block, near, far, **{option: spec})
+    assert ("rerank_blocks" in str(caught.value)) == (option == "rerank")
+    assert says in refused(f"--{option}", spec, "--distances", stores / "block.npy")
+
+
+@pytest.mark.parametrize("option", ["rerank", "expand"])
+def test_given_lists(data, stores, refused, option):
+    near, far = sets_of(data)
+    spec = {"rerank": "k_reciprocal", "expand": "aqe(k=3)"}[option]
+    says = f"{option} cannot be had from lists, which take the place of features; evaluate the feature stores"
+    with pytest.raises(InputError, match=f"^{says}$"):
+        evaluate_lists(np.tile(np.arange(20), (12, 1)), near, far, **{option: spec})
+    assert says in refused(f"--{option}", spec, "--lists", stores / "lists.npz")
+
+
+def test_the_report_of_another_re_ranking(refused, stores, tmp_path, capfd):
+    words = ["evaluate", str(stores / "query.zarr"), str(stores / "gallery.zarr"), "--cluster",
+             str(stores / "threads.yaml"), "--output", str(tmp_path / "out"), "--resume"]  # fmt: skip
+    for _ in range(2):
+        with pytest.raises(SystemExit) as left:
+            main([*words, "--rerank", "k_reciprocal(k1=5,k2=2)"])
+        assert not left.value.code
+    capfd.readouterr()
+    for other in (
+        ["--rerank", "k_reciprocal(k1=5,k2=3)"],
+        ["--rerank", "k_reciprocal(k1=5,k2=2,variant=zhong_d4)"],
+        [],
+    ):
+        line = refused(*other, "--output", tmp_path / "out", "--resume")
+        assert "holds the report of another job" in line
+        assert "rerank" in line

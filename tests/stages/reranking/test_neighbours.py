@@ -1,0 +1,194 @@
+"""Neighbours of a set among itself, each pair of blocks once: those of plain sorting, and exact row maxima."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import DISTANCES, canonical_distances, order_is_unambiguous, reference_topk
+from reranking_runs import bare, resources
+from strategies import DIMS, KINDS, crowded_sets, features, scattered_sets
+
+from reid_dist import nearest
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import DISTANCES as REGISTERED
+from reid_dist.engine.reductions import (
+    FeatureBlock,
+    Seed,
+    Surroundings,
+    merge_surroundings,
+    pair_rows,
+    sweep_both_ways,
+)
+from reid_dist.errors import InputError
+from reid_dist.kernels.canonical import pair_distances, squared_norms
+from reid_dist.stages.reranking import Items, find_neighbours
+
+
+def block_of(rows, first=0):
+    """Feature rows as a block whose numbers start somewhere."""
+    rows = np.ascontiguousarray(rows, np.float32)
+    return FeatureBlock(np.arange(first, first + len(rows)), rows, squared_norms(rows))
+
+
+def canonical_matrix(near, far, distance):
+    """All canonical distances of the package itself, pair by pair."""
+    i, j = (each.ravel() for each in np.indices((len(near), len(far))))
+    found = pair_distances(pair_rows(distance, near, far), i, j)
+    return found.reshape(len(near), len(far))
+
+
+def plain_surroundings(matrix, numbers, k, own=False):
+    """By sorting; the item itself is none of its surroundings."""
+    n = len(matrix)
+    index, near = np.full((n, k), -1, np.int64), np.full((n, k), np.inf)
+    farthest = np.zeros(n)
+    for i, row in enumerate(matrix):
+        others = [j for j in range(len(row)) if not (own and i == j)]
+        order = sorted(others, key=lambda j, row=row: (row[j], j))[:k]
+        index[i, : len(order)], near[i, : len(order)] = numbers[order], row[order]
+        farthest[i] = max([row[j] for j in others] + [0.0])
+    return Surroundings(index, near, farthest)
+
+
+def assert_same(found, expected, within=None):
+    """Bit for bit; entries beyond `within` may be missing on either side."""
+    if within is None:
+        np.testing.assert_array_equal(found.index, expected.index)
+        np.testing.assert_array_equal(found.distance, expected.distance)
+    else:
+        for row, reach in enumerate(within):
+            wanted = [(d, j) for d, j in zip(expected.distance[row], expected.index[row], strict=True) if d <= reach]
+            given_ = list(zip(found.distance[row], found.index[row], strict=True))
+            assert given_[: len(wanted)] == wanted, row
+    np.testing.assert_array_equal(found.farthest, expected.farthest)
+
+
+@st.composite
+def two_blocks(draw):
+    """Rows of two blocks, of a kind in which ties are the rule."""
+    n, m = draw(st.integers(1, 24)), draw(st.integers(1, 24))
+    rows = draw(features(n + m, draw(st.sampled_from(DIMS)), draw(st.sampled_from(KINDS))))
+    return rows[:n], rows[n:]
+
+
+# ---------------------------------------------------------------------------------------------- the sweep itself
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=40)
+@given(rows=two_blocks(), k=st.integers(1, 30), tile=st.sampled_from([1, 2, 5, 7, 64]))
+def test_sweep_without_seeds(name, rows, k, tile):
+    distance = REGISTERED.get(name)
+    near, far = block_of(rows[0]), block_of(rows[1], 100)
+    matrix = canonical_matrix(near, far, distance)
+    np.testing.assert_array_equal(matrix.T, canonical_matrix(far, near, distance))
+    found = sweep_both_ways(near, far, distance, tile, k)
+    assert_same(found[0], plain_surroundings(matrix, far.numbers, min(k, len(far))))
+    assert_same(found[1], plain_surroundings(matrix.T, near.numbers, min(k, len(near))))
+    (alone,) = sweep_both_ways(near, None, distance, tile, k)
+    own = plain_surroundings(canonical_matrix(near, near, distance), near.numbers, min(k, len(near)), own=True)
+    assert_same(alone, own)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=40)
+@given(rows=two_blocks(), k=st.integers(1, 12), tile=st.sampled_from([1, 3, 64]), data=st.data())
+def test_sweep_with_seeds(name, rows, k, tile, data):
+    """Any reach that is a distance there is, or between two; any farthest that something is at."""
+    distance = REGISTERED.get(name)
+    near, far = block_of(rows[0]), block_of(rows[1], 100)
+    matrix = canonical_matrix(near, far, distance)
+    values = [*np.unique(matrix).tolist(), np.inf, float(matrix.mean())]
+    floors = [*np.unique(matrix).tolist(), -np.inf, 0.0]
+
+    def seed(n):
+        reach = data.draw(st.lists(st.sampled_from(values), min_size=n, max_size=n))
+        floor = data.draw(st.lists(st.sampled_from(floors), min_size=n, max_size=n))
+        return Seed(np.array(reach), np.array(floor))
+
+    seeds = seed(len(near)), seed(len(far))
+    found = sweep_both_ways(near, far, distance, tile, k, seeds)
+    for side, known, table, numbers in zip(found, seeds, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
+        expected = plain_surroundings(table, numbers, min(k, table.shape[1]))
+        farthest = np.maximum(expected.farthest, known.farthest)
+        assert_same(side, Surroundings(expected.index, expected.distance, farthest), within=known.reach)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), max_size=14), st.integers(1, 9))
+def test_merging_lists(entries, k):
+    """The k first of both by (distance, item)."""
+    pairs = [sorted((float(d), j) for j, (d, side) in enumerate(entries) if side == which) for which in (0, 1)]
+
+    def as_surroundings(listed, farthest):
+        width = len(listed) + 1
+        index, near = np.full((1, width), -1, np.int64), np.full((1, width), np.inf)
+        for place, (d, j) in enumerate(listed):
+            index[0, place], near[0, place] = j, d
+        return Surroundings(index, near, np.array([farthest]))
+
+    merged = merge_surroundings(as_surroundings(pairs[0], 3.0), as_surroundings(pairs[1], 5.0), k)
+    wanted = sorted(pairs[0] + pairs[1])[:k]
+    filled = wanted + [(np.inf, -1)] * (k - len(wanted))
+    assert list(zip(merged.distance[0].tolist(), merged.index[0].tolist(), strict=True)) == filled
+    assert merged.farthest.tolist() == [5.0]
+
+
+# ---------------------------------------------------------------------------------------------------- whole sets
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=25)
+@given(rows=two_blocks(), k=st.integers(1, 60), chunk=st.sampled_from([None, 1, 4, 9]))
+def test_nearest_of_a_set_among_itself(name, rows, k, chunk):
+    """Every item is first in its own list; k may be larger than the set."""
+    together = np.concatenate(rows)
+    items = bare(together)
+    found = nearest(items, items, k=k, distance=name, chunk_rows=chunk)
+    block = block_of(together)
+    matrix = canonical_matrix(block, block, REGISTERED.get(name))
+    for i, row in enumerate(matrix):
+        order = sorted(range(len(row)), key=lambda j, i=i, row=row: (j != i, row[j], j))[:k]
+        assert found.index[i].tolist() == order + [-1] * (k - len(order))
+        assert found.distance[i].tolist() == row[order].tolist() + [np.inf] * (k - len(order))
+    if order_is_unambiguous(together, together, name):
+        index, _ = reference_topk(together, together, k, name, range(len(together)))
+        np.testing.assert_array_equal(found.index, index)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_crowded_and_spread_sets(name):
+    """Dozens of exact duplicates, more than any list holds."""
+    for items in (crowded_sets(1, 250, 13, seed=5, n_distinct=6)[1], scattered_sets(1, 250, 33, seed=6)[1]):
+        rows = bare(items.features)
+        assert order_is_unambiguous(items.features, items.features, name)
+        index, near = reference_topk(items.features, items.features, 25, name, range(250))
+        for chunk in (None, 30):
+            found = nearest(rows, rows, k=25, distance=name, chunk_rows=chunk)
+            np.testing.assert_array_equal(found.index, index)
+            np.testing.assert_allclose(found.distance, near, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cosine", "sqeuclidean"])
+@pytest.mark.parametrize("chunk", [1, 7, 33, 500])
+def test_row_maxima_are_canonical(name, chunk, tmp_path):
+    """The same bits in every cut, and those of the matrix."""
+    query, gallery = crowded_sets(20, 90, 17, seed=11, n_distinct=30)
+    items = Items((bare(query.features), bare(gallery.features)))
+    lists = find_neighbours(items, REGISTERED.get(name), 6, resources(tmp_path, chunk))
+    block = block_of(np.concatenate([query.features, gallery.features]))
+    matrix = canonical_matrix(block, block, REGISTERED.get(name))
+    everything = RowRange(0, 110)
+    np.testing.assert_array_equal(lists.farthest(everything), matrix.max(axis=1))
+    close = canonical_distances(block.features, block.features, name)
+    np.testing.assert_allclose(matrix, close, rtol=1e-12, atol=1e-12)
+    for rows in (RowRange(0, 1), RowRange(5, 6), RowRange(30, 110), RowRange(109, 110)):
+        np.testing.assert_array_equal(lists.farthest(rows), matrix.max(axis=1)[rows.start : rows.stop])
+        np.testing.assert_array_equal(lists.index(rows)[:, 0], np.arange(rows.start, rows.stop))
+
+
+def test_long_rows_are_refused_by_name():
+    items = bare(np.full((5, 4), 1e30, np.float32) * np.arange(1, 6, dtype=np.float32)[:, None])
+    with pytest.raises(InputError, match="would overflow"):
+        nearest(items, items, k=2, distance="sqeuclidean")

@@ -1,0 +1,79 @@
+"""Features of real models, re-ranked: what the dense oracle and the oracle of metrics make of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracles import reranking as oracle
+from reference import ALL_METRICS, ItemSet, order_is_unambiguous, reference_evaluate
+from reranking_runs import CLOSE, labelled
+from scipy.io import loadmat
+
+from reid_dist import evaluate, reranked_distances
+from reid_dist.stages.reranking import KReciprocal
+
+SETS = {"market1501_sample.mat": "market1501", "sketch_photo.mat": "no_cameras", "veri776_sample.npz": "no_cameras"}
+
+
+def read_sets(path):
+    """Query and gallery of a file; of a set without sides, its first items are asked about the others."""
+    if path.suffix == ".npz":
+        with np.load(path) as content:
+            items = ItemSet(content["features"], content["pids"], None, np.arange(500))
+        return items.take(range(0, 120, 4)), items.take([row for row in range(120) if row % 4])
+    content = loadmat(path)
+    return tuple(
+        ItemSet(
+            content[f"{name}_f"],
+            content[f"{name}_label"].ravel().astype(np.int64),
+            content[f"{name}_cam"].ravel().astype(np.int64),
+        )
+        for name in ("query", "gallery")
+    )
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("name", SETS)
+def test_metrics_are_those_of_whole_matrices(shared_data, name, distance, tmp_path):
+    query, gallery = read_sets(shared_data(name))
+    near, far = labelled(query), labelled(gallery)
+    together = np.concatenate([query.features, gallery.features])
+    of_graph = "cosine" if distance == "cosine" else "sqeuclidean"
+    # Real features hold no near-ties, so the margin may be that of float64 itself.
+    assert order_is_unambiguous(together, together, of_graph, margin=1e-14)
+    values = set()
+    for variant in oracle.VARIANTS:
+        options = {"variant": variant, "k1": 12, "k2": 4}
+        steps = oracle.steps(query.features, gallery.features, distance=distance, lambda_value=0.3, **options)
+        for weight, dense in ((0.3, steps.final), (0.0, steps.jaccard)):
+            spec = KReciprocal(**options, lambda_value=weight)
+            block = reranked_distances(near, far, rerank=spec, distance=distance, workspace=tmp_path)
+            np.testing.assert_allclose(block, dense, rtol=CLOSE, atol=CLOSE)
+            if not gaps_are_clear(dense, weight):
+                continue
+            report = evaluate(near, far, protocol=SETS[name], rerank=spec, distance=distance, workspace=tmp_path,
+                              metrics=list(ALL_METRICS), confidence=None)  # fmt: skip
+            expected = reference_evaluate(query, gallery, SETS[name], distances=dense)
+            assert {metric: report.metrics[metric] for metric in ALL_METRICS} == pytest.approx(
+                expected.metrics, abs=1e-12
+            )
+            np.testing.assert_allclose(report.curves["CMC"], expected.curves["CMC"], rtol=0, atol=1e-12)
+            values.add((variant, weight))
+    assert len({variant for variant, _ in values}) == len(oracle.VARIANTS), values
+
+
+def gaps_are_clear(distances, weight):
+    """Whether rounding cannot change the order of a row; without a weight of the distance, many are 1 exactly."""
+    gaps = np.diff(np.sort(distances, axis=1), axis=1)
+    return bool(((gaps > 1e-12) | ((gaps == 0) & (weight == 0))).all())
+
+
+def test_re_ranking_helps(shared_data):
+    """On a set with several images of each vehicle; by how much is a matter of the features."""
+    query, gallery = read_sets(shared_data("veri776_sample.npz"))
+    near, far = labelled(query), labelled(gallery)
+    plain, better = (
+        evaluate(near, far, protocol="no_cameras", rerank=rerank, confidence=None).metrics["mAP"]
+        for rerank in (None, "k_reciprocal(k1=6,k2=3)")
+    )
+    assert better > plain
