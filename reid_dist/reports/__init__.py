@@ -10,7 +10,8 @@ from reid_dist.reports.console import print_report, render_table
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.heading import described_run
 from reid_dist.reports.html import render_html
-from reid_dist.reports.pictures import Pictures, make_pictures
+from reid_dist.reports.pictures import make_pictures
+from reid_dist.reports.ranked_pictures import Pictures
 from reid_dist.reports.report import SCHEMA, Report
 from reid_dist.reports.topk import TopK
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,10 +16,8 @@ from reid_dist.core.plurals import counted
 from reid_dist.metrics.confidence import FEW_UNITS, VERY_FEW_UNITS
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED, ZERO
 from reid_dist.reports.notes import WARNING
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.words import integer, share
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
 
 __all__ = ["CAUTION", "STRONG", "Caution", "caution_of", "n_identities", "report_caution", "without_warnings"]
 
@@ -65,7 +63,7 @@ class Caution:
         return f"{self.word.upper()}: {self.text}"
 
 
-def report_caution(report: Report) -> Caution | None:
+def report_caution(report: ReportData) -> Caution | None:
     """Return the caution that a report calls for; None where there is evidence enough."""
     return caution_of(report.counts, report.protocol, n_identities(report), report.notes)
 
@@ -111,7 +109,7 @@ def caution_of(
     return Caution(STRONG if STRONG in levels else CAUTION, tuple(reasons))
 
 
-def n_identities(report: Report) -> int | None:
+def n_identities(report: ReportData) -> int | None:
     """Return the number of identities that the means of a report rest on; None where it is not known."""
     pids, reasons = report.per_query.get("pid"), report.per_query.get("reason")
     if pids is None or reasons is None:

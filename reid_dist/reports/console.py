@@ -6,7 +6,7 @@ import io
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from reid_dist.core.plurals import counted
 from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution, without_warnings
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.verification import distance_words
@@ -29,9 +30,6 @@ from reid_dist.reports.words import (
     resampled,
 )
 
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
-
 __all__ = ["print_report", "render_table"]
 
 _LOG_COLUMNS = 80
@@ -39,7 +37,7 @@ _CALM = "cyan"
 _COLOURS = {CAUTION: "yellow", STRONG: "red"}
 
 
-def print_report(report: Report, file: IO[str] | None = None) -> None:
+def print_report(report: ReportData, file: IO[str] | None = None) -> None:
     """Print a report.
 
     Parameters
@@ -61,7 +59,7 @@ def print_report(report: Report, file: IO[str] | None = None) -> None:
     stream.writelines(f"{line.rstrip()}\n" for line in buffer)
 
 
-def render_table(report: Report) -> RenderableType:
+def render_table(report: ReportData) -> RenderableType:
     """Return the report as something that a :class:`rich.console.Console` prints."""
     caution = report_caution(report)
     parts: list[RenderableType] = [_head(report, caution), _metrics(report, caution)]
@@ -70,7 +68,7 @@ def render_table(report: Report) -> RenderableType:
     return Group(*parts, _facts(report))
 
 
-def _head(report: Report, caution: Caution | None) -> Text:
+def _head(report: ReportData, caution: Caution | None) -> Text:
     """Return the name of the run, and what must be known before any number is read."""
     title, *others = report.heading.lines
     lines = [Text(title, style="bold"), *map(Text, others)]
@@ -80,7 +78,7 @@ def _head(report: Report, caution: Caution | None) -> Text:
     return Text("\n").join(lines)
 
 
-def _metrics(report: Report, caution: Caution | None) -> Table:
+def _metrics(report: ReportData, caution: Caution | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("metric", style="bold", no_wrap=True)
     # "between 41.20 and 45.00 %" breaks rather than taking the place of the convention.
@@ -100,7 +98,7 @@ def _metrics(report: Report, caution: Caution | None) -> Table:
     return table
 
 
-def _ties(report: Report, sides: list[dict[str, float]]) -> Table:
+def _ties(report: ReportData, sides: list[dict[str, float]]) -> Table:
     """Return what the metrics would be with every tie settled for, and against, the right answers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("ties settled", style="bold", no_wrap=True)
@@ -112,7 +110,7 @@ def _ties(report: Report, sides: list[dict[str, float]]) -> Table:
     return table
 
 
-def _facts(report: Report) -> Table:
+def _facts(report: ReportData) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -121,7 +119,7 @@ def _facts(report: Report) -> Table:
     return table
 
 
-def _lines(report: Report) -> Iterator[tuple[str, str]]:
+def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     counts = report.counts
     n_query, n_valid = counts["n_query"], counts["n_valid"]
     yield from report.heading.chosen("date", "command").items()
@@ -162,7 +160,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "note", note
 
 
-def _verification(report: Report) -> Iterator[tuple[str, str]]:
+def _verification(report: ReportData) -> Iterator[tuple[str, str]]:
     found = report.verification or {}
     told = {
         "n_genuine": "genuine pair",

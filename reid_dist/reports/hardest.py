@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.topk import TopK
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
 
 __all__ = ["average_precision_column", "hardest_by_lists", "hardest_queries"]
 
 
-def average_precision_column(report: Report) -> str:
+def average_precision_column(report: ReportData) -> str:
     """Return the column of the protocol's average precision, the other one where that is missing."""
     both = ["AP", "AP_trapezoid"]
     if "trapezoid" in str(report.protocol.get("ap_family", "")):
@@ -23,7 +19,7 @@ def average_precision_column(report: Report) -> str:
     return next((name for name in both if name in report.per_query), "AP")
 
 
-def hardest_queries(report: Report, n_most: int) -> NDArray[np.int64]:
+def hardest_queries(report: ReportData, n_most: int) -> NDArray[np.int64]:
     """Return the rows of the valid queries of lowest AP, then lowest INP, then lowest row; at most ``n_most``.
 
     Empty where the report has no AP by query.

@@ -10,7 +10,7 @@ import functools
 import html
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -18,15 +18,13 @@ from markupsafe import Markup
 from reid_dist.core.plurals import counted
 from reid_dist.reports import words
 from reid_dist.reports.caution import n_identities, report_caution, without_warnings
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
 from reid_dist.reports.sections.curves import curves, distributions
 from reid_dist.reports.sections.metrics import headline, metric_table
 from reid_dist.reports.sections.queries import hardest_table, invalid_queries, ranked_pictures
 from reid_dist.reports.sections.verification import verification
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
 
 __all__ = ["page_environment", "render_html"]
 
@@ -40,7 +38,7 @@ _COUNTS = {
 }
 
 
-def render_html(report: Report) -> str:
+def render_html(report: ReportData) -> str:
     """Return the page of a report; the same report gives the same bytes.
 
     Its size does not grow with the number of queries: distributions are binned and lists are cut, with the count
@@ -76,7 +74,7 @@ def _headings(body: str) -> list[tuple[str, str]]:
     return [(name, html.unescape(text)) for name, text in _HEADING.findall(body)]
 
 
-def _content(report: Report) -> dict[str, Any]:
+def _content(report: ReportData) -> dict[str, Any]:
     """Return everything that the template names, as text, numbers and drawn charts."""
     identities = n_identities(report)
     return {

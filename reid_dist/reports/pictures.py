@@ -1,21 +1,16 @@
-"""Ranked pictures: a query and the nearest items of its list, each marked right, wrong or junk.
+"""The choice of queries for the pictures of a page, and their thumbnails.
 
-Made from top-k lists alone, so a gallery of any size costs a handful of small files.  The pictures are thumbnails,
-carried as bytes: a page with them needs no other file, and ``pictures.json`` keeps them for a page that is written
-again.
+Made from top-k lists alone, so a gallery of any size costs a handful of small files.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,140 +18,21 @@ from numpy.typing import NDArray
 from reid_dist.core.plurals import counted
 from reid_dist.errors import InputError
 from reid_dist.reports.hardest import hardest_by_lists, hardest_queries
+from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.thumbnails import UnreadableImageError, pillow_is_there, thumbnail
 from reid_dist.reports.topk import TopK
 
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
+__all__ = ["make_pictures"]
 
-__all__ = ["MARKS", "Picture", "Pictures", "RankedPictures", "make_pictures"]
-
-MARKS: Final = ("query", "right", "wrong", "junk", "not judged")
-"""What an item is to its query."""
-
-_REASONS: Final = ("hardest", "chosen")
 _MOST_IMAGE_BYTES = 4_000_000  # of thumbnails in all; a few kilobytes each
-_JPEG_START = b"\xff\xd8\xff"
 
 Paths = Sequence[Any] | NDArray[np.str_]
 Labels = Sequence[int] | NDArray[np.integer]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """A query, or one item of its list.
-
-    Attributes
-    ----------
-    row
-        Row of the query set or of the gallery, from 0.
-    mark
-        One of `MARKS`.
-    rank
-        1-based rank after junk is removed; None for junk and for a query.
-    pid, camid
-        Labels; None where they are not known.
-    distance
-        In the unit of the report's distance; None for a query.
-    image
-        JPEG; None where the picture cannot be read.
-    """
-
-    row: int
-    mark: str
-    rank: int | None = None
-    pid: int | None = None
-    camid: int | None = None
-    distance: float | None = None
-    image: bytes | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.mark not in MARKS:
-            raise InputError(f"mark of a picture must be one of {', '.join(MARKS)}, found {self.mark!r}")
-        for name in ("row", "rank", "pid", "camid"):
-            _require(name, getattr(self, name), int, optional=name != "row")
-        _require("distance", self.distance, float, optional=True)
-        _require("image", self.image, bytes, optional=True)
-        # It goes into the page as it is: nothing that only calls itself a picture.
-        if self.image is not None and not self.image.startswith(_JPEG_START):
-            raise InputError("image of a picture must be a JPEG")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankedPictures:
-    """A query and the head of its list, nearest first.
-
-    Attributes
-    ----------
-    reason
-        Why it is shown: ``hardest`` or ``chosen``.
-    query
-        The query.
-    items
-        The items, junk included and marked.
-    """
-
-    reason: str
-    query: Picture
-    items: tuple[Picture, ...]
-
-    def __post_init__(self) -> None:
-        if self.reason not in _REASONS:
-            raise InputError(f"reason of ranked pictures must be one of {', '.join(_REASONS)}, found {self.reason!r}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pictures:
-    """What a page shows of the pictures behind the lists.
-
-    Attributes
-    ----------
-    queries
-        Chosen queries first, then the hardest ones.
-    note
-        Why there are none, or what is missing; "" where nothing is.
-    """
-
-    queries: tuple[RankedPictures, ...] = ()
-    note: str = ""
-
-    def to_json(self) -> str:
-        """Return everything as ASCII JSON, images in base64."""
-        queries = [
-            {"reason": shown.reason, "query": _written(shown.query), "items": [_written(item) for item in shown.items]}
-            for shown in self.queries
-        ]
-        return json.dumps({"note": self.note, "queries": queries}, indent=1) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> Pictures:
-        """Read what :meth:`to_json` wrote.
-
-        Raises
-        ------
-        InputError
-            If it is something else.
-        """
-        try:
-            document = json.loads(text)
-            _require("note", document["note"], str)
-            return cls(
-                note=document["note"],
-                queries=tuple(
-                    RankedPictures(
-                        reason=shown["reason"],
-                        query=_read(shown["query"]),
-                        items=tuple(map(_read, shown["items"])),
-                    )
-                    for shown in document["queries"]
-                ),
-            )
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise InputError(f"pictures are not as they were written: {error!r}") from error
-
-
 def make_pictures(
-    source: Report | TopK,
+    source: ReportData | TopK,
     query_paths: Paths | None,
     gallery_paths: Paths | None,
     *,
@@ -240,7 +116,7 @@ def make_pictures(
     return Pictures(queries=tuple(shown), note=_note(reader, len(wanted) - len(shown)))
 
 
-def _of_report(report: Report, n_hardest: int) -> tuple[TopK | None, NDArray[np.int64]]:
+def _of_report(report: ReportData, n_hardest: int) -> tuple[TopK | None, NDArray[np.int64]]:
     rows = hardest_queries(report, n_hardest)
     if not len(rows) and report.topk is not None:
         rows = hardest_by_lists(report.topk, n_hardest)
@@ -342,24 +218,3 @@ def _require_rows(side: str, n_rows: int, columns: dict[str, Paths | Labels | No
     for name, column in columns.items():
         if column is not None and len(column) < n_rows:
             raise InputError(f"{side} {name} hold {counted(len(column), 'row')}, the lists speak of {n_rows}")
-
-
-def _require(name: str, value: object, kind: type, *, optional: bool = False) -> None:
-    if isinstance(value, bool) or not (isinstance(value, kind) or (optional and value is None)):
-        raise InputError(f"{name} of a picture must be of type {kind.__name__}, found {value!r:.60}")
-
-
-def _written(picture: Picture) -> dict[str, Any]:
-    image = None if picture.image is None else base64.b64encode(picture.image).decode("ascii")
-    return asdict(picture) | {"image": image}
-
-
-def _read(entry: dict[str, Any]) -> Picture:
-    known = {part.name for part in fields(Picture)}
-    if set(entry) != known:
-        raise InputError(f"a picture has {sorted(known)}, found {sorted(entry)}")
-    try:
-        image = None if entry["image"] is None else base64.b64decode(entry["image"], validate=True)
-    except binascii.Error as error:
-        raise InputError(f"image of a picture is no base64: {error}") from error
-    return Picture(**(entry | {"image": image}))

@@ -7,14 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reid_dist.errors import InputError
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
 from reid_dist.reports.words import bounded_value, integer, interval
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
 
 __all__ = ["Summary", "make_frame", "report_frame", "summarise"]
 
@@ -115,7 +113,7 @@ def make_frame(columns: Mapping[str, Any], *, index: str, names: Sequence[Any] |
     return frame.rename_axis(index)
 
 
-def summarise(report: Report) -> Summary:
+def summarise(report: ReportData) -> Summary:
     """Return the table of an evaluation: metrics with their intervals, conventions, counts and notes."""
     counts, confidence = report.counts, report.confidence
     ends = {} if confidence is None else confidence["intervals"]
@@ -138,7 +136,7 @@ def summarise(report: Report) -> Summary:
     return Summary(title, heads, rows, facts, report.notes)
 
 
-def report_frame(report: Report, table: str) -> Any:
+def report_frame(report: ReportData, table: str) -> Any:
     """Return a data frame of an evaluation; see `Report.to_pandas`."""
     if table == "per_query":
         labels = [name for name in ("pid", "camid") if name in report.per_query]

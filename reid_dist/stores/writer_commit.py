@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from reid_dist.stores.locations import (
     WRITING_MARK,
@@ -15,15 +15,21 @@ from reid_dist.stores.locations import (
     write_mark,
 )
 from reid_dist.stores.objects import is_object_uri, storage_errors
-from reid_dist.stores.swaps import swap_together
-
-if TYPE_CHECKING:
-    from reid_dist.stores.writer import FeatureWriter
+from reid_dist.stores.swaps import Swap, swap_together
 
 __all__ = ["FirstStore", "commit_together"]
 
 
-def commit_together(writers: Sequence[FeatureWriter]) -> None:
+class Writer(Protocol):
+    """A writer whose store needs nothing but its commit."""
+
+    is_committed: bool
+
+    def ready(self) -> Swap:
+        """Finish all but the commit."""
+
+
+def commit_together(writers: Sequence[Writer]) -> None:
     """Make stores of what was written: of all of it, or on an error of none, and all that is replaced stays.
 
     No old store is ever seen beside a new one, not even where the process is killed, and on S3 neither: see

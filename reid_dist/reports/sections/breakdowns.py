@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reid_dist.core.plurals import counted
 from reid_dist.reports import words
 from reid_dist.reports.extras import BREAKDOWN_KEYS
 from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map, heat_map_is_wide
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
+from reid_dist.reports.report_data import ReportData
 
 __all__ = ["breakdown_line", "breakdowns"]
 
@@ -25,7 +23,7 @@ _MOST_MAPS = 4
 _COUNTS = {"n_query": "queries", "n_valid": "valid"}
 
 
-def breakdowns(report: Report) -> list[dict[str, Any]]:
+def breakdowns(report: ReportData) -> list[dict[str, Any]]:
     """Return what the page shows of every breakdown.
 
     Returns
@@ -90,7 +88,7 @@ def _metrics(table: Mapping[str, Any], others: Sequence[str]) -> list[str]:
     return [name for name in table if name not in others]
 
 
-def _groups(name: str, table: Mapping[str, Any], report: Report) -> dict[str, Any]:
+def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str, Any]:
     """Return a table with a row per camera, identity or label: the worst identities, the others in their order."""
     key = BREAKDOWN_KEYS.get(name, "value")
     metrics = _metrics(table, (key, *_COUNTS))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reid_dist.core.plurals import counted
 from reid_dist.reports import words
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
+from reid_dist.reports.report_data import ReportData
 
 __all__ = ["described_rows", "in_words", "parameters"]
 
@@ -36,12 +34,12 @@ _AP = {
 }
 
 
-def in_words(report: Report) -> list[tuple[str, str]]:
+def in_words(report: ReportData) -> list[tuple[str, str]]:
     """Return what every number of the report rests on, as pairs of a subject and its sentences."""
     return [(subject, text) for subject, text in _subjects(report) if text]
 
 
-def parameters(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
+def parameters(report: ReportData) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return every stage with all of its parameters, as tables."""
     ties = {name: value for name, value in report.ties.items() if name not in ("optimistic", "pessimistic")}
     described = {
@@ -66,7 +64,7 @@ def described_rows(values: Mapping[str, Any] | object) -> list[tuple[str, str]]:
     ]
 
 
-def _subjects(report: Report) -> Iterator[tuple[str, str]]:
+def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     protocol, counts = report.protocol, report.counts
     yield "Protocol", _named(protocol, "summary")
     yield "Ground truth", _ground_truth(report)
@@ -86,7 +84,7 @@ def _subjects(report: Report) -> Iterator[tuple[str, str]]:
         yield subject, "None." if stage is None else words.call(stage)
 
 
-def _invalid(report: Report) -> str:
+def _invalid(report: ReportData) -> str:
     rule = _text(report.protocol, "invalid_query")
     if not rule:
         return ""
@@ -95,7 +93,7 @@ def _invalid(report: Report) -> str:
     return f"{_INVALID.get(rule, words.upper_first(rule))} ({here})."
 
 
-def _cmc(report: Report) -> str:
+def _cmc(report: ReportData) -> str:
     families = [name for name in report.curves if name.startswith("CMC")]
     family = _text(report.protocol, "cmc_family")
     if family and family not in families:
@@ -115,7 +113,7 @@ def _average_precision(protocol: Mapping[str, Any]) -> str:
     return f"{rule} mAP is always the rectangle, mAP_trapezoid always the trapezoid."
 
 
-def _ground_truth(report: Report) -> str:
+def _ground_truth(report: ReportData) -> str:
     for holder in (report.protocol, report.inputs):
         given = holder.get("ground_truth")
         if isinstance(given, Mapping) and "entries" in given:
@@ -133,7 +131,7 @@ def _listed(given: object) -> str:
     return words.scalar(given)
 
 
-def _ties(report: Report) -> str:
+def _ties(report: ReportData) -> str:
     if not report.ties:
         return ""
     rule = str(report.ties.get("rule", next(iter(report.ties.values()))))

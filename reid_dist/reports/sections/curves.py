@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from reid_dist.reports import words
 from reid_dist.reports.hardest import average_precision_column
 from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
+from reid_dist.reports.report_data import ReportData
 
 __all__ = ["curves", "distributions"]
 
@@ -23,7 +21,7 @@ _BY_RANK = {
 }
 
 
-def curves(report: Report) -> list[dict[str, Any]]:
+def curves(report: ReportData) -> list[dict[str, Any]]:
     """Return the curves that are drawn here, each with its caption and a table of some of its values."""
     drawn: list[dict[str, Any]] = []
     for name, curve in report.curves.items():
@@ -55,7 +53,7 @@ def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
     return {"plot": precision_recall_plot(curve), "caption": caption, "head": "recall", "table": table}
 
 
-def distributions(report: Report) -> list[dict[str, Any]]:
+def distributions(report: ReportData) -> list[dict[str, Any]]:
     """Return histograms of the average precision and of the inverse negative penalty of the queries."""
     average = average_precision_column(report)
     explained = {

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reid_dist.reports import words
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
+from reid_dist.reports.report_data import ReportData
 
 __all__ = ["headline", "metric_names", "metric_table", "tie_values"]
 
 
-def metric_names(report: Report) -> list[str]:
+def metric_names(report: ReportData) -> list[str]:
     """Return the names of all metrics, those of which only bounds are known last."""
     return [*report.metrics, *(name for name in report.bounds if name not in report.metrics)]
 
 
-def headline(report: Report) -> list[dict[str, str]]:
+def headline(report: ReportData) -> list[dict[str, str]]:
     """Return the three metrics that papers print: the protocol's own AP, its CMC at 1, and mINP."""
     names = metric_names(report)
     trapezoid = "trapezoid" in str(report.protocol.get("ap_family", ""))
@@ -29,7 +27,7 @@ def headline(report: Report) -> list[dict[str, str]]:
     return [_metric(report, name) for name in [name for name in chosen if name] or names[:3]]
 
 
-def metric_table(report: Report) -> dict[str, Any]:
+def metric_table(report: ReportData) -> dict[str, Any]:
     """Return the table of all metrics.
 
     Returns
@@ -64,7 +62,7 @@ def metric_table(report: Report) -> dict[str, Any]:
     return {"heads": heads, "rows": rows, "lines": lines}
 
 
-def tie_values(report: Report) -> list[dict[str, float]]:
+def tie_values(report: ReportData) -> list[dict[str, float]]:
     """Return the optimistic and the pessimistic value by metric; nothing where they were not asked for."""
     sides = [report.ties.get(side) for side in ("optimistic", "pessimistic")]
     if not all(sides):
@@ -72,7 +70,7 @@ def tie_values(report: Report) -> list[dict[str, float]]:
     return [{name: math.nan if value is None else value for name, value in (side or {}).items()} for side in sides]
 
 
-def _metric(report: Report, name: str) -> dict[str, str]:
+def _metric(report: ReportData, name: str) -> dict[str, str]:
     confidence = report.confidence
     ends = None if confidence is None else confidence["intervals"].get(name)
     return {

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from reid_dist.reports import words
 from reid_dist.reports.hardest import average_precision_column, hardest_queries
-from reid_dist.reports.pictures import Picture, RankedPictures
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
+from reid_dist.reports.ranked_pictures import Picture, RankedPictures
+from reid_dist.reports.report_data import ReportData
 
 __all__ = ["hardest_table", "invalid_queries", "ranked_pictures"]
 
@@ -41,7 +39,7 @@ _SIGNS = {
 }
 
 
-def hardest_table(report: Report) -> dict[str, Any]:
+def hardest_table(report: ReportData) -> dict[str, Any]:
     """Return the heads and rows of the table of the hardest queries."""
     average = average_precision_column(report)
     columns = report.per_query
@@ -55,7 +53,7 @@ def hardest_table(report: Report) -> dict[str, Any]:
     }
 
 
-def invalid_queries(report: Report) -> list[dict[str, Any]]:
+def invalid_queries(report: ReportData) -> list[dict[str, Any]]:
     """Return every reason with its count, its advice and the first of its rows."""
     reasons = report.per_query.get("reason", np.zeros(0, dtype="<U1"))
     found = []
@@ -74,7 +72,7 @@ def invalid_queries(report: Report) -> list[dict[str, Any]]:
     return found
 
 
-def ranked_pictures(report: Report) -> dict[str, Any]:
+def ranked_pictures(report: ReportData) -> dict[str, Any]:
     """Return the pictures of the page: the queries with their items, and the line that says what is missing."""
     pictures = report.pictures
     if pictures is None:
@@ -82,7 +80,7 @@ def ranked_pictures(report: Report) -> dict[str, Any]:
     return {"queries": [_ranked(report, shown) for shown in pictures.queries], "note": pictures.note}
 
 
-def _ranked(report: Report, shown: RankedPictures) -> dict[str, Any]:
+def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
     row = shown.query.row
     facts = [shown.reason]
     for name in (average_precision_column(report), "first_rank"):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.reports import words
 from reid_dist.reports.plots import det_plot, roc_plot
-
-if TYPE_CHECKING:
-    from reid_dist.reports.report import Report
+from reid_dist.reports.report_data import ReportData
 
 __all__ = ["distance_words", "verification"]
 
@@ -35,7 +33,7 @@ _MEANING = {
 }
 
 
-def verification(report: Report) -> dict[str, Any]:
+def verification(report: ReportData) -> dict[str, Any]:
     """Return counts, thresholds, curves and the words for them; an empty dict where there is none of it."""
     counted = report.verification or {}
     far, tar = report.curves.get("ROC_FAR"), report.curves.get("ROC_TAR")
@@ -70,7 +68,7 @@ def _is_one(name: str) -> bool:
     return re.match(r"(TAR|DIR)@FAR=|EER$", name) is not None
 
 
-def _charts(report: Report, far: NDArray[np.float64], tar: NDArray[np.float64]) -> list[dict[str, Any]]:
+def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float64]) -> list[dict[str, Any]]:
     marked = []
     for name, value in report.metrics.items():
         match = re.fullmatch(r"TAR@FAR=(\S+)", name)

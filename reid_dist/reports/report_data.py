@@ -1,0 +1,177 @@
+"""Values of an evaluation, with their conventions and their digest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import InputError
+from reid_dist.reports.digest import result_digest
+from reid_dist.reports.extras import (
+    checked_bounds,
+    checked_breakdowns,
+    checked_confidence,
+    checked_run,
+    checked_verification,
+)
+from reid_dist.reports.heading import Heading, make_heading
+from reid_dist.reports.ranked_pictures import Pictures
+from reid_dist.reports.topk import TopK
+
+__all__ = ["ReportData"]
+
+_COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ReportData:
+    """Values of one evaluation.  Mappings keep their order, which is the order in which they are printed.
+
+    Attributes
+    ----------
+    metrics
+        Value by name, shares in 0 … 1; NaN where a metric has no value.
+    curves
+        1-D float64 by name.  The CMC family stands under its own name (``CMC``, ``CMC_allshots`` or
+        ``CMC_single_shot``; value ``k - 1`` is rank ``k``); ``precision_recall`` holds the mean interpolated
+        precision at recall 0.00, 0.01, … 1.00.
+    counts
+        ``n_query``, ``n_valid``, ``n_gallery``, ``n_junk`` (query-gallery pairs) and ``n_invalid_by_reason``
+        (count by reason) at least; others beside them.
+    per_query
+        (n_query,) arrays by name: float64 (NaN where the query is invalid), int64, bool or strings.  ``reason``
+        is "" for a valid query.
+    protocol, distance
+        The conventions, with every parameter.
+    rerank, expand
+        What stood before the ranking, with every parameter; None for nothing.
+    inputs
+        For ``query`` and ``gallery``: uri, shape, dtype, content digest.
+    ties
+        What orders items of equal distance.
+    environment
+        Versions, host, CPU, git commit.
+    timing
+        Seconds by stage, in the order of the stages.
+    topk
+        The nearest items of every query; None when nobody asked.
+    definitions
+        The convention in words by name of metric.
+    confidence
+        Intervals of the means: ``level``, ``unit`` (what was resampled), ``n_units``, ``n_resamples``, ``seed`` and
+        ``intervals`` ({metric: [low, high]}); None where none were asked for.  Not part of the digest.
+    bounds
+        [lowest, highest] possible value by metric, where only the heads of the rankings were known.
+    breakdowns
+        Tables by name, columns by name; None in a column where there is no valid query (0 for groups of queries under
+        a protocol that counts an invalid query as 0).  ``camera`` and ``identity`` have one entry per ``camid`` or
+        ``pid`` of the queries, the name of a label column one per ``value``, each with ``n_query``, ``n_valid`` and one
+        column per metric; a camera or an identity is the number or the text that it was given as.  ``camera_pair`` has
+        ``query_camid``, ``gallery_camid`` and a matrix (query cameras, gallery cameras) of ``n_valid`` and of each
+        metric.  ``gallery_size`` has ``order`` ("stored" or "random"), ``seed``, ``n_rows`` (gallery rows that have
+        entered, ascending) and one column per metric.
+    verification
+        Counts (``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated``) and ``thresholds`` ({metric: distance})
+        behind the metrics of verification and open-set search; None where there are none.
+    options
+        What was asked, where it is not told elsewhere.
+    run
+        Where the report comes from, as far as it is known: ``name``, ``description``, ``date`` (ISO 8601, UTC) and
+        ``command``, all of them texts.  Not part of the digest.
+    notes
+        What the reader of the numbers should know.
+    pictures
+        Ranked pictures for the page; kept in ``pictures.json``, not in ``report.json``.
+
+    Raises
+    ------
+    InputError
+        If a count is missing, or an array or a table has another shape or kind than stated above.
+    """
+
+    metrics: dict[str, float]
+    curves: dict[str, NDArray[np.float64]]
+    counts: dict[str, Any]
+    per_query: dict[str, NDArray[Any]]
+    protocol: dict[str, Any]
+    distance: dict[str, Any]
+    inputs: dict[str, Any]
+    rerank: dict[str, Any] | None = None
+    expand: dict[str, Any] | None = None
+    ties: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    timing: dict[str, float] = field(default_factory=dict)
+    topk: TopK | None = None
+    definitions: dict[str, str] = field(default_factory=dict)
+    confidence: dict[str, Any] | None = None
+    bounds: dict[str, list[float]] = field(default_factory=dict)
+    breakdowns: dict[str, dict[str, Any]] = field(default_factory=dict)
+    verification: dict[str, Any] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    pictures: Pictures | None = None
+
+    def __post_init__(self) -> None:
+        missing = [name for name in _COUNTS if name not in self.counts]
+        if missing:
+            raise InputError(f"counts of a report lack {', '.join(missing)}")
+        n_query = int(self.counts["n_query"])
+        curves = {name: _frozen(_float_curve(name, values)) for name, values in self.curves.items()}
+        per_query = {name: _frozen(_column(name, values, n_query)) for name, values in self.per_query.items()}
+        if self.topk is not None and len(self.topk.index) != n_query:
+            raise InputError(f"topk holds {len(self.topk.index)} lists for {n_query} queries")
+        object.__setattr__(self, "metrics", {name: float(value) for name, value in self.metrics.items()})
+        object.__setattr__(self, "curves", curves)
+        object.__setattr__(self, "per_query", per_query)
+        object.__setattr__(self, "confidence", checked_confidence(self.confidence, self.metrics))
+        object.__setattr__(self, "bounds", checked_bounds(self.bounds))
+        object.__setattr__(self, "breakdowns", checked_breakdowns(self.breakdowns))
+        object.__setattr__(self, "verification", checked_verification(self.verification))
+        object.__setattr__(self, "run", checked_run(self.run))
+
+    @cached_property
+    def result_digest(self) -> str:
+        """SHA-256 over metrics, curves and per-query values as exact bytes, 64 hexadecimal digits.
+
+        Equal answers have equal digests, wherever and however fast they were computed.  The layout is in
+        :mod:`reid_dist.reports.digest`.
+        """
+        return result_digest(self.metrics, self.curves, self.per_query)
+
+    @property
+    def heading(self) -> Heading:
+        """Name of the run (without one, its stages), date, version, digest and command."""
+        stages = [self.protocol, self.distance, self.expand, self.rerank]
+        return make_heading(self.run, stages, self.environment, self.result_digest)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _float_curve(name: str, values: object) -> NDArray[np.float64]:
+    curve = np.asarray(values)
+    if curve.ndim != 1 or curve.dtype.kind not in "iuf":
+        raise InputError(f"curve {name!r} must be a 1-D array of numbers, found {curve.dtype} {curve.shape}")
+    return curve.astype(np.float64, copy=False)
+
+
+def _column(name: str, values: object, n_query: int) -> NDArray[Any]:
+    """Return a per-query array in the one dtype of its kind, so that equal values have equal bytes."""
+    array = np.asarray(values)
+    dtypes: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}
+    # A string array of no width at all cannot be written by numpy.
+    dtypes["U"] = array.dtype if array.dtype.itemsize else np.dtype("<U1")
+    if array.shape != (n_query,) or array.dtype.kind not in dtypes:
+        raise InputError(
+            f"per-query {name!r} must hold one number or string for each of {n_query} queries, "
+            f"found {array.dtype} {array.shape}"
+        )
+    return array.astype(dtypes[array.dtype.kind], copy=False)
