@@ -150,7 +150,7 @@ def order_is_unambiguous(query_features, gallery_features, distance, margin=1e-1
 # ---------------------------------------------------------------------------------------------- protocols
 
 
-def judge(query, gallery, protocol):
+def assign_relevance(query, gallery, protocol):
     """Who is relevant and who is junk: two (n_query, n_gallery) masks that never overlap."""
     same_pid = query.pids[:, None] == gallery.pids[None, :]
     unlabelled = np.broadcast_to(gallery.pids[None, :] == -1, same_pid.shape)
@@ -173,7 +173,7 @@ def true_reasons(query, gallery, protocol, row):
     More than one thing may be true: a gallery may be junk altogether and hold the query's identity in its own camera,
     and who asks for pid -1 finds nothing but junk, hence no positive.
     """
-    relevant, junk = judge(query.take([row]), gallery, protocol)
+    relevant, junk = assign_relevance(query.take([row]), gallery, protocol)
     if relevant.any():
         return {""}
     namesakes = gallery.pids == query.pids[row]
@@ -332,7 +332,7 @@ def reference_evaluate(
     """Evaluate two `ItemSet`; None when no query has a relevant item.  `distances` are the canonical ones, if known."""
     if distances is None:
         distances = canonical_distances(query.features, gallery.features, distance)
-    relevant, junk = judge(query, gallery, protocol)
+    relevant, junk = assign_relevance(query, gallery, protocol)
     rankings = [rank_one_query(*rows) for rows in zip(distances, relevant, junk, strict=True)]
     valid = [ranking.ranks for ranking in rankings if ranking.ranks]
     if not valid:

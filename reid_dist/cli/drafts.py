@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["without_old_drafts"]
+__all__ = ["without_old_temporaries"]
 
 # The two kinds of hidden names under which files are written before they get their own: parts and reports.
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}|\..+\.[0-9a-f]{8}\.tmp")
 
 
 @contextlib.contextmanager
-def without_old_drafts(*folders: Path | str | None) -> Iterator[None]:
+def without_old_temporaries(*folders: Path | str | None) -> Iterator[None]:
     """Remove, at the end of a run, drafts that were there at its beginning and that nobody has touched since.
 
     Another run may work in the same folders, and its drafts grow; no clock is asked, for workers may have others.

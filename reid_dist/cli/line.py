@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 import reid_dist.core.signals as signals
-from reid_dist.cli.drafts import without_old_drafts
+from reid_dist.cli.drafts import without_old_temporaries
 from reid_dist.cli.memory import refuse_long_curves
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
@@ -20,7 +20,7 @@ from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
 from reid_dist.core.credentials import command_line, printable
 from reid_dist.errors import InputError, RunFailedError, StoreError
-from reid_dist.evaluation.options import Options, Question
+from reid_dist.evaluation.options import CheckedOptions, Options
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.reports import Report, described_run, print_report
@@ -103,7 +103,7 @@ def evaluate_job(
         # Lists are read here and now; there is nothing to distribute.
         where = observed_cluster(cluster, performance_page) if job.lists is None else contextlib.nullcontext()
         begun = unfinished(output, folder, {} if output is None else _begun(job, query, gallery))
-        with resumable(folder, output, again), without_old_drafts(folder, output), begun, where as client:
+        with resumable(folder, output, again), without_old_temporaries(folder, output), begun, where as client:
             with stages() as progress:
                 report = evaluate_sides(job, query, gallery, client, folder, progress)
             report = replace(report, run=this_run(name, output, report.heading.title, description=job.description))
@@ -249,7 +249,7 @@ def _begun(job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> dict[s
 
 def _identity(job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> dict[str, Any]:
     """All that the answer to a job depends on, by name, but for distances and lists."""
-    question = Question.of(Options.of(job.options()), query, gallery)
+    question = CheckedOptions.of(Options.of(job.options()), query, gallery)
     return {
         "query": query.content_digest,
         "gallery": gallery.content_digest,

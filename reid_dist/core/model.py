@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 __all__ = [
     "GalleryMask",
     "Hidden",
-    "Judgement",
     "Labels",
     "Neighbours",
     "RankedQueries",
+    "Relevance",
     "RowRange",
     "Targets",
     "cut_rows",
@@ -130,7 +130,7 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Relevance:
     """Who is relevant to a block of queries, who is junk, and why a query has nobody.
 
     Attributes
@@ -178,7 +178,7 @@ class Targets:
     positive_row
         Gallery rows of the positives by (distance, gallery row) within a query, int64.
     hidden
-        As in `Judgement`.
+        As in `Relevance`.
     """
 
     indptr: Int64
@@ -212,7 +212,7 @@ class RankedQueries:
     distance
         Canonical distances of the positives, float64.
     n_kept, n_junk, reason
-        As in `Judgement`.
+        As in `Relevance`.
     """
 
     indptr: Int64

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import DEFAULT_TILE, MERGED_AT_ONCE
-from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed, sweep_both_ways
-from reid_dist.engine.tile_loop import sweep
+from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed, run_symmetric_tiles
+from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import squared_norms
 
 __all__ = ["ListRates", "Rates", "calibrate", "calibrate_lists"]
@@ -101,11 +101,11 @@ def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, produ
     timed = min(k, _MOST_LISTED)
     nearest = KeepNearest(timed, False, distance)
     with one_blas_thread():
-        (found,) = sweep(query, gallery, distance, DEFAULT_TILE, [nearest])
+        (found,) = run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest])
         seconds = []
         for _ in range(2):
             begin = time.thread_time()
-            sweep(query, gallery, distance, DEFAULT_TILE, [nearest])
+            run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest])
             seconds.append(time.thread_time() - begin)
     begin = time.thread_time()
     nearest.combine([found] * MERGED_AT_ONCE)
@@ -121,10 +121,10 @@ def _time_both_ways(features: NDArray[np.float32], n_far: int, distance: Distanc
         FeatureBlock(np.arange(start, stop), features[start:stop], norm[start:stop])
         for start, stop in ((0, _ROWS), (_ROWS, _ROWS + n_far))
     )
-    own = [sweep_both_ways(block, None, distance, _TILE_ROWS, k)[0] for block in (near, far)]
+    own = [run_symmetric_tiles(block, None, distance, _TILE_ROWS, k)[0] for block in (near, far)]
     seeds = Seed(own[0].distance[:, -1], own[0].farthest), Seed(own[1].distance[:, -1], own[1].farthest)
     begin = time.thread_time()
-    sweep_both_ways(near, far, distance, _TILE_ROWS, k, seeds)
+    run_symmetric_tiles(near, far, distance, _TILE_ROWS, k, seeds)
     return time.thread_time() - begin
 
 

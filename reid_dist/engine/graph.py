@@ -2,8 +2,8 @@
 
 Data flow of an evaluation, per block of queries ``q`` (gallery blocks ``g``)::
 
-    judge(q) ─┬─ relevant(q, g) for every g ── targets(q) ─┬─ sweep(q, g) for every g ── merge in a tree ── final(q)
-              └───────────────────────────────────────────┘
+    relevance(q) ─┬─ relevant(q, g) for every g ── targets(q) ─┬─ tiles(q, g) for every g ── merge in a tree ── final(q)
+                  └──────────────────────────────────────────┘
 
 A search for neighbours is the same without targets.  What flows between the tasks is labels, thresholds, counts and
 lists.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reid_dist._version import __version__
-from reid_dist.core.model import Judgement, Neighbours, RankedQueries, RowRange, Targets, cut_rows
+from reid_dist.core.model import Neighbours, RankedQueries, Relevance, RowRange, Targets, cut_rows
 from reid_dist.engine.partitions import PartValues
 from reid_dist.engine.reductions import PARTIAL_RESULTS, add_bracket_counts, add_histograms
 from reid_dist.engine.task_graph import Progress, TaskGraph, execute
@@ -27,12 +27,12 @@ from reid_dist.engine.tasks import (
     Partials,
     curves_task,
     final_task,
-    judge_listed_task,
-    judge_task,
+    listed_relevance_task,
     merge_task,
+    relevance_task,
     relevant_task,
-    sweep_task,
     targets_task,
+    tile_task,
 )
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.stores import Stage, Workspace
@@ -58,29 +58,29 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
     done = frozenset[str]() if stage is None else stage.done()
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
-        judgement = targets = None
+        relevance = targets = None
         if truth is not None:
-            judgement = graph.add(f"judge-{at}", judge_listed_task, job, truth.take(rows))
+            relevance = graph.add(f"relevance-{at}", listed_relevance_task, job, truth.take(rows))
         elif job.protocol is not None:
-            judgement = graph.add(f"judge-{at}", judge_task, job, rows)
+            relevance = graph.add(f"relevance-{at}", relevance_task, job, rows)
         if job.ranks:
             parts = [
-                graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, judgement, stage="pairs")
+                graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, relevance, stage="pairs")
                 for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
             ]
-            targets = graph.add(f"targets-{at}", targets_task, judgement, parts)
-        # The sweep takes the judgement only where something looks at all queries, not at those with positives alone.
-        seen = judgement if job.judges_all else None
+            targets = graph.add(f"targets-{at}", targets_task, relevance, parts)
+        # The sweep takes the relevance only where something looks at all queries, not at those with positives alone.
+        seen = relevance if job.assigns_all else None
         partials = []
         for place, cut in gallery_blocks:
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
             work = (job, rows, cut, seen, targets)
             if stage is None:
-                graph.add(key, sweep_task, *work, stage=job.sweep_stage)
+                graph.add(key, tile_task, *work, stage=job.tile_stage)
             elif part in done:
                 graph.add(key, read_partials_task, stage, part)
             else:
-                graph.add(key, kept_sweep_task, stage, part, *work, stage=job.sweep_stage)
+                graph.add(key, kept_tile_task, stage, part, *work, stage=job.tile_stage)
             partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
         # Single-shot curves take real work after the merge: several tasks share it.
@@ -88,7 +88,7 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
         curves = [
             graph.add(f"curves-{at}-{place}", curves_task, job, rows, targets, merged, cut) for place, cut in pieces
         ]
-        graph.finals.append(graph.add(f"final-{at}", final_task, job, rows, judgement, targets, merged, curves))
+        graph.finals.append(graph.add(f"final-{at}", final_task, job, rows, relevance, targets, merged, curves))
     return graph
 
 
@@ -173,13 +173,13 @@ def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
     )
 
 
-def kept_sweep_task(
+def kept_tile_task(
     stage: Stage,
     part: str,
     job: Job,
     rows: RowRange,
     gallery_rows: RowRange,
-    judgement: Judgement | None,
+    relevance: Relevance | None,
     targets: Targets | None,
 ) -> Partials:
     """Run over the tiles of a block pair, and write down what came out, unless that is there.
@@ -188,7 +188,7 @@ def kept_sweep_task(
     """
     if stage.has(part):
         return read_partials_task(stage, part)
-    partials = sweep_task(job, rows, gallery_rows, judgement, targets)
+    partials = tile_task(job, rows, gallery_rows, relevance, targets)
     stage.write(part, encode(partials))
     return partials
 

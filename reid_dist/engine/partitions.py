@@ -13,14 +13,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Judgement, Labels, RankedQueries, Targets
+from reid_dist.core.model import Labels, RankedQueries, Relevance, Targets
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.splitmix import stream_outputs
 from reid_dist.engine.reductions import PartialCounts, add_counts, rank
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import Metric
 
-__all__ = ["ORDERS", "GalleryParts", "PartValues", "Parts", "gallery_sizes", "rank_in_parts", "seeded_order"]
+__all__ = [
+    "ORDERS",
+    "GalleryPartitions",
+    "PartValues",
+    "Partitions",
+    "gallery_sizes",
+    "rank_in_partitions",
+    "seeded_order",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -29,7 +37,7 @@ _DEFAULT_STEPS = 10
 
 
 @dataclass(frozen=True)
-class Parts:
+class Partitions:
     """How a gallery is parted.
 
     Attributes
@@ -54,7 +62,7 @@ class Parts:
         return max(1, len(self.sizes))
 
 
-class GalleryParts:
+class GalleryPartitions:
     """The part of every row of a gallery.
 
     Parameters
@@ -69,10 +77,11 @@ class GalleryParts:
     cameras
         Camids that occur, ascending; empty where nobody asked.
     group
-        Part of every row, shape (n_gallery,), int64: camera code times `Parts.n_sizes` plus size at which it enters.
+        Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus size at which it
+        enters.
     """
 
-    def __init__(self, parts: Parts, labels: Labels) -> None:
+    def __init__(self, parts: Partitions, labels: Labels) -> None:
         n_gallery = len(labels.pids)
         self._n_sizes = parts.n_sizes
         self.group = np.zeros(n_gallery, np.int64)
@@ -154,19 +163,19 @@ class PartValues:
     by_size: NDArray[np.float64] | None
 
 
-def rank_in_parts(
-    judgement: Judgement,
+def rank_in_partitions(
+    relevance: Relevance,
     targets: Targets,
     counts: Mapping[int, PartialCounts],
-    parts: Parts,
-    gallery: GalleryParts,
+    parts: Partitions,
+    gallery: GalleryPartitions,
     metrics: Sequence[Metric],
 ) -> PartValues:
     """Rank a block of queries in every part of the gallery, and keep what the metrics make of it.
 
     Parameters
     ----------
-    judgement, targets
+    relevance, targets
         Of the block.
     counts
         By group of gallery rows, whole.
@@ -178,7 +187,7 @@ def rank_in_parts(
 
     def ranked(groups: Sequence[int]) -> RankedQueries:
         some = [counts[group] for group in groups if group in counts]
-        return rank(judgement, targets, add_counts(some) if some else _nothing(targets))
+        return rank(relevance, targets, add_counts(some) if some else _nothing(targets))
 
     def values(ranks: RankedQueries) -> NDArray[np.float64]:
         return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
@@ -191,7 +200,7 @@ def rank_in_parts(
     if parts.cameras:
         code = gallery.group[targets.positive_row] // parts.n_sizes
         cameras = range(len(gallery.cameras))
-        shape = (judgement.n_query, 0, len(metrics))
+        shape = (relevance.n_query, 0, len(metrics))
         found = [values(_only(ranked(gallery.camera_groups(camera)), code == camera)) for camera in cameras]
         by_camera = np.stack(found, axis=1) if found else np.empty(shape)
     return PartValues(by_camera, by_size)

@@ -256,7 +256,7 @@ def _task_bytes(
     # more in float32, with both sides prepared once more.
     values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
     values += tile_query * tile_gallery * 8 + (tile_gallery + query_rows) * dim * 4
-    # Per relevant pair: judgement and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
+    # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
     # (16), what sorting them takes, and the counts of the blocks that wait to be merged.
     thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64
     # Candidates while tiles go by, then lists of 16 bytes an entry: those that wait, and twice those that are sorted.

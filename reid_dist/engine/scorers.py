@@ -136,7 +136,7 @@ class FeatureScorer(Scorer):
         distance = np.empty(len(owner))
         for start in range(0, len(opens), _PEEKED_ROWS):
             stop = min(start + _PEEKED_ROWS, len(opens))
-            features = self.gallery.peek(ordered[opens[start:stop]])
+            features = self.gallery.read_unverified(ordered[opens[start:stop]])
             position = np.repeat(np.arange(stop - start), np.diff(bounds[start : stop + 1]))
             mine = order[bounds[start] : bounds[stop]]
             pairs = PairRows(self.distance.kind, query.features, features, query.norm, squared_norms(features))
@@ -183,4 +183,4 @@ class BlockScorer(Scorer):
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Look pairs up; see `Scorer.pair_distances`."""
-        return self.block.peek(rows.start + owner, gallery_row)
+        return self.block.read_unverified(rows.start + owner, gallery_row)

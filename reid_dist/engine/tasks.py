@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.model import Judgement, Labels, Neighbours, RankedQueries, RowRange, Targets
+from reid_dist.core.model import Labels, Neighbours, RankedQueries, Relevance, RowRange, Targets
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.partitions import GalleryParts, Parts, PartValues, rank_in_parts
+from reid_dist.engine.partitions import GalleryPartitions, Partitions, PartValues, rank_in_partitions
 from reid_dist.engine.plan import Plan
 from reid_dist.engine.reductions import (
     BracketCounts,
@@ -39,11 +39,11 @@ from reid_dist.engine.reductions import (
     relevant_places,
 )
 from reid_dist.engine.scorers import Scorer
-from reid_dist.engine.tile_loop import sweep
+from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.placing import BEFORE, BEHIND
 from reid_dist.metrics.definitions import parse_metric
-from reid_dist.relevance.assignment import GalleryIndex, judge, judge_listed
+from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.stores import LabelledSet
@@ -57,13 +57,13 @@ __all__ = [
     "final_task",
     "gallery_index",
     "joined_label_set",
-    "judge_listed_task",
-    "judge_task",
+    "listed_relevance_task",
     "merge_task",
+    "relevance_task",
     "relevant_task",
     "set_labels",
-    "sweep_task",
     "targets_task",
+    "tile_task",
 ]
 
 Partials = dict[str, Any]
@@ -118,7 +118,7 @@ class Job:
     own_first: bool = False
     rows_are_items: bool = False
     joined: tuple[str, ...] = ()
-    parts: Parts | None = None
+    parts: Partitions | None = None
     part_metrics: tuple[str, ...] = ()
     probes: bool = False
     impostors: bool = False
@@ -132,12 +132,12 @@ class Job:
         return self.scorer.distance
 
     @property
-    def judges_all(self) -> bool:
+    def assigns_all(self) -> bool:
         """Whether something is computed of all queries, those without positives included."""
         return self.probes or self.impostors or bool(self.brackets)
 
     @property
-    def sweep_stage(self) -> str:
+    def tile_stage(self) -> str:
         """What progress calls the sweep."""
         return "verification" if self.brackets else "sweep"
 
@@ -171,7 +171,7 @@ class BlockAnswer:
         Distance of the nearest gallery row that is not junk, of queries that are not mated, shape (n_query,), float64;
         infinite where there is none.
     mated
-        As in `Judgement`.
+        As in `Relevance`.
     single_shot
         ``CMC_single_shot`` at every rank, shape (n_query, max_rank, rules), float64; NaN for invalid queries.
         The first rule of ties is the usual one; on request the optimistic and the pessimistic one follow.
@@ -197,7 +197,7 @@ class BlockAnswer:
 @dataclass(frozen=True)
 class _Gallery:
     index: GalleryIndex
-    parts: GalleryParts | None
+    parts: GalleryPartitions | None
     identities: Identities | None
 
 
@@ -217,7 +217,7 @@ class _GalleryCache:
             if self._gallery is None or self._key != key:
                 labels = set_labels(job, job.gallery)
                 index = GalleryIndex(labels, job.protocol)
-                parts = None if job.parts is None else GalleryParts(job.parts, labels)
+                parts = None if job.parts is None else GalleryPartitions(job.parts, labels)
                 identities = Identities.make(labels.pids, index.mask) if drawn else None
                 self._gallery, self._key = _Gallery(index, parts, identities), key
             return self._gallery
@@ -271,52 +271,52 @@ def joined_label_set(
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def judge_task(job: Job, rows: RowRange) -> Judgement:
+def relevance_task(job: Job, rows: RowRange) -> Relevance:
     """Judge a block of queries by labels."""
     if job.protocol is None:
         raise AssertionError("a search for neighbours judges nobody")
-    return judge(job.protocol, set_labels(job, job.query).take(rows), gallery_index(job))
+    return assign_relevance(job.protocol, set_labels(job, job.query).take(rows), gallery_index(job))
 
 
-def judge_listed_task(job: Job, truth: GroundTruth) -> Judgement:
+def listed_relevance_task(job: Job, truth: GroundTruth) -> Relevance:
     """Judge a block of queries by its lists."""
     if job.protocol is None:
         raise AssertionError("a search for neighbours judges nobody")
-    return judge_listed(job.protocol, truth, job.gallery.n_rows)
+    return assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
 
 
 def relevant_task(
-    job: Job, rows: RowRange, gallery_rows: RowRange, judgement: Judgement
+    job: Job, rows: RowRange, gallery_rows: RowRange, relevance: Relevance
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Canonical distances of the positives in a range of gallery rows: their places in the judgement, and distances.
+    """Canonical distances of the positives in a range of gallery rows: their places in the relevance, and distances.
 
     The rows are fetched alone, unverified; the sweep reads all of them verified, and compares.
     """
-    place, owner = relevant_places(judgement, gallery_rows)
+    place, owner = relevant_places(relevance, gallery_rows)
     if not len(place):
         return place, np.empty(0)
-    return place, job.scorer.pair_distances(rows, owner, judgement.relevant_row[place])
+    return place, job.scorer.pair_distances(rows, owner, relevance.relevant_row[place])
 
 
-def targets_task(judgement: Judgement, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Targets:
+def targets_task(relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Targets:
     """Make thresholds of the distances of all positives."""
-    return make_targets(judgement, parts)
+    return make_targets(relevance, parts)
 
 
-def reductions(job: Job, judgement: Judgement | None, targets: Targets | None) -> dict[str, Reduction[Any]]:
+def reductions(job: Job, relevance: Relevance | None, targets: Targets | None) -> dict[str, Reduction[Any]]:
     """What the sweep computes, by name."""
     wanted: dict[str, Reduction[Any]] = {}
     if targets is not None:
         wanted["ranks"] = CountNearer(targets, gallery_index(job).mask, job.distance)
     if job.topk:
         wanted["topk"] = KeepNearest(job.topk, job.own_first, job.distance)
-    if job.probes and judgement is not None:
-        wanted["probes"] = KeepNearest(1, False, job.distance, judgement.hidden, gallery_index(job).mask)
+    if job.probes and relevance is not None:
+        wanted["probes"] = KeepNearest(1, False, job.distance, relevance.hidden, gallery_index(job).mask)
     if targets is not None and job.single_shot is not None:
         wanted |= _single_shot(job, targets, job.single_shot)
-    if judgement is not None and (job.impostors or job.brackets):
-        counted = judgement.reason != REASONS.index("camera_not_counted")
-        sight = Sight(judgement.hidden, gallery_index(job).mask, counted, job.distance)
+    if relevance is not None and (job.impostors or job.brackets):
+        counted = relevance.reason != REASONS.index("camera_not_counted")
+        sight = Sight(relevance.hidden, gallery_index(job).mask, counted, job.distance)
         if job.impostors:
             wanted["impostors"] = CountImpostors(sight)
         if job.brackets:
@@ -338,16 +338,16 @@ def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> dict[str, List
     }
 
 
-def sweep_task(
-    job: Job, rows: RowRange, gallery_rows: RowRange, judgement: Judgement | None, targets: Targets | None
+def tile_task(
+    job: Job, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Targets | None
 ) -> Partials:
     """Run over the tiles of a block pair."""
-    wanted = reductions(job, judgement, targets)
+    wanted = reductions(job, relevance, targets)
     with one_blas_thread():
         gallery = job.scorer.open_gallery(gallery_rows)
         query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
         found = [
-            sweep(query, part, job.distance, job.plan.tile, list(wanted.values())) for part in _split(job, gallery)
+            run_tiles(query, part, job.distance, job.plan.tile, list(wanted.values())) for part in _split(job, gallery)
         ]
     return {
         name: reduction.combine([partials[place] for partials in found]) if len(found) > 1 else found[0][place]
@@ -368,10 +368,10 @@ def _split(job: Job, gallery: FeatureBlock) -> list[FeatureBlock]:
 
 
 def merge_task(
-    job: Job, judgement: Judgement | None, targets: Targets | None, partials: Sequence[Partials]
+    job: Job, relevance: Relevance | None, targets: Targets | None, partials: Sequence[Partials]
 ) -> Partials:
     """Merge partial results of different gallery blocks."""
-    wanted = reductions(job, judgement, targets)
+    wanted = reductions(job, relevance, targets)
     return {name: reduction.combine([partial[name] for partial in partials]) for name, reduction in wanted.items()}
 
 
@@ -389,24 +389,24 @@ def curves_task(
 def final_task(
     job: Job,
     rows: RowRange,
-    judgement: Judgement | None,
+    relevance: Relevance | None,
     targets: Targets | None,
     merged: Mapping[str, Any],
     curves: Sequence[NDArray[np.float64]],
 ) -> BlockAnswer:
     """Turn the merged results of a block of queries, and its single-shot CMC in pieces, into its answer."""
     answer = BlockAnswer()
-    if judgement is not None and targets is not None:
-        answer = replace(answer, ranked=rank(judgement, targets, add_counts(list(merged["ranks"].values()))))
+    if relevance is not None and targets is not None:
+        answer = replace(answer, ranked=rank(relevance, targets, add_counts(list(merged["ranks"].values()))))
         parts = _GALLERY.get(job).parts
         if job.parts is not None and parts is not None:
             metrics = [parse_metric(name) for name in job.part_metrics]
-            in_parts = rank_in_parts(judgement, targets, merged["ranks"], job.parts, parts, metrics)
+            in_parts = rank_in_partitions(relevance, targets, merged["ranks"], job.parts, parts, metrics)
             answer = replace(answer, in_parts=in_parts)
     if "topk" in merged:
         answer = replace(answer, neighbours=_own_first(job, rows, merged["topk"]))
-    if "probes" in merged and judgement is not None:
-        answer = replace(answer, nearest_kept=merged["probes"].distance[:, 0], mated=judgement.mated)
+    if "probes" in merged and relevance is not None:
+        answer = replace(answer, nearest_kept=merged["probes"].distance[:, 0], mated=relevance.mated)
     answer = replace(answer, impostors=merged.get("impostors"), bracketed=merged.get("bracketed"))
     if curves:
         answer = replace(answer, single_shot=np.concatenate(curves))

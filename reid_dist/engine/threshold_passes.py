@@ -19,7 +19,7 @@ from reid_dist.engine.verification import (
     needs_pairs,
     needs_probes,
     pairs_of,
-    refuse_without_strangers,
+    refuse_without_non_mated,
     wanted_levels,
 )
 from reid_dist.metrics.definitions import Metric
@@ -49,7 +49,7 @@ def refuse_early(job: Job, metrics: Sequence[Metric]) -> None:
         For open-set metrics where every query has its identity in the gallery.
     """
     if needs_probes(metrics):
-        refuse_without_strangers(set_labels(job, job.query).pids, set_labels(job, job.gallery).pids)
+        refuse_without_non_mated(set_labels(job, job.query).pids, set_labels(job, job.gallery).pids)
 
 
 def verify(

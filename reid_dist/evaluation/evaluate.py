@@ -1,4 +1,4 @@
-"""The straight line: open, plan, judge, distances of relevant pairs, counts over tiles, ranks, metrics, report."""
+"""Evaluation: open, plan, assign relevance, distances of relevant pairs, counts over tiles, ranks, metrics, report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reid_dist.engine.tasks import Job
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.engine.verification import needs_pairs, needs_probes
 from reid_dist.errors import InputError
-from reid_dist.evaluation.options import Options, Question, Source
+from reid_dist.evaluation.options import CheckedOptions, Options, Source
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import held_besides, make_resources, most_relevant, part_metrics, plan_for
 from reid_dist.evaluation.summary import make_report
@@ -169,7 +169,7 @@ def evaluate(
     check_client(client)
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
-    question = Question.of(options, query, gallery)
+    question = CheckedOptions.of(options, query, gallery)
     refuse_unlike_lengths(query, gallery, question.expand, measure)
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)
@@ -239,7 +239,7 @@ def evaluate_distances(
     check_client(client)
     asked = Options.of(options)
     asked.refuse_what_needs_features("distances")
-    question = Question.of(asked, query, gallery)
+    question = CheckedOptions.of(asked, query, gallery)
     sides = (query, gallery)
     with contextlib.ExitStack() as stack:
         block = distances
@@ -285,7 +285,7 @@ def plan_job(
     """
     scorer = FeatureScorer(query, gallery, DISTANCES.get(distance))
     check_sets(query, gallery, scorer.distance)
-    question = Question.of(Options.of(options), query, gallery)
+    question = CheckedOptions.of(Options.of(options), query, gallery)
     per_query = most_relevant(question, query, gallery)
     return make_plan(
         *scorer.shapes,
@@ -302,7 +302,7 @@ def plan_job(
 
 
 def _answer(
-    question: Question,
+    question: CheckedOptions,
     inputs: tuple[LabelledSet, LabelledSet],
     visible: tuple[LabelledSet, LabelledSet],
     scorer: Scorer,
@@ -366,7 +366,7 @@ def _kept(workspace: str | PathLike[str] | None) -> Workspace | None:
     return None if workspace is None else Workspace.at(workspace)
 
 
-def _single_shot(question: Question) -> SingleShot | None:
+def _single_shot(question: CheckedOptions) -> SingleShot | None:
     """How the single-shot CMC is computed, where a metric or the protocol's curve asks for it."""
     draws, protocol = question.options.single_shot_draws, question.protocol
     needed = [metric.parameter for metric in question.asked.metrics if metric.family.needs == SINGLE_SHOT]

@@ -15,13 +15,13 @@ from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.tasks import joined_label_set
 from reid_dist.errors import InputError
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
-from reid_dist.evaluation.options import Options, Question
+from reid_dist.evaluation.options import CheckedOptions, Options
 from reid_dist.evaluation.summary import interval_notes
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.metrics.definitions import Metric, exact_mean, first_rank, notes_on_metrics
 from reid_dist.metrics.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
-from reid_dist.relevance.assignment import GalleryIndex, judge, judge_listed
+from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.notes import own_row_notes, side_notes
@@ -69,17 +69,17 @@ def evaluate_lists(
     for name in _NOT_OF_LISTS:
         if _is_asked(getattr(asked, name)):
             raise InputError(f"{name} cannot be had from top-k lists; evaluate the feature stores or a distance block")
-    question = Question.of(asked, query, gallery)
+    question = CheckedOptions.of(asked, query, gallery)
     rows, near = _as_lists(index, distance)
     of = query, gallery, question.joined, question.protocol, question.rows_are_items
     labels = joined_label_set(query, *of), joined_label_set(gallery, *of)
     gallery_labels = GalleryIndex(labels[1], question.protocol)
-    judgement = (
-        judge(question.protocol, labels[0].take(RowRange(0, query.n_rows)), gallery_labels)
+    relevance = (
+        assign_relevance(question.protocol, labels[0].take(RowRange(0, query.n_rows)), gallery_labels)
         if question.truth is None
-        else judge_listed(question.protocol, question.truth, gallery.n_rows)
+        else assign_listed_relevance(question.protocol, question.truth, gallery.n_rows)
     )
-    listed = rank_lists(judgement, gallery_labels.mask, rows, near)
+    listed = rank_lists(relevance, gallery_labels.mask, rows, near)
     n_junk_rows = int(gallery_labels.mask.junk_row.sum())
     return _report(question, query, gallery, labels, rows, listed, asked.metrics is not None, n_junk_rows, started)
 
@@ -103,7 +103,7 @@ def _as_lists(index: ArrayLike, distance: ArrayLike | None) -> tuple[NDArray[np.
 
 
 def _report(
-    question: Question,
+    question: CheckedOptions,
     query: LabelledSet,
     gallery: LabelledSet,
     labels: tuple[Labels, Labels],

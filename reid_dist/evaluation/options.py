@@ -20,10 +20,10 @@ from reid_dist.engine.checks import (
     joined_labels,
     refuse_thresholds,
 )
-from reid_dist.engine.partitions import ORDERS, Parts, gallery_sizes, parse_breakdowns
+from reid_dist.engine.partitions import ORDERS, Partitions, gallery_sizes, parse_breakdowns
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import Breakdowns
-from reid_dist.evaluation.summary import Asked
+from reid_dist.evaluation.summary import RequestedOutputs
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
@@ -31,7 +31,7 @@ from reid_dist.stages.expansion import Expansion, parse_expand
 from reid_dist.stages.reranking import KReciprocal, parse_rerank
 from reid_dist.stores import LabelledSet
 
-__all__ = ["Options", "Question", "Source"]
+__all__ = ["CheckedOptions", "Options", "Source"]
 
 Source = Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | PathLike[str]
 """What a ground truth is read from; see `reid_dist.relevance.ground_truth.read_ground_truth`."""
@@ -104,7 +104,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Question:
+class CheckedOptions:
     """Options that have been read and checked against the labels of both sides.
 
     Attributes
@@ -125,8 +125,8 @@ class Question:
 
     protocol: Protocol
     truth: GroundTruth | None
-    asked: Asked
-    parts: Parts | None
+    asked: RequestedOutputs
+    parts: Partitions | None
     rows_are_items: bool
     joined: tuple[str, ...]
     options: Options
@@ -134,7 +134,7 @@ class Question:
     expand: tuple[Expansion, ...] = ()
 
     @classmethod
-    def of(cls, options: Options, query: LabelledSet, gallery: LabelledSet) -> Question:
+    def of(cls, options: Options, query: LabelledSet, gallery: LabelledSet) -> CheckedOptions:
         """Read and check options.
 
         Raises
@@ -161,7 +161,7 @@ class Question:
         check_ground_truth(protocol, truth)
         names = parse_breakdowns(options.breakdowns, list(query.columns))
         parts = _parts(names, options, query, gallery)
-        asked = Asked(
+        asked = RequestedOutputs(
             metrics=metrics,
             max_rank=int(options.max_rank),
             ties=bool(options.ties),
@@ -201,7 +201,7 @@ def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: Lab
     )
 
 
-def _parts(names: tuple[str, ...], options: Options, query: LabelledSet, gallery: LabelledSet) -> Parts | None:
+def _parts(names: tuple[str, ...], options: Options, query: LabelledSet, gallery: LabelledSet) -> Partitions | None:
     """How the tables part the gallery."""
     if not isinstance(options.gallery_order, str) or options.gallery_order not in ORDERS:
         raise InputError(f"gallery_order must be one of {', '.join(ORDERS)}, found {options.gallery_order!r}")
@@ -215,4 +215,4 @@ def _parts(names: tuple[str, ...], options: Options, query: LabelledSet, gallery
     if not {"camera_pair", "gallery_size"} & set(names):
         return None
     sizes = gallery_sizes(options.gallery_sizes, gallery.n_rows) if "gallery_size" in names else ()
-    return Parts("camera_pair" in names, sizes, options.gallery_order, int(options.seed))
+    return Partitions("camera_pair" in names, sizes, options.gallery_order, int(options.seed))

@@ -33,10 +33,10 @@ from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.stages.expansion import make_step, parse_expand
 from reid_dist.stages.reranking import parse_rerank
 
-__all__ = ["PipelineJob", "ProtocolParts", "SweptParameters", "read_job"]
+__all__ = ["PipelineJob", "ProtocolComponents", "SweptParameters", "read_job"]
 
 
-class ProtocolParts(BaseModel):
+class ProtocolComponents(BaseModel):
     """A protocol of one's own; see `reid_dist.relevance.protocols.Protocol`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,7 +76,7 @@ class ProtocolParts(BaseModel):
 
 def _form(protocol: object) -> str:
     """How a protocol is given, so that problems are told of that form alone."""
-    return "parts" if isinstance(protocol, dict | ProtocolParts) else "text"
+    return "parts" if isinstance(protocol, dict | ProtocolComponents) else "text"
 
 
 # In YAML true is no number, and "2" a text.
@@ -122,9 +122,9 @@ class PipelineJob(BaseModel):
     description: str = ""
     query: str = Field(description="Feature store of the queries, or a file that `ingest` reads.")
     gallery: str = Field(description="Feature store of the gallery, or a file that `ingest` reads.")
-    protocol: Annotated[Annotated[str, Tag("text")] | Annotated[ProtocolParts, Tag("parts")], Discriminator(_form)] = (
-        "market1501"
-    )
+    protocol: Annotated[
+        Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("parts")], Discriminator(_form)
+    ] = "market1501"
     distance: str = "cosine"
     metrics: MetricNames = None
     max_rank: Count = 50
@@ -234,7 +234,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     try:
         job = PipelineJob.model_validate(content)
     except ValidationError as error:
-        known = [*PipelineJob.model_fields, *ProtocolParts.model_fields, *SweptParameters.model_fields]
+        known = [*PipelineJob.model_fields, *ProtocolComponents.model_fields, *SweptParameters.model_fields]
         problems = problems_of(error, known)
     problems += _wrong_names(content)
     if job is None or problems:
@@ -263,8 +263,8 @@ def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
             yield from _told(path, look_up, given)
     if isinstance(content.get("protocol"), dict):
         with contextlib.suppress(ValidationError):
-            parts = ProtocolParts.model_validate(content["protocol"])
-            yield from _told("protocol", ProtocolParts.compose, parts)
+            parts = ProtocolComponents.model_validate(content["protocol"])
+            yield from _told("protocol", ProtocolComponents.compose, parts)
 
 
 def _parse_swept(spec: str) -> None:

@@ -16,8 +16,8 @@ from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Progress
 from reid_dist.engine.threshold_passes import held_by_verification
 from reid_dist.errors import ClusterError
-from reid_dist.evaluation.options import Question
-from reid_dist.evaluation.summary import Asked
+from reid_dist.evaluation.options import CheckedOptions
+from reid_dist.evaluation.summary import RequestedOutputs
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stages.reranking import KReciprocal, Resources
 from reid_dist.stores import LabelledSet, Workspace
@@ -32,7 +32,7 @@ _PLANNED_SHARE = 0.5
 
 
 def held_besides(
-    question: Question, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
+    question: CheckedOptions, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
 ) -> Besides:
     """What the job holds besides ranks and lists."""
     asked = question.asked
@@ -59,7 +59,7 @@ def _bytes_per_reranked_query(spec: KReciprocal, n_gallery: int) -> int:
     return 64 * min(n_gallery, 4 * spec.k1 * spec.k1)
 
 
-def part_metrics(asked: Asked) -> tuple[str, ...]:
+def part_metrics(asked: RequestedOutputs) -> tuple[str, ...]:
     """Metrics of the tables that part the gallery: the rank metrics asked for, with mAP and CMC@1 in any case."""
     return tuple(dict.fromkeys([*(metric.name for metric in asked.rank_metrics), "mAP", "CMC@1"]))
 
@@ -70,7 +70,7 @@ def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int6
     return counts[pids != protocol.junk_pid] if protocol.junk_pid is not None else counts
 
 
-def most_relevant(question: Question, query: LabelledSet, gallery: LabelledSet) -> float:
+def most_relevant(question: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:
     """Pairs that a query must be judged against, mean over the fullest thousand queries in a row."""
     if question.truth is not None:
         counts = sum(np.diff(lists.indptr) for lists in question.truth.lists.values())

@@ -30,20 +30,20 @@ from reid_dist.metrics.definitions import (
     notes_on_metrics,
 )
 from reid_dist.metrics.ties import RULES, extreme_ranks, settled_ranks
-from reid_dist.relevance.assignment import flag_listed, judge, judge_listed
+from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance, flag_listed
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
 from reid_dist.reports.notes import own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
 
-__all__ = ["Asked", "interval_notes", "make_report"]
+__all__ = ["RequestedOutputs", "interval_notes", "make_report"]
 
 _ALWAYS = {"AP": "mAP", "AP_trapezoid": "mAP_trapezoid", "INP": "mINP"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedOutputs:
     """What a report shall hold.
 
     Attributes
@@ -79,7 +79,7 @@ def make_report(
     inputs: tuple[LabelledSet, LabelledSet],
     job: Job,
     answer: BlockAnswer,
-    asked: Asked,
+    asked: RequestedOutputs,
     *,
     truth: GroundTruth | None = None,
     verification: Verification | None = None,
@@ -247,7 +247,7 @@ def _single_shot_curve(answer: BlockAnswer, max_rank: int, zero: bool) -> NDArra
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranked: RankedQueries, answer: BlockAnswer, asked: Asked, zero: bool) -> dict[str, Any]:
+def _ties(ranked: RankedQueries, answer: BlockAnswer, asked: RequestedOutputs, zero: bool) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
     ties: dict[str, Any] = {
         "rule": "distance, then gallery row",
@@ -283,8 +283,10 @@ def _topk(job: Job, neighbours: Neighbours | None, truth: GroundTruth | None) ->
         return None
     index = gallery_index(job)
     if truth is not None:
-        judgement = judge_listed(job.protocol, truth, job.gallery.n_rows)
+        relevance = assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
     else:
-        judgement = judge(job.protocol, set_labels(job, job.query).take(RowRange(0, job.query.n_rows)), index)
-    relevant, junk = flag_listed(judgement, index, neighbours.index)
+        relevance = assign_relevance(
+            job.protocol, set_labels(job, job.query).take(RowRange(0, job.query.n_rows)), index
+        )
+    relevant, junk = flag_listed(relevance, index, neighbours.index)
     return TopK(index=neighbours.index, distance=neighbours.distance, junk=junk, relevant=relevant)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import kernel
 from reid_dist.kernels.single_shot import Listed
-from reid_dist.kernels.trials import Giants, ItemTable, advance, make_trials
+from reid_dist.kernels.trials import ItemTable, OversizedGroups, advance, make_trials
 
 __all__ = ["drawn_curves", "identity_states", "query_states"]
 
@@ -63,7 +63,7 @@ def drawn_curves(
     listed: Listed,
     positive_start: NDArray[np.int64],
     own_identity: NDArray[np.int64],
-    giants: Giants,
+    oversized_groups: OversizedGroups,
     bits: int,
     table: ItemTable,
     query_state: NDArray[np.uint64],
@@ -74,7 +74,7 @@ def drawn_curves(
 
     Parameters
     ----------
-    listed, positive_start, giants, bits, table, curves
+    listed, positive_start, oversized_groups, bits, table, curves
         As in `reid_dist.kernels.expectation.expected_curves`.
     own_identity
         Identity of each query, shape (n_query,), int64.
@@ -95,10 +95,10 @@ def drawn_curves(
         for t in range(n_draws):
             drawn[t] = _drawn(query_state[q, t], identity_state[own_identity[q]], n_positive)
         within[:] = 0
-        trials = make_trials(listed, q, bits, giants, table, seen, number_of)
+        trials = make_trials(listed, q, bits, oversized_groups, table, seen, number_of)
         # A draw of a dead positive is a miss.
         for place in range(listed.live[q]):
-            advance(trials, place, giants.before[positive_start[q] + place])
+            advance(trials, place, oversized_groups.before[positive_start[q] + place])
             for t in range(n_draws):
                 if drawn[t] != place:
                     continue

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import kernel
 from reid_dist.kernels.single_shot import Listed
-from reid_dist.kernels.trials import Giants, ItemTable, advance, make_trials
+from reid_dist.kernels.trials import ItemTable, OversizedGroups, advance, make_trials
 
 __all__ = ["expected_curves"]
 
@@ -72,7 +72,7 @@ def _multiply_in(
 def expected_curves(
     listed: Listed,
     positive_start: NDArray[np.int64],
-    giants: Giants,
+    oversized_groups: OversizedGroups,
     bits: int,
     table: ItemTable,
     curves: NDArray[np.float64],
@@ -87,7 +87,7 @@ def expected_curves(
         Entries, complete up to the last live positive of each query.
     positive_start
         Where the positives of each query begin, shape (n_query + 1,), int64.
-    giants
+    oversized_groups
         The identities that are not listed.
     bits
         Low bits of an entry that hold the identity.
@@ -108,13 +108,13 @@ def expected_curves(
             curves[q] = np.nan
             continue
         curves[q] = 0.0
-        trials = make_trials(listed, q, bits, giants, table, seen, number_of)
+        trials = make_trials(listed, q, bits, oversized_groups, table, seen, number_of)
         n_trial = len(trials.identity)
         success = np.empty(n_trial + AT_ONCE, np.float64)
         failure = np.empty(n_trial + AT_ONCE, np.float64)
         n_certain = 0
         for place in range(listed.live[q]):
-            changed, certain = advance(trials, place, giants.before[positive_start[q] + place])
+            changed, certain = advance(trials, place, oversized_groups.before[positive_start[q] + place])
             n_certain += certain
             if changed or place == 0:
                 n_open = 0

@@ -10,7 +10,7 @@ positive is *dead*: its share is defined as 0, and neither it nor what lies beyo
 only ever added, so a positive that is dead by some of the gallery is dead by all of it, and who is dead at the end does
 not depend on how it was cut.
 
-*Giants.*  Thousands of items of one identity (distractors with pid 0) would fill the lists and say little.  They are
+*Oversized groups.*  Thousands of items of one identity (distractors with pid 0) would fill the lists to no use.  They are
 counted per positive, and weigh nothing.
 """
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.placing import ScreenedTile, make_scratch, place_row
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["Listed", "Lists", "add_weights", "copy_live", "count_live", "kill", "list_tile", "prune_heavy"]
+__all__ = ["Listed", "Lists", "add_weights", "copy_active", "count_active", "list_tile", "prune", "prune_heavy"]
 
 
 class Lists(NamedTuple):
@@ -213,7 +213,7 @@ def add_weights(
 
 
 @kernel
-def kill(
+def prune(
     totals: NDArray[np.int64],
     positive_start: NDArray[np.int64],
     weight_limit: int,
@@ -229,7 +229,7 @@ def kill(
 
 
 @kernel
-def count_live(listed: Listed, bits: int, live: NDArray[np.int64], size: NDArray[np.int64]) -> None:
+def count_active(listed: Listed, bits: int, live: NDArray[np.int64], size: NDArray[np.int64]) -> None:
     """Add to `size`, shape (n_query,), how many entries come before a live positive."""
     for q in range(len(live)):
         entry = listed.entry[listed.start[q] : listed.stop[q]]
@@ -243,7 +243,7 @@ def count_live(listed: Listed, bits: int, live: NDArray[np.int64], size: NDArray
 
 
 @kernel
-def copy_live(
+def copy_active(
     listed: Listed,
     bits: int,
     live: NDArray[np.int64],

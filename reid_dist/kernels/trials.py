@@ -16,7 +16,7 @@ from reid_dist.kernels.counting import first_at_least
 from reid_dist.kernels.settings import kernel
 from reid_dist.kernels.single_shot import Listed
 
-__all__ = ["Giants", "ItemTable", "Trials", "advance", "make_trials"]
+__all__ = ["ItemTable", "OversizedGroups", "Trials", "advance", "make_trials"]
 
 
 class ItemTable(NamedTuple):
@@ -44,7 +44,7 @@ class ItemTable(NamedTuple):
     extra_identity: NDArray[np.int64]
 
 
-class Giants(NamedTuple):
+class OversizedGroups(NamedTuple):
     """Identities that were counted and not listed.
 
     Attributes
@@ -113,7 +113,7 @@ def make_trials(
     listed: Listed,
     q: int,
     bits: int,
-    giants: Giants,
+    oversized_groups: OversizedGroups,
     table: ItemTable,
     seen: NDArray[np.bool_],
     number_of: NDArray[np.int64],
@@ -128,7 +128,7 @@ def make_trials(
         The query.
     bits
         Low bits of an entry that hold the identity.
-    giants
+    oversized_groups
         The identities that are not listed.
     table
         What queries see.
@@ -142,8 +142,8 @@ def make_trials(
     for e in range(len(entry)):
         bounds[(np.int64(entry[e]) >> bits) + 1] += 1
         seen[np.int64(entry[e]) & mask] = True
-    for g in range(len(giants.identity)):
-        seen[giants.identity[g]] = True
+    for g in range(len(oversized_groups.identity)):
+        seen[oversized_groups.identity[g]] = True
     for place in range(listed.live[q]):
         bounds[place + 1] += bounds[place]
     # The identities that occur; written always, kept when it counts, so that there is no branch to foresee.
@@ -160,9 +160,9 @@ def make_trials(
         above = np.int64(entry[e]) >> bits
         trial_of[filled[above]] = number_of[np.int64(entry[e]) & mask]
         filled[above] += 1
-    trial_of_giant = np.empty(len(giants.identity), np.int64)
-    for g in range(len(giants.identity)):
-        trial_of_giant[g] = number_of[giants.identity[g]]
+    trial_of_giant = np.empty(len(oversized_groups.identity), np.int64)
+    for g in range(len(oversized_groups.identity)):
+        trial_of_giant[g] = number_of[oversized_groups.identity[g]]
     kept = np.empty(n, np.int64)
     for t in range(n):
         kept[t] = _kept_items(table, q, identity[t])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Judgement, RankedQueries, RowRange, cut_rows
+from reid_dist.core.model import GalleryMask, RankedQueries, Relevance, RowRange, cut_rows
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import RANKS, Metric, parse_metric
 
@@ -107,13 +107,13 @@ class ListedMetrics:
 
 
 def rank_lists(
-    judgement: Judgement, mask: GalleryMask, index: NDArray[np.integer], distance: NDArray[np.floating] | None = None
+    relevance: Relevance, mask: GalleryMask, index: NDArray[np.integer], distance: NDArray[np.floating] | None = None
 ) -> ListedRanks:
     """Rank the positives of each query by its list.
 
     Parameters
     ----------
-    judgement
+    relevance
         Of the queries that the lists belong to.
     mask
         Gallery rows that are junk for every query, and the label, if any, by which a query hides others.
@@ -129,7 +129,7 @@ def rank_lists(
         If the arrays do not fit together, a row is outside the gallery or twice in a list, a list ends before it
         holds the whole gallery, or its distances fall or are NaN.
     """
-    n_query, n_gallery = judgement.n_query, len(mask.junk_row)
+    n_query, n_gallery = relevance.n_query, len(mask.junk_row)
     _check_arrays(index, distance, n_query, n_gallery)
     rows_at_once = max(1, _ENTRIES_AT_ONCE // index.shape[1])
     blocks = []
@@ -141,7 +141,7 @@ def rank_lists(
         some = some.astype(np.int64, copy=False)
         if distance is not None:
             _check_order(near, some >= 0, rows.start)
-        blocks.append(_rank_block(judgement, rows, mask, some, near))
+        blocks.append(_rank_block(relevance, rows, mask, some, near))
     return ListedRanks(
         RankedQueries.concatenate([block.best for block in blocks]),
         RankedQueries.concatenate([block.worst for block in blocks]),
@@ -283,13 +283,13 @@ def _check_order(distance: Float64, present: Bool, first_query: int) -> None:
 
 
 def _rank_block(
-    judgement: Judgement, rows: RowRange, mask: GalleryMask, index: Int64, distance: Float64
+    relevance: Relevance, rows: RowRange, mask: GalleryMask, index: Int64, distance: Float64
 ) -> ListedRanks:
     """Rank the positives of some queries.
 
     Parameters
     ----------
-    judgement
+    relevance
         Of all queries.
     rows
         The queries in question.
@@ -298,19 +298,19 @@ def _rank_block(
     index, distance
         Their lists, checked.
     """
-    indptr, relevant_row = _cut(judgement.relevant_indptr, judgement.relevant_row, rows)
+    indptr, relevant_row = _cut(relevance.relevant_indptr, relevance.relevant_row, rows)
     n_relevant = np.diff(indptr)
     n_gallery = len(mask.junk_row)
     place = _places(indptr, relevant_row, index, n_gallery)
     relevant = place >= 0
-    hidden = judgement.hidden
+    hidden = relevance.hidden
     # An index of -1 reads the last row, and what it reads there does not matter.
     junk = mask.junk_row[index] | (_places(*_cut(hidden.indptr, hidden.row, rows), index, n_gallery) >= 0)
     if mask.label is not None and hidden.label is not None:
         junk |= mask.label[index] == hidden.label[rows.start : rows.stop, None]
     kept = (index >= 0) & (relevant | ~junk)
     n_listed, n_found = kept.sum(axis=1), relevant.sum(axis=1)
-    n_kept = judgement.n_kept[rows.start : rows.stop]
+    n_kept = relevance.n_kept[rows.start : rows.stop]
 
     owner = np.nonzero(relevant)[0]
     # Where the found positives of each query go: before those that were not found.
@@ -341,8 +341,8 @@ def _rank_block(
         row=row,
         distance=nearness,
         n_kept=n_kept,
-        n_junk=judgement.n_junk[rows.start : rows.stop],
-        reason=judgement.reason[rows.start : rows.stop],
+        n_junk=relevance.n_junk[rows.start : rows.stop],
+        reason=relevance.reason[rows.start : rows.stop],
     )
     return ListedRanks(ranked, replace(ranked, rank=worst), n_listed.astype(np.int64), n_found.astype(np.int64))
 

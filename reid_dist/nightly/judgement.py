@@ -13,11 +13,11 @@ from reid_dist.nightly.gating import (
     Night,
     TrendGate,
     dropped,
+    gate_accuracy,
+    gate_memory,
+    gate_speed,
+    gate_trend,
     gated_metrics,
-    judge_accuracy,
-    judge_memory,
-    judge_speed,
-    judge_trend,
     night_of,
     tested_metrics,
 )
@@ -57,7 +57,7 @@ def judged(
         findings.append(_accuracy(earlier, gates.accuracy))
     if gates.trend is not None:
         findings.append(_trend(earlier, gates.trend))
-    for gate, judge in ((gates.speed, judge_speed), (gates.memory, judge_memory)):
+    for gate, judge in ((gates.speed, gate_speed), (gates.memory, gate_memory)):
         if gate is not None:
             past = history.measured(suite, entry.name, before=number, last=_WINDOWS * gate.window)
             findings.append(judge(entry, [each.entry for each in past], gate))
@@ -108,7 +108,7 @@ class _EarlierNights:
 def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
     entry, report, history = earlier.entry, earlier.report, earlier.history
     good = history.last_good(earlier.suite, entry.name, before=earlier.number)
-    same = history.same_question(earlier.suite, entry.name, entry.input_digest, entry.job_digest, before=earlier.number)
+    same = history.same_options(earlier.suite, entry.name, entry.input_digest, entry.job_digest, before=earlier.number)
     metrics = earlier.tested(gate)
     past = [each for each in earlier.past(gate.nights) if each.entry.is_good]
     may_be_worse = any(dropped(entry, each.entry, metrics, gate.minimum_effect) for each in past)
@@ -120,11 +120,11 @@ def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
     except DamagedStoreError as error:
         # What is wrong with the baseline is no fault of this night, and must be told.
         return Finding(gate="accuracy", verdict=INCOMPARABLE, reason=str(error), baseline=None)
-    return judge_accuracy(
+    return gate_accuracy(
         report,
         entry,
         last_good=baseline,
-        same_question=None if same is None else Earlier(same.run, same.entry),
+        same_options=None if same is None else Earlier(same.run, same.entry),
         gate=gate,
         reference=reference,
         recent=recent,
@@ -145,4 +145,4 @@ def _trend(earlier: _EarlierNights, gate: TrendGate) -> Finding:
         return Finding(gate="trend", verdict=INCOMPARABLE, reason=reason)
     results = {night.digest for night in nights}
     n_earlier = sum(each.entry.result_digest in results for each in past)
-    return judge_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)
+    return gate_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)

@@ -15,7 +15,7 @@ from reid_dist.core.validation import explain
 from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.evaluation.pipelines import PipelineJob, ProtocolParts
+from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents
 from reid_dist.metrics.definitions import parse_metrics
 from reid_dist.nightly.gating import Gates
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -156,7 +156,7 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
             *Model.model_fields,
             *DataSet.model_fields,
             *Variant.model_fields,
-            *ProtocolParts.model_fields,
+            *ProtocolComponents.model_fields,
         ]
         # A name that holds a line break is among what is wrong.
         raise InputError(explain(f"suite file {where}", error, known).replace("\n", "\\n")) from None

@@ -12,12 +12,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Hidden, Judgement, Labels
+from reid_dist.core.model import GalleryMask, Hidden, Labels, Relevance
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import REASONS, JunkRule, Protocol
 
-__all__ = ["GalleryIndex", "flag_listed", "judge", "judge_listed", "whole_label"]
+__all__ = ["GalleryIndex", "assign_listed_relevance", "assign_relevance", "flag_listed", "whole_label"]
 
 Int64 = NDArray[np.int64]
 
@@ -142,7 +142,7 @@ def _shared(rule: JunkRule, query: Labels, gallery: Labels, pairs: tuple[Int64, 
     return shared
 
 
-def judge(protocol: Protocol, query: Labels, gallery: GalleryIndex) -> Judgement:
+def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -> Relevance:
     """Say of every query who is relevant and who is junk, by labels.
 
     Parameters
@@ -220,7 +220,7 @@ def judge(protocol: Protocol, query: Labels, gallery: GalleryIndex) -> Judgement
         reason[outside] = _CAMERA_NOT_COUNTED
         counted = ~outside[relevant_query]
         relevant_query, relevant_row = relevant_query[counted], relevant_row[counted]
-    return Judgement(
+    return Relevance(
         relevant_indptr=_indptr(relevant_query, n_query),
         relevant_row=relevant_row,
         hidden=Hidden(_indptr(hidden_query, n_query), hidden_row, hidden_label, len(extra_row) > 0),
@@ -250,7 +250,7 @@ def _refuse_missing(protocol: Protocol, query: Labels, gallery: Labels) -> None:
             raise InputError(f"protocol {protocol.name!r} needs {name}s in query and gallery{advice}")
 
 
-def judge_listed(protocol: Protocol, truth: GroundTruth, n_gallery: int) -> Judgement:
+def assign_listed_relevance(protocol: Protocol, truth: GroundTruth, n_gallery: int) -> Relevance:
     """Say of every query who is relevant and who is junk, by lists.
 
     Parameters
@@ -273,7 +273,7 @@ def judge_listed(protocol: Protocol, truth: GroundTruth, n_gallery: int) -> Judg
     empty = np.bincount(relevant_query, minlength=n_query) == 0
     reason[empty] = _NO_POSITIVE
     reason[n_junk == n_gallery] = _ALL_JUNK
-    return Judgement(
+    return Relevance(
         relevant_indptr=_indptr(relevant_query, n_query),
         relevant_row=relevant_row,
         hidden=Hidden(_indptr(hidden_query, n_query), hidden_row[order], None, True),
@@ -291,13 +291,13 @@ def _listed(truth: GroundTruth, names: tuple[str, ...]) -> tuple[Int64, Int64]:
 
 
 def flag_listed(
-    judgement: Judgement, gallery: GalleryIndex, index: Int64
+    relevance: Relevance, gallery: GalleryIndex, index: Int64
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Say which listed gallery rows are relevant and which are junk.
 
     Parameters
     ----------
-    judgement
+    relevance
         Of the queries that the lists belong to.
     gallery
         The indexed gallery.
@@ -315,9 +315,9 @@ def flag_listed(
         owner = np.repeat(np.arange(len(index)), np.diff(indptr))
         return np.isin(listed, owner * gallery.n_gallery + rows) & present
 
-    relevant = among(judgement.relevant_indptr, judgement.relevant_row)
-    hidden = among(judgement.hidden.indptr, judgement.hidden.row)
+    relevant = among(relevance.relevant_indptr, relevance.relevant_row)
+    hidden = among(relevance.hidden.indptr, relevance.hidden.row)
     junk = (hidden & ~relevant) | (gallery.mask.junk_row[index] & present)
-    if judgement.hidden.label is not None and gallery.label is not None:
-        junk |= (gallery.label[index] == judgement.hidden.label[:, None]) & present
+    if relevance.hidden.label is not None and gallery.label is not None:
+        junk |= (gallery.label[index] == relevance.hidden.label[:, None]) & present
     return relevant, junk

@@ -32,7 +32,7 @@ __all__ = [
 
 JUNK_PID = -1
 
-# Index 0 stands for a valid query.  The order is part of the meaning of `Judgement.reason`.
+# Index 0 stands for a valid query.  The order is part of the meaning of `Relevance.reason`.
 CAMERA_NOT_COUNTED = "camera_not_counted"
 REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk", CAMERA_NOT_COUNTED)
 

@@ -36,7 +36,7 @@ class Chunks(Protocol):
     def read(self, first: int, last: int) -> FeatureArray | None:
         """Read whole chunks, compared with their digests, or None if anything is not as it should be."""
 
-    def peek(self, wanted: list[tuple[int, NDArray[np.int64]]]) -> Iterator[FeatureArray | None]:
+    def read_unverified(self, wanted: list[tuple[int, NDArray[np.int64]]]) -> Iterator[FeatureArray | None]:
         """Give rows by chunk and row in it, not verified; None for a chunk that is not as it should be."""
 
     def size(self, file: str) -> int | None:
@@ -83,7 +83,7 @@ class LocalChunks:
                 return None
         return rows
 
-    def peek(self, wanted: list[tuple[int, NDArray[np.int64]]]) -> Iterator[FeatureArray | None]:
+    def read_unverified(self, wanted: list[tuple[int, NDArray[np.int64]]]) -> Iterator[FeatureArray | None]:
         """Map the file of each chunk: a row is found by arithmetic."""
         for chunk, inside in wanted:
             mapped = None if self.manifest.shard_rows is not None else self._map(chunk, len(inside))
@@ -147,7 +147,7 @@ class ObjectChunks:
         whole = content is not None and len(content) == self.manifest.chunk_bytes + _CHECKSUM_BYTES
         return content if whole else None
 
-    def peek(self, wanted: list[tuple[int, NDArray[np.int64]]]) -> Iterator[FeatureArray | None]:
+    def read_unverified(self, wanted: list[tuple[int, NDArray[np.int64]]]) -> Iterator[FeatureArray | None]:
         """Read whole chunks where many of their rows are wanted, and ranges of bytes where few are."""
         if self.manifest.shard_rows is not None:
             yield from (None for _ in wanted)

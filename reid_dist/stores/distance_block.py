@@ -132,7 +132,7 @@ class DistanceBlock:
             raise DamagedStoreError(f"{self.uri} was changed while in use; run again")
         return piece
 
-    def peek(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.float64]:
+    def read_unverified(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return single values, shape (n,), float64."""
         return np.asarray(self._values[row, column], dtype=np.float64)
 

@@ -57,7 +57,7 @@ class Rows(Protocol):
     def label(self, name: str) -> NDArray[Any] | None: ...
     def label_digest(self, name: str) -> str: ...
     def read_raw(self, start: int, stop: int) -> FeatureArray: ...
-    def peek(self, rows: NDArray[np.int64]) -> FeatureArray: ...
+    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray: ...
 
 
 class FeatureSet(LabelledSet):
@@ -226,7 +226,7 @@ class FeatureSet(LabelledSet):
         """
         return self.read_raw(start, stop).astype(np.float32, copy=False)
 
-    def peek(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def read_unverified(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return scattered rows as float32, not verified: for what `read` will be compared with later.
 
         Parameters
@@ -244,7 +244,7 @@ class FeatureSet(LabelledSet):
         DamagedStoreError
             If a chunk is missing or of the wrong size.
         """
-        return self._rows.peek(rows).astype(np.float32, copy=False)
+        return self._rows.read_unverified(rows).astype(np.float32, copy=False)
 
     def read_raw(self, start: int, stop: int) -> FeatureArray:
         """Return rows in the dtype in which they are kept; otherwise as `read`."""

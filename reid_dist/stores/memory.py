@@ -76,7 +76,7 @@ class MemoryRows:
         """Return a view of rows."""
         return self.features[start:stop]
 
-    def peek(self, rows: NDArray[np.int64]) -> FeatureArray:
+    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
         """Return scattered rows."""
         return self.features[rows]
 

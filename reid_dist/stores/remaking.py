@@ -72,4 +72,4 @@ def _is_derived(place: str, workspace: Workspace | None) -> bool:
 def _remove_strangers(place: str) -> int:
     above, _, name = place.rpartition("/")
     stages = Workspace(above).stages(name.rpartition("-")[0])
-    return sum(stage.remove_strangers() for stage in stages if stage == Stage(place, stage.seal))
+    return sum(stage.remove_foreign_parts() for stage in stages if stage == Stage(place, stage.seal))

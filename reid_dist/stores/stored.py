@@ -2,7 +2,7 @@
 
 Zarr decodes whole chunks whatever part of them is asked for, so every read here is of whole chunks and every chunk is
 compared with its digest in the manifest: no row leaves this module that is not the row that was written, not even when
-somebody writes another store to the same place between two reads.  The one exception says so: `StoredRows.peek`.
+another store is written to the same place between two reads.  The one exception is `StoredRows.read_unverified`.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class StoredRows:
             intact = False
         return rows if intact else self._read_one_by_one(first, last)
 
-    def peek(self, rows: NDArray[np.int64]) -> FeatureArray:
+    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
         """Return scattered rows, not verified where that would mean to read whole chunks for a few rows.
 
         Chunks are raw bytes, so a row is found by arithmetic.  Whoever uses what comes from here must
@@ -207,7 +207,9 @@ class StoredRows:
         chunks, starts = np.unique(rows // self.chunk_rows, return_index=True)
         bounds = list(zip(chunks.tolist(), starts, [*starts[1:], len(rows)], strict=True))
         wanted = [(chunk, rows[start:stop] - chunk * self.chunk_rows) for chunk, start, stop in bounds]
-        for (chunk, start, stop), (_, inside), part in zip(bounds, wanted, self._chunks.peek(wanted), strict=True):
+        for (chunk, start, stop), (_, inside), part in zip(
+            bounds, wanted, self._chunks.read_unverified(wanted), strict=True
+        ):
             if part is None:
                 # Reading it as a whole will say why.
                 held = self.manifest.rows_of_chunk(chunk)

@@ -102,7 +102,7 @@ class Stage:
         """
         return self._verified(part, lambda file: read_arrays(file, names, self._identity(part)))
 
-    def remove_strangers(self) -> int:
+    def remove_foreign_parts(self) -> int:
         """Remove all parts whose identity is another or cannot be read, and return how many; no array is read."""
         count = 0
         for part in sorted(self.done()):

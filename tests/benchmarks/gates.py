@@ -30,9 +30,9 @@ from reid_dist.nightly.gating import (
     Earlier,
     RatioGate,
     SpeedGate,
-    judge_accuracy,
-    judge_memory,
-    judge_speed,
+    gate_accuracy,
+    gate_memory,
+    gate_speed,
 )
 from reid_dist.nightly.history.values import WORSE, Entry
 from reid_dist.stores.synthetic import MARKET1501, SyntheticSet, SyntheticShape, make_sets
@@ -233,7 +233,7 @@ def is_worse(near: dict[str, Float64], far: dict[str, Float64], pids: NDArray[np
     before, after = report_of(near, pids), report_of(far, pids)
     earlier = Earlier(1, entry_of(before), before)
     facts = replace(entry_of(after), input_digest="other")
-    return judge_accuracy(after, facts, last_good=earlier, same_question=None, gate=gate).verdict == WORSE
+    return gate_accuracy(after, facts, last_good=earlier, same_options=None, gate=gate).verdict == WORSE
 
 
 def may_be_worse(
@@ -291,13 +291,13 @@ class Wander:
 def _is_slow(rng: np.random.Generator, wander: Wander, n_past: int, times: float, gate: SpeedGate) -> bool:
     *past, tonight = wander.values(rng, n_past + 1)
     earlier = [replace(_PLAIN, seconds=60 * each) for each in past]
-    return judge_speed(replace(_PLAIN, seconds=60 * tonight * times), earlier, gate).verdict == WORSE
+    return gate_speed(replace(_PLAIN, seconds=60 * tonight * times), earlier, gate).verdict == WORSE
 
 
 def _is_big(rng: np.random.Generator, wander: Wander, n_past: int, times: float, gate: RatioGate) -> bool:
     *past, tonight = (round(1e9 * each) for each in wander.values(rng, n_past + 1))
     earlier = [replace(_PLAIN, peak_bytes=each) for each in past]
-    return judge_memory(replace(_PLAIN, peak_bytes=round(tonight * times)), earlier, gate).verdict == WORSE
+    return gate_memory(replace(_PLAIN, peak_bytes=round(tonight * times)), earlier, gate).verdict == WORSE
 
 
 def is_slow_or_big(rng: np.random.Generator, time: Wander, memory: Wander, n_past: int = 20) -> bool:

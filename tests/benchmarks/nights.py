@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist import Report
-from reid_dist.nightly.gating import AccuracyGate, Earlier, Night, TrendGate, judge_accuracy, judge_trend
+from reid_dist.nightly.gating import AccuracyGate, Earlier, Night, TrendGate, gate_accuracy, gate_trend
 from reid_dist.nightly.gating.trend import night_weights
 from reid_dist.nightly.history.values import WORSE, Entry, Estimate
 from reid_dist.stores.synthetic import make_sets
@@ -206,14 +206,14 @@ def losses(
         }
         facts = earlier[tonight].entry
         found = (
-            judge_accuracy(reports[tonight], facts, same_question=None, gate=gate, **tests[against]).verdict
+            gate_accuracy(reports[tonight], facts, same_options=None, gate=gate, **tests[against]).verdict
             for against in tests
             if against in lost
         )
         lost = {"any"} if WORSE in found else set()
     if falls:
         past = nights[max(0, tonight + 1 - trend.nights) : tonight]
-        falls = judge_trend(past, nights[tonight], pids, n_earlier=len(past), gate=trend).verdict == WORSE
+        falls = gate_trend(past, nights[tonight], pids, n_earlier=len(past), gate=trend).verdict == WORSE
     return Losses(accuracy=bool(lost), trend=falls)
 
 

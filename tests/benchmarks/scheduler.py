@@ -178,7 +178,13 @@ def scheduler_load(scale: float) -> None:
         graph, job = graph_of(max(100, int(10_000 * scale)), rows, THREADS_PER_WORKER * n_workers)
         built = time.perf_counter() - begin
         counts = 4 * PER_QUERY * job.plan.query_block
-        sizes = {"sweep": counts, "merge": counts, "judge": 24 * counts, "targets": 8 * counts, "relevant": counts}
+        sizes = {
+            "sweep": counts,
+            "merge": counts,
+            "relevance": 24 * counts,
+            "targets": 8 * counts,
+            "relevant": counts,
+        }
         # Pretended workers send no heartbeats, and are cut off in the end.
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             cpu, wall, sent = asyncio.run(_run(graph, n_workers, sizes))

@@ -230,7 +230,7 @@ def test_a_run_that_left_nothing_can_be_followed_by_any(
 
     words = ("evaluate", *stores, "--cluster", threads, "--output", tmp_path / "out", "--json")
     with monkeypatch.context() as patch:
-        patch.setattr(graph, "judge_task", stop_short)
+        patch.setattr(graph, "relevance_task", stop_short)
         assert reid_dist(*words).code == 3
     assert not (tmp_path / "out").exists()
     assert reid_dist(*words, "--resume", "--distance", "euclidean").code == 0

@@ -57,13 +57,13 @@ from reid_dist.cli import main
 
 calls = itertools.count()
 
-def slow(*words, real=graph.sweep_task):
+def slow(*words, real=graph.tile_task):
     if next(calls):
         pathlib.Path("begun").touch()
         time.sleep({seconds})
     return real(*words)
 
-graph.sweep_task = slow
+graph.tile_task = slow
 if __name__ == "__main__":
     main()
 """

@@ -31,15 +31,15 @@ import time
 from reid_dist.engine import graph
 
 
-def noted(job, rows, gallery_rows, judgement, targets, real=graph.sweep_task):
+def noted(job, rows, gallery_rows, relevance, targets, real=graph.tile_task):
     with open({begun!r}, "a") as file:
         file.write(f"{{rows.start}}-{{gallery_rows.start}}\\n")
     time.sleep({seconds})
-    return real(job, rows, gallery_rows, judgement, targets)
+    return real(job, rows, gallery_rows, relevance, targets)
 
 # Nannies load it, too, and workers that are forked from them a second time.
-if graph.sweep_task.__name__ != "noted":
-    graph.sweep_task = noted
+if graph.tile_task.__name__ != "noted":
+    graph.tile_task = noted
 """
 
 

@@ -19,16 +19,16 @@ import time
 import numpy as np
 from reid_dist.engine import graph
 
-def greedy(job, rows, gallery_rows, judgement, targets, real=graph.sweep_task):
+def greedy(job, rows, gallery_rows, relevance, targets, real=graph.tile_task):
     if gallery_rows.start == 0:
         held = []
         for _ in range(40):
             held.append(np.ones(50 << 17))
             time.sleep(0.05)
-    return real(job, rows, gallery_rows, judgement, targets)
+    return real(job, rows, gallery_rows, relevance, targets)
 
-if graph.sweep_task.__name__ != "greedy":
-    graph.sweep_task = greedy
+if graph.tile_task.__name__ != "greedy":
+    graph.tile_task = greedy
 """
 
 
@@ -76,6 +76,6 @@ def test_a_task_that_gets_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def failing(*_: Any) -> Any:
         raise MemoryError("Unable to allocate 3.00 TiB")
 
-    monkeypatch.setattr(graph, "sweep_task", failing)
+    monkeypatch.setattr(graph, "tile_task", failing)
     with pytest.raises(RunFailedError, match=r"ran out of memory \(Unable to allocate 3.00 TiB\).*--chunk-rows"):
         evaluate(*(FeatureSet.open(tmp_path / f"{name}.zarr") for name in ("query", "gallery")))

@@ -21,13 +21,13 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, Identities, ListBefore, SingleShot, make_targets, pair_rows
 from reid_dist.engine.reductions.bands import ScreenedTargets
-from reid_dist.engine.reductions.identities import GIANT_ITEMS, MOST_GIANTS, giants
-from reid_dist.engine.reductions.single_shot import ListedItems, dead_mass, longest_list
+from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, oversized_groups
+from reid_dist.engine.reductions.single_shot import ListedItems, inactive_mass, longest_list
 from reid_dist.engine.reductions.tiles import Precision
-from reid_dist.engine.tile_loop import sweep
+from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import pair_distances, squared_norms
-from reid_dist.relevance.assignment import GalleryIndex, judge
+from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stores import DistanceBlock
 
@@ -49,21 +49,21 @@ class Gallery:
         self.features = [np.ascontiguousarray(side[0], np.float32) for side in (query, gallery)]
         index = GalleryIndex(labels[1], rules)
         self.pids, self.junk_row = labels[1].pids, index.mask.junk_row
-        judgement = judge(rules, labels[0], index)
+        relevance = assign_relevance(rules, labels[0], index)
         near, far = self.block(0), self.block(1)
-        owner = np.repeat(np.arange(len(near)), np.diff(judgement.relevant_indptr))
-        exact = pair_distances(pair_rows(self.distance, near, far), owner, judgement.relevant_row)
-        self.targets = make_targets(judgement, [(np.arange(len(owner)), exact)])
+        owner = np.repeat(np.arange(len(near)), np.diff(relevance.relevant_indptr))
+        exact = pair_distances(pair_rows(self.distance, near, far), owner, relevance.relevant_row)
+        self.targets = make_targets(relevance, [(np.arange(len(owner)), exact)])
         self.identities = Identities.make(labels[1].pids, index.mask)
         self.reduction = ListBefore(self.targets, index.mask, self.distance, self.identities, shot)
         i, j = np.divmod(np.arange(len(near) * len(far)), len(far))
         self.exact = pair_distances(pair_rows(self.distance, near, far), i, j).reshape(len(near), -1)
         self.hidden = [set() for _ in range(len(near))]
         for q, rows in enumerate(self.hidden):
-            rows.update(judgement.hidden.row[judgement.hidden.indptr[q] : judgement.hidden.indptr[q + 1]].tolist())
+            rows.update(relevance.hidden.row[relevance.hidden.indptr[q] : relevance.hidden.indptr[q + 1]].tolist())
             rows.update(np.flatnonzero(self.junk_row).tolist())
-            if judgement.hidden.label is not None:
-                rows.update(np.flatnonzero(labels[1].camids == judgement.hidden.label[q]).tolist())
+            if relevance.hidden.label is not None:
+                rows.update(np.flatnonzero(labels[1].camids == relevance.hidden.label[q]).tolist())
 
     def block(self, side: int, rows: slice = slice(None)) -> FeatureBlock:
         features = self.features[side][rows]
@@ -73,7 +73,7 @@ class Gallery:
         query = self.block(0)
         starts = range(0, len(self.pids), block)
         parts = [self.block(1, slice(start, start + block)) for start in starts]
-        return [sweep(query, part, self.distance, tile, [self.reduction])[0] for part in parts]
+        return [run_tiles(query, part, self.distance, tile, [self.reduction])[0] for part in parts]
 
     def curves(self, lists: list[ListedItems], at_once: int = 10**9) -> np.ndarray:
         merged = self.reduction.combine(lists)
@@ -215,8 +215,8 @@ def test_dead_mass_is_large_enough_and_hardly_larger(max_rank: int) -> None:
 
     with localcontext() as context:
         context.prec = 60
-        assert tail(dead_mass(max_rank)) < Decimal(2) ** -80
-        assert tail(int(dead_mass(max_rank) * 0.9) - 5) > Decimal(2) ** -80
+        assert tail(inactive_mass(max_rank)) < Decimal(2) ** -80
+        assert tail(int(inactive_mass(max_rank) * 0.9) - 5) > Decimal(2) ** -80
 
 
 @given(seed=SEEDS, n=st.integers(1, 60), largest=st.sampled_from([1, 3, 40, 900]), mass=st.integers(1, 20))
@@ -233,7 +233,7 @@ def test_no_list_is_longer_than_its_bound(seed: int, n: int, largest: int, mass:
 
 @pytest.mark.parametrize("max_rank", [1, 7])
 def test_a_positive_dies_beyond_the_limit_and_not_at_it(max_rank: int) -> None:
-    mass = dead_mass(max_rank)
+    mass = inactive_mass(max_rank)
     for n_before in (mass, mass + 1):
         line = np.arange(1.0, n_before + 2)[:, None]
         gallery = (line, np.append(np.arange(100, 100 + n_before), 1), np.ones(len(line), int))
@@ -256,8 +256,8 @@ def test_the_dead_are_worth_nothing() -> None:
     # Sharper than the proof: every positive behind the limit, and nobody before it.
     for q in range(len(query[1])):
         mass = [sum(chances) for chances in case.chances(q)]
-        assert merged.live[q] == sum(mean <= dead_mass(2) for mean in mass)
-    assert np.diff(merged.indptr).max() <= longest_list(case.identities.size, dead_mass(2))
+        assert merged.live[q] == sum(mean <= inactive_mass(2) for mean in mass)
+    assert np.diff(merged.indptr).max() <= longest_list(case.identities.size, inactive_mass(2))
     curves = case.curves(case.lists())
     assert curves.tobytes() == case.curves(case.lists(61, TileShape(7, 13))).tobytes()
     for q, curve in enumerate(curves):
@@ -284,10 +284,10 @@ def test_giants_are_counted_and_not_listed() -> None:
 
 
 def test_who_is_a_giant() -> None:
-    size = np.array([5, GIANT_ITEMS, GIANT_ITEMS + 1, 7000, 3])
-    assert giants(size).tolist() == [2, 3]
-    many = np.arange(GIANT_ITEMS, GIANT_ITEMS + 30)
-    assert giants(many).tolist() == list(range(30 - MOST_GIANTS, 30))
+    size = np.array([5, OVERSIZED_ITEMS, OVERSIZED_ITEMS + 1, 7000, 3])
+    assert oversized_groups(size).tolist() == [2, 3]
+    many = np.arange(OVERSIZED_ITEMS, OVERSIZED_ITEMS + 30)
+    assert oversized_groups(many).tolist() == list(range(30 - MOST_OVERSIZED, 30))
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_lists_stay_under_what_is_planned() -> None:
     assert held <= 40 * planned
     # The bound of a merged list is met to the half: it is no guess.
     longest = np.diff(case.reduction.combine(lists).indptr).max()
-    assert longest > longest_list(case.identities.size, dead_mass(5)) / 2
+    assert longest > longest_list(case.identities.size, inactive_mass(5)) / 2
 
 
 # ---- the whole way ---------------------------------------------------------------------------------------------------

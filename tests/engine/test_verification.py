@@ -36,7 +36,7 @@ from reid_dist.engine.reductions import (
     ordered_keys,
 )
 from reid_dist.engine.task_graph import Progress
-from reid_dist.engine.tile_loop import sweep
+from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification import ROC_RATES, Level, Pairs, ThresholdSearch, crossings, wanted_levels
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
@@ -141,7 +141,7 @@ class Problem:
                 continue
             features = np.ascontiguousarray(self.gallery[start:stop])
             block = FeatureBlock(np.arange(start, stop), features, squared_norms(features))
-            (partial,) = sweep(query, block, self.distance, TileShape(*tile), [reduction])
+            (partial,) = run_tiles(query, block, self.distance, TileShape(*tile), [reduction])
             merged = partial if merged is None else reduction.combine([partial, merged])
         return merged
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agreement import assert_agrees, evaluate_items
-from reference import DISTANCES, ItemSet, canonical_distances, judge, order_is_unambiguous, reference_evaluate
+from reference import (
+    DISTANCES,
+    ItemSet,
+    assign_relevance,
+    canonical_distances,
+    order_is_unambiguous,
+    reference_evaluate,
+)
 
 from reid_dist.errors import InputError, ReidDistError
 
@@ -30,7 +37,7 @@ def check(query, gallery, distance, chunks=CHUNKS, protocol="market1501"):
 
 def check_up_to_near_ties(query, gallery, distance, margin=1e-12):
     """One digest for every tile size, and first ranks that are right but for negatives near to a positive."""
-    relevant, junk = judge(query, gallery, "market1501")
+    relevant, junk = assign_relevance(query, gallery, "market1501")
     assert relevant.any()
     distances = canonical_distances(query.features, gallery.features, distance)
     reports = [evaluate_items(query, gallery, "market1501", distance, chunk_rows=chunk) for chunk in CHUNKS]

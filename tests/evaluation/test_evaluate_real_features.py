@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, assert_groups, assert_pairs, assert_sizes, evaluate_items
 from oracles import breakdowns, evaluation, single_shot, verification
-from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, judge
+from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, assign_relevance
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous, reference_evaluate
 from scipy.io import loadmat
 from sklearn.metrics import roc_curve
@@ -164,7 +164,7 @@ def test_the_single_shot_curve_of_one_query(shared_data):
     """The expectation by the oracle's formula, of one query of a real gallery, to every rank."""
     query, gallery = read_mat(shared_data("sketch_photo.mat"))
     distances = known_distances(query, gallery, "cosine")
-    relevant, junk = judge(query, gallery, "cuhk03")
+    relevant, junk = assign_relevance(query, gallery, "cuhk03")
     for row in (0, 17):
         curve = single_shot.expected_curve(distances[row], relevant[row], junk[row], gallery.pids, 50)
         report = evaluate_items(query.take([row]), gallery, "cuhk03", "cosine", None)
@@ -176,7 +176,7 @@ def test_verification(named_sets):
     name, query, gallery = named_sets
     protocol = "same_set" if name == "veri776_sample" else "market1501"
     distances = known_distances(query, gallery, "cosine")
-    relevant, junk = judge(query, gallery, protocol)
+    relevant, junk = assign_relevance(query, gallery, protocol)
     pairs = verification.pairs_of(distances, relevant, junk)
     probes = verification.probes_of(query, gallery, distances, relevant, junk)
     # Thresholds compare pairs of all queries: no two distances may be so close that rounding decides.

@@ -24,7 +24,7 @@ TREC = {
 def as_run(query, gallery, protocol, distance):
     """Judgements and scores in the form of TREC, junk taken out; scores that no rounding to float32 can tie."""
     distances = canonical_distances(query.features, gallery.features, distance)
-    relevant, junk = protocols.judge(query, gallery, protocol)
+    relevant, junk = protocols.assign_relevance(query, gallery, protocol)
     judgements, run = {}, {}
     for i in np.flatnonzero(relevant.any(axis=1)):
         kept = np.flatnonzero(~junk[i])
@@ -71,7 +71,7 @@ def test_average_precision_of_scikit_learn(protocol, distance):
     """Without ties the rectangle rule is its average precision, on the kept items of each query."""
     query, gallery = sets_for(protocol, ties=False)
     distances = canonical_distances(query.features, gallery.features, distance)
-    relevant, junk = protocols.judge(query, gallery, protocol)
+    relevant, junk = protocols.assign_relevance(query, gallery, protocol)
     report = evaluate_items(query, gallery, protocol, distance, ["mAP"])
     scores = []
     for i in np.flatnonzero(relevant.any(axis=1)):

@@ -7,7 +7,7 @@ import pytest
 from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reference import DISTANCES, ItemSet, judge, order_is_unambiguous, reference_topk
+from reference import DISTANCES, ItemSet, assign_relevance, order_is_unambiguous, reference_topk
 from strategies import crowded_sets, problems, scattered_sets
 
 from reid_dist import FeatureSet, nearest
@@ -184,7 +184,7 @@ def test_lists_in_a_report_hold_junk_too_and_say_so(protocol, chunk):
     index, nearness = reference_topk(query.features, gallery.features, 20, "cosine")
     assert np.array_equal(topk.index, index)
     np.testing.assert_allclose(topk.distance, nearness, rtol=CLOSE, atol=CLOSE)
-    relevant, junk = judge(query, gallery, protocol)
+    relevant, junk = assign_relevance(query, gallery, protocol)
     assert np.array_equal(topk.junk, np.take_along_axis(junk, index, axis=1))
     assert np.array_equal(topk.relevant, np.take_along_axis(relevant, index, axis=1))
 

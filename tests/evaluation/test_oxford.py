@@ -11,7 +11,7 @@ from agreement import assert_agrees, assert_same_scores, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
-from oracles.protocols import LIST_PROTOCOLS, judge
+from oracles.protocols import LIST_PROTOCOLS, assign_relevance
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
 from strategies import crowded_sets, problems, scattered_sets
 
@@ -64,7 +64,7 @@ def test_ranks_and_the_walk_down_the_list_agree(protocol, data):
     """Area and clipped precision from ranks after junk, and from positions that are moved up by the junk before."""
     problem, truth = data.draw(list_problems(protocol))
     expected = evaluation.evaluate(problem.query, problem.gallery, protocol, "sqeuclidean", METRICS, ground_truth=truth)
-    relevant, junk = judge(problem.query, problem.gallery, protocol, truth)
+    relevant, junk = assign_relevance(problem.query, problem.gallery, protocol, truth)
     distances = canonical_distances(problem.query.features, problem.gallery.features, "sqeuclidean")
     areas, precisions = [], []
     for i in np.flatnonzero(relevant.any(axis=1)):
@@ -85,7 +85,7 @@ def test_verdicts_by_hand():
     items = ItemSet(np.zeros((6, 1)), np.arange(6))
     query = items.take([0])
     oxford = [{"good": [1], "ok": [0, 2], "junk": [3]}]
-    relevant, junk = judge(query, items, "oxford", oxford)
+    relevant, junk = assign_relevance(query, items, "oxford", oxford)
     assert np.flatnonzero(relevant[0]).tolist() == [0, 1, 2]
     assert np.flatnonzero(junk[0]).tolist() == [3]
     revisited = [{"easy": [1], "hard": [2, 4], "junk": [3]}]
@@ -95,7 +95,7 @@ def test_verdicts_by_hand():
         "revisitop_hard": ([2, 4], [1, 3]),
     }
     for protocol, rows in expected.items():
-        relevant, junk = judge(query, items, protocol, revisited)
+        relevant, junk = assign_relevance(query, items, protocol, revisited)
         assert (np.flatnonzero(relevant[0]).tolist(), np.flatnonzero(junk[0]).tolist()) == rows
 
 

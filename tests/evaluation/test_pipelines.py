@@ -15,7 +15,7 @@ from reid_dist.cli.evaluate import command
 from reid_dist.cli.sweep import command as sweep_command
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.evaluation.pipelines import PipelineJob, ProtocolParts, SweptParameters, read_job
+from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents, SweptParameters, read_job
 from reid_dist.evaluation.runs import evaluate_sides, open_side
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 
@@ -109,7 +109,7 @@ def test_sweeps_of_other_shapes_are_refused(read, wrong):
 
 
 def test_parts_are_those_of_a_protocol():
-    assert set(ProtocolParts.model_fields) == {field.name for field in fields(Protocol)} | {"base"}
+    assert set(ProtocolComponents.model_fields) == {field.name for field in fields(Protocol)} | {"base"}
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)

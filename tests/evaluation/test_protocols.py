@@ -36,8 +36,8 @@ def family_of(protocol):
 def test_the_oracles_judge_alike(protocol, data):
     problem = data.draw(problems_for(protocol))
     for found, known in zip(
-        protocols.judge(problem.query, problem.gallery, protocol),
-        reference.judge(problem.query, problem.gallery, protocol),
+        protocols.assign_relevance(problem.query, problem.gallery, protocol),
+        reference.assign_relevance(problem.query, problem.gallery, protocol),
         strict=True,
     ):
         assert np.array_equal(found, known)
@@ -65,7 +65,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 def test_verdicts_by_hand(protocol):
-    relevant, junk = protocols.judge(QUERY, GALLERY, protocol)
+    relevant, junk = protocols.assign_relevance(QUERY, GALLERY, protocol)
     assert (np.flatnonzero(relevant[0]).tolist(), np.flatnonzero(junk[0]).tolist()) == BY_HAND[protocol]
 
 

@@ -91,7 +91,7 @@ def test_ties_are_ordered_by_gallery_row_and_bracketed():
 @given(data=st.data())
 def test_masks_and_ranks_are_consistent(protocol, data):
     problem = data.draw(problems_for(protocol))
-    relevant, junk = reference.judge(problem.query, problem.gallery, protocol)
+    relevant, junk = reference.assign_relevance(problem.query, problem.gallery, protocol)
     assert not (relevant & junk).any()
     assert junk[:, problem.gallery.pids == -1].all()
     distances = reference.canonical_distances(problem.query.features, problem.gallery.features, "cosine")
@@ -114,7 +114,7 @@ def test_protocols_by_hand():
         "same_set": ([0, 1, 0, 0, 1], [1, 0, 1, 0, 0]),
     }
     for protocol, (of_first, junk_of_first) in expected.items():
-        relevant, junk = reference.judge(query, gallery, protocol)
+        relevant, junk = reference.assign_relevance(query, gallery, protocol)
         assert relevant.astype(int).tolist() == [of_first, [0] * 5], protocol
         assert junk[0].astype(int).tolist() == junk_of_first, protocol
         assert junk[1].astype(int).tolist() == [0, 0, 1, 0, 0], protocol

@@ -11,7 +11,7 @@ from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, single_shot
-from oracles.protocols import PID_PROTOCOLS, judge
+from oracles.protocols import PID_PROTOCOLS, assign_relevance
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
 from strategies import crowded_sets, problems, problems_for, scattered_sets
 
@@ -30,7 +30,7 @@ def test_the_formula_is_the_mean_over_every_draw(problem, data):
     protocol = data.draw(st.sampled_from(PID_PROTOCOLS))
     order = data.draw(st.sampled_from(single_shot.ORDERS))
     distances = canonical_distances(problem.query.features, problem.gallery.features, "sqeuclidean")
-    relevant, junk = judge(problem.query, problem.gallery, protocol)
+    relevant, junk = assign_relevance(problem.query, problem.gallery, protocol)
     for i in np.flatnonzero(relevant.any(axis=1)):
         arguments = distances[i], relevant[i], junk[i], problem.gallery.pids, 6, order
         assert single_shot.expected_curve(*arguments) == single_shot.enumerated_curve(*arguments)
@@ -194,7 +194,7 @@ def test_other_items_of_a_nearer_identity_lower_the_curve():
 def sampling_error(query, gallery, protocol, max_rank, n_draws):
     """Standard deviation of each value of a drawn curve: the mean of independent draws, a coin for each query."""
     distances = canonical_distances(query.features, gallery.features, "sqeuclidean")
-    relevant, junk = judge(query, gallery, protocol)
+    relevant, junk = assign_relevance(query, gallery, protocol)
     curves = [
         [float(p) for p in single_shot.expected_curve(distances[i], relevant[i], junk[i], gallery.pids, max_rank)]
         for i in np.flatnonzero(relevant.any(axis=1))

@@ -307,7 +307,7 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> 
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
     asked = {"repeats": 4, "per_identity": 4, "chunk_rows": 16, "held_bytes": held_bytes, **OPTIONS}
     expected = evaluate_splits(query, gallery, **asked)
-    real, done = graph.sweep_task, []
+    real, done = graph.tile_task, []
 
     def failing(*arguments):
         if len(done) == n_allowed:
@@ -315,7 +315,7 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> 
         done.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(graph, "sweep_task", failing)
+    monkeypatch.setattr(graph, "tile_task", failing)
     n_allowed = 10**6
     evaluate_splits(query, gallery, **asked)
     n_tasks = len(done)

@@ -12,7 +12,7 @@ from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import verification
-from oracles.protocols import PID_PROTOCOLS, judge
+from oracles.protocols import PID_PROTOCOLS, assign_relevance
 from oracles.verification import Pairs
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
 from sklearn.metrics import roc_curve
@@ -88,7 +88,7 @@ def test_the_oracle_by_hand():
 def expected_pairs(query, gallery, protocol, distance, order="default"):
     """Sorted pairs, and probes."""
     distances = canonical_distances(query.features, gallery.features, distance)
-    relevant, junk = judge(query, gallery, protocol)
+    relevant, junk = assign_relevance(query, gallery, protocol)
     return (
         verification.pairs_of(distances, relevant, junk),
         verification.probes_of(query, gallery, distances, relevant, junk, order),

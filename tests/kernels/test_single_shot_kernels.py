@@ -19,9 +19,9 @@ from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
 from reid_dist.kernels.placing import BEFORE, BEHIND, ScreenedTile, make_scratch, place_row
 from reid_dist.kernels.single_shot import Listed, Lists, list_tile, prune_heavy
-from reid_dist.kernels.trials import Giants, ItemTable
+from reid_dist.kernels.trials import ItemTable, OversizedGroups
 
-NO_GIANTS = Giants(np.empty(0, np.int64), np.empty((0, 0), np.int32))
+NO_GIANTS = OversizedGroups(np.empty(0, np.int64), np.empty((0, 0), np.int32))
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -208,7 +208,7 @@ class Before:
         self.identity = np.concatenate([np.full(len(first), i) for i, first in enumerate(self.first)])
         self.place = np.concatenate(self.first)
 
-    def listed(self, giant: np.ndarray) -> tuple[Listed, Giants]:
+    def listed(self, giant: np.ndarray) -> tuple[Listed, OversizedGroups]:
         """What the kernels take, with some identities counted and not listed."""
         live = self.place < self.n_positive
         listed = live & ~np.isin(self.identity, giant)
@@ -217,7 +217,7 @@ class Before:
         for g, identity in enumerate(giant):
             np.add.at(before[:, g], self.place[live & (self.identity == identity)], 1)
         bounds = np.array([0]), np.array([len(entry)])
-        return Listed(entry.astype(np.int32), *bounds, np.array([self.n_positive])), Giants(giant, before)
+        return Listed(entry.astype(np.int32), *bounds, np.array([self.n_positive])), OversizedGroups(giant, before)
 
     @property
     def table(self) -> ItemTable:
@@ -268,9 +268,9 @@ def test_expectations_are_those_of_the_definition(
     assert listed_alone.tobytes() == curves.tobytes()
 
 
-def _arguments(before: Before, giant: np.ndarray) -> tuple[Listed, np.ndarray, Giants, int]:
-    listed, giants = before.listed(giant)
-    return listed, np.array([0, before.n_positive]), giants, before.bits
+def _arguments(before: Before, giant: np.ndarray) -> tuple[Listed, np.ndarray, OversizedGroups, int]:
+    listed, oversized_groups = before.listed(giant)
+    return listed, np.array([0, before.n_positive]), oversized_groups, before.bits
 
 
 def test_a_query_without_positives_has_no_curve() -> None:
@@ -300,7 +300,7 @@ def test_what_a_query_may_not_see_is_not_drawn() -> None:
     entry = np.array([0, 0, 0], np.int32)  # one item of identity 0 before the only positive of each query
     listed = Listed(entry, np.arange(3), np.arange(1, 4), np.ones(3, int))
     curves = np.empty((3, 1))
-    no_giants = Giants(np.empty(0, np.int64), np.empty((3, 0), np.int32))
+    no_giants = OversizedGroups(np.empty(0, np.int64), np.empty((3, 0), np.int32))
     expected_curves(listed, np.arange(4), no_giants, 1, table, curves)
     assert curves[:, 0].tolist() == [3 / 4, 1 / 2, 1 / 2]
 
@@ -315,8 +315,8 @@ def test_draws_come_out_as_often_as_expected(seed: int) -> None:
     curves = np.empty((1, n_rank))
     # The query is of another identity than those that come before its positives.
     table = before.table._replace(size=np.append(before.size, 3), label_indptr=np.zeros(11, int))
-    listed, start, giants, bits = _arguments(before, giant)
-    drawn_curves(listed, start, np.array([9]), giants, bits, table, states, pids, curves)
+    listed, start, oversized_groups, bits = _arguments(before, giant)
+    drawn_curves(listed, start, np.array([9]), oversized_groups, bits, table, states, pids, curves)
     for found, truth in zip(curves[0], map(float, before.by_definition(n_rank)), strict=True):
         assert abs(found - truth) <= 5 * math.sqrt(truth * (1 - truth) / n_draws) + 1e-12
     assert (np.diff(curves[0]) >= 0).all()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, KeepNearest
-from reid_dist.engine.tile_loop import sweep
+from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 
 
@@ -43,7 +43,7 @@ def test_lists_are_those_of_a_stable_sort(
     reduction = KeepNearest(k, False, distance)
     middle = int(cut * n_gallery)
     partials = [
-        sweep(block(query), block(part, start), distance, TileShape(*tile), [reduction])[0]
+        run_tiles(block(query), block(part, start), distance, TileShape(*tile), [reduction])[0]
         for start, part in ((middle, gallery[middle:]), (0, gallery[:middle]))
         if len(part)
     ]

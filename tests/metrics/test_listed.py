@@ -14,11 +14,11 @@ from strategies import crowded_sets
 
 import reid_dist.metrics.listed
 from reid_dist import FeatureSet, evaluate, nearest
-from reid_dist.core.model import GalleryMask, Hidden, Judgement, Labels
+from reid_dist.core.model import GalleryMask, Hidden, Labels, Relevance
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import METRICS, Metric, exact_mean, parse_metric
 from reid_dist.metrics.listed import metric_bounds, rank_lists, split_metrics
-from reid_dist.relevance.assignment import GalleryIndex, judge
+from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.protocols import PROTOCOLS, compose_protocol
 
 NEGATIVE, RELEVANT, JUNK = 0, 1, 2
@@ -100,7 +100,7 @@ class Case:
         return GalleryMask(self.junk_row, None if self.labels is None else self.labels[1])
 
     @property
-    def judgement(self):
+    def relevance(self):
         """With junk of everybody, and junk by label, left out of the lists of rows."""
         verdicts = np.where(self.junk_row, NEGATIVE, self.verdicts)
         if self.labels is not None:
@@ -108,7 +108,7 @@ class Case:
         relevant = [np.flatnonzero(row == RELEVANT) for row in verdicts]
         hidden = [np.flatnonzero(row != NEGATIVE) for row in verdicts]
         n_junk = (self.verdicts == JUNK).sum(axis=1)
-        return Judgement(
+        return Relevance(
             relevant_indptr=np.cumsum([0, *map(len, relevant)]),
             relevant_row=np.concatenate(relevant),
             hidden=Hidden(
@@ -130,7 +130,7 @@ class Case:
         return lists
 
     def rank(self, k=None, **options):
-        return rank_lists(self.judgement, self.mask, self.lists(k or self.k), **options)
+        return rank_lists(self.relevance, self.mask, self.lists(k or self.k), **options)
 
     def positives(self, query, first=None):
         """Ranks of the positives among the first rows of a ranking, and how many rows there are kept."""
@@ -186,12 +186,12 @@ def test_best_and_worst_ranks_are_those_of_some_ranking(case):
 @given(cases())
 def test_what_is_known_of_the_queries_is_kept(case):
     listed = case.rank()
-    judgement = case.judgement
+    relevance = case.relevance
     for ranked in (listed.best, listed.worst):
-        assert ranked.n_relevant.tolist() == np.diff(judgement.relevant_indptr).tolist()
-        assert ranked.n_kept.tolist() == judgement.n_kept.tolist()
-        assert ranked.n_junk.tolist() == judgement.n_junk.tolist()
-        assert ranked.reason.tolist() == judgement.reason.tolist()
+        assert ranked.n_relevant.tolist() == np.diff(relevance.relevant_indptr).tolist()
+        assert ranked.n_kept.tolist() == relevance.n_kept.tolist()
+        assert ranked.n_junk.tolist() == relevance.n_junk.tolist()
+        assert ranked.reason.tolist() == relevance.reason.tolist()
         assert not ranked.tied.any()
         assert not ranked.tied_before.any()
         assert np.isnan(ranked.distance).all()
@@ -227,13 +227,13 @@ def test_blocks_of_queries_do_not_show(case, entries):
 def test_lists_of_any_whole_numbers(dtype):
     case = Case([[2, 0, 3, 1], [1, 3, 0, 2]], np.array([[1, 1, 0, 2], [0, 1, 2, 1]]), np.zeros(4, bool), 3)
     lists = case.lists(3).astype(dtype)
-    assert rank_lists(case.judgement, case.mask, lists).best.rank.tolist() == case.rank().best.rank.tolist()
+    assert rank_lists(case.relevance, case.mask, lists).best.rank.tolist() == case.rank().best.rank.tolist()
 
 
 def test_no_queries():
-    none = Case([[0]], np.array([[1]]), np.zeros(1, bool), 1).judgement
+    none = Case([[0]], np.array([[1]]), np.zeros(1, bool), 1).relevance
     empty, indptr = np.empty(0, np.int64), np.zeros(1, np.int64)
-    judgement = replace(
+    relevance = replace(
         none,
         relevant_indptr=indptr,
         relevant_row=empty,
@@ -243,7 +243,7 @@ def test_no_queries():
         mated=empty.astype(bool),
         reason=empty.astype(np.uint8),
     )
-    listed = rank_lists(judgement, GalleryMask(np.zeros(1, bool), None), np.empty((0, 1), np.int64))
+    listed = rank_lists(relevance, GalleryMask(np.zeros(1, bool), None), np.empty((0, 1), np.int64))
     assert len(listed.best.rank) == len(listed.n_found) == len(listed.known) == 0
 
 
@@ -394,11 +394,11 @@ def test_lists_of_neighbours_agree_with_the_evaluation_of_their_sets(protocol):
     names = ["mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC@5", "CMC_allshots@5", "P@5", "R@10", "mAP@10", "MRR"]
     report = evaluate(near, far, protocol=protocol, metrics=names)
     index = GalleryIndex(Labels(gallery.pids, gallery.camids, None), protocol)
-    judgement = judge(protocol, Labels(query.pids, query.camids, None), index)
+    relevance = assign_relevance(protocol, Labels(query.pids, query.camids, None), index)
 
     def split(k):
         neighbours = nearest(near, far, k=k)
-        return split_metrics(names, rank_lists(judgement, index.mask, neighbours.index, neighbours.distance))
+        return split_metrics(names, rank_lists(relevance, index.mask, neighbours.index, neighbours.distance))
 
     whole = split(130)
     assert {name: exact_mean(values) for name, values in whole.exact.items()} == report.metrics
@@ -450,14 +450,14 @@ def test_wrong_lists_are_refused(monkeypatch, name, entries):
     index, distance, told = TOLD[name]
     case = Case(WHOLE, np.array([[1, 0, 0, 0, 0], [0, 1, 0, 2, 0]]), np.array([False] * 4 + [True]), 5)
     with pytest.raises(InputError, match=told) as caught:
-        rank_lists(case.judgement, case.mask, np.array(index), None if distance is None else np.array(distance))
+        rank_lists(case.relevance, case.mask, np.array(index), None if distance is None else np.array(distance))
     assert "\n" not in str(caught.value)
 
 
 def test_a_gallery_without_rows_is_refused():
     case = Case([[0]], np.array([[1]]), np.zeros(1, bool), 1)
     with pytest.raises(InputError, match="a gallery without rows"):
-        rank_lists(case.judgement, GalleryMask(np.empty(0, bool), None), np.array([[-1]]))
+        rank_lists(case.relevance, GalleryMask(np.empty(0, bool), None), np.array([[-1]]))
 
 
 def test_the_order_of_a_list_decides_between_equal_distances():

@@ -7,7 +7,7 @@ import dataclasses
 import example_nights as nights
 import pytest
 
-from reid_dist.nightly.gating import RatioGate, judge_memory, judge_speed
+from reid_dist.nightly.gating import RatioGate, gate_memory, gate_speed
 from reid_dist.nightly.history.values import INCOMPARABLE, SAME, Entry, Finding
 from reid_dist.nightly.notices import summary_markdown
 from reid_dist.nightly.page import render_nights
@@ -18,7 +18,7 @@ from reid_dist.nightly.page.standing import standing
 def early_entry(n_before: int) -> Entry:
     entry = nights.entry(night=n_before)
     past = [nights.entry(night=night) for night in range(n_before)]
-    waiting = [judge(entry, past, RatioGate()) for judge in (judge_speed, judge_memory)]
+    waiting = [judge(entry, past, RatioGate()) for judge in (gate_speed, gate_memory)]
     return dataclasses.replace(entry, findings=(*entry.findings[:2], *waiting))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from oracles.evaluation import evaluate
-from oracles.protocols import INVALID_COUNTS_AS_ZERO, judge
+from oracles.protocols import INVALID_COUNTS_AS_ZERO, assign_relevance
 
 
 def by_value(query, gallery, values, protocol, distance, metrics, ground_truth=None):
@@ -51,7 +51,7 @@ def at_gallery_size(query, gallery, n_rows, protocol, distance, metrics, ground_
 
     Relevant and junk rows stay.
     """
-    relevant, junk = judge(query, gallery, protocol, ground_truth)
+    relevant, junk = assign_relevance(query, gallery, protocol, ground_truth)
     entered = np.zeros(len(gallery), dtype=bool)
     entered[(np.arange(len(gallery)) if order is None else order)[:n_rows]] = True
     absent = ~relevant & ~junk & ~entered[None, :]

@@ -20,7 +20,7 @@ from reference import (
     recall_at,
 )
 
-from oracles.protocols import CMC_FAMILY, INVALID_COUNTS_AS_ZERO, judge, true_reasons
+from oracles.protocols import CMC_FAMILY, INVALID_COUNTS_AS_ZERO, assign_relevance, true_reasons
 from oracles.rank_metrics import all_shots_at, value
 from oracles.single_shot import ORDERS, expected_curve
 
@@ -72,7 +72,7 @@ def evaluate(
     of `rank_metrics` and ``CMC_single_shot@k``.
     """
     distances = canonical_distances(query.features, gallery.features, distance)
-    relevant, junk = judge(query, gallery, protocol, ground_truth)
+    relevant, junk = assign_relevance(query, gallery, protocol, ground_truth)
     invisible = junk if absent is None else junk | absent
     rankings = [
         rank_one_query(row, mask & ~hidden, hidden)

@@ -55,7 +55,7 @@ def verdict_of_lists(protocol, entry, j):
     return "junk" if any(j in entry.get(name, ()) for name in junk) else "negative"
 
 
-def judge(query, gallery, protocol, ground_truth=None):
+def assign_relevance(query, gallery, protocol, ground_truth=None):
     """Who is relevant and who is junk: two (n_query, n_gallery) masks.
 
     `ground_truth` has one entry per query, for the protocols that need it.

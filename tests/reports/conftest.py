@@ -112,7 +112,14 @@ def build_report(
             "cpu": "AMD EPYC 9454 48-Core Processor",
             "git_commit": None,
         },
-        "timing": {"open": 0.041, "plan": 0.002, "judge": 0.22, "distances": 1.9, "counts": 11.3, "metrics": 0.31},
+        "timing": {
+            "open": 0.041,
+            "plan": 0.002,
+            "relevance": 0.22,
+            "distances": 1.9,
+            "counts": 11.3,
+            "metrics": 0.31,
+        },
         "notes": ["12 pairs of a query and two gallery rows have exactly the same distance."],
         "topk": None
         if k is None

@@ -40,17 +40,17 @@ def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int
 def test_peek_gives_the_rows(tmp_path: Path, dtype: type, options: dict[str, int]) -> None:
     rows, features = make(tmp_path / "s.zarr", dtype=dtype, **options)
     for wanted in ([0], [102], [3, 9, 10, 11, 57, 100], list(range(103))):
-        assert rows.peek(np.array(wanted)).tobytes() == features[wanted].tobytes()
-    assert FeatureSet(rows).peek(np.array([4, 90])).dtype == np.float32
+        assert rows.read_unverified(np.array(wanted)).tobytes() == features[wanted].tobytes()
+    assert FeatureSet(rows).read_unverified(np.array([4, 90])).dtype == np.float32
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-9])])
 def test_peek_names_what_is_missing_or_cut(tmp_path: Path, harm) -> None:
     rows, _ = make(tmp_path / "s.zarr", chunk_rows=10)
     harm(tmp_path / "s.zarr" / "features" / "c" / "4" / "0")
-    assert rows.peek(np.array([39, 50])).shape == (2, 7)
+    assert rows.read_unverified(np.array([39, 50])).shape == (2, 7)
     with pytest.raises(DamagedStoreError, match="features chunk 4"):
-        rows.peek(np.array([39, 44]))
+        rows.read_unverified(np.array([39, 44]))
 
 
 def test_a_row_that_changed_between_peek_and_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,14 +58,14 @@ def test_a_row_that_changed_between_peek_and_read_ends_the_run(tmp_path: Path, m
     rows, _ = make(tmp_path / "s.zarr", chunk_rows=10)
     gallery = FeatureSet(rows)
     honest = evaluate(gallery, gallery, protocol="no_cameras").result_digest
-    peek = StoredRows.peek
+    read_unverified = StoredRows.read_unverified
 
     def unreliable(self: StoredRows, wanted: np.ndarray) -> np.ndarray:
-        found = peek(self, wanted).copy()
+        found = read_unverified(self, wanted).copy()
         found[len(found) // 2, 0] += 1
         return found
 
-    monkeypatch.setattr(StoredRows, "peek", unreliable)
+    monkeypatch.setattr(StoredRows, "read_unverified", unreliable)
     with pytest.raises(DamagedStoreError, match="read with other features than before"):
         evaluate(gallery, gallery, protocol="no_cameras")
     monkeypatch.undo()

@@ -59,7 +59,7 @@ def test_what_is_written_is_read(bucket: Bucket, arrays: Arrays, shard_rows: int
 def test_scattered_rows(bucket: Bucket, rows: list[int]) -> None:
     arrays = make_arrays(300, 5)
     stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
-    np.testing.assert_array_equal(stored.peek(np.array(rows)), arrays.features[rows])
+    np.testing.assert_array_equal(stored.read_unverified(np.array(rows)), arrays.features[rows])
 
 
 def test_ingest_of_both_sides(bucket: Bucket, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ class TestDamage:
         with pytest.raises(DamagedStoreError, match=r"features chunk 4 .*missing"):
             stored.read(0, 300)
         with pytest.raises(DamagedStoreError, match=r"features chunk 4 .*missing"):
-            stored.peek(np.array([3, 125]))
+            stored.read_unverified(np.array([3, 125]))
         np.testing.assert_array_equal(stored.read(0, 120), arrays.features[:120])
 
     @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from reid_dist.engine.distances.screening import (
     Screen,
     UnitScreen,
     Values,
-    can_be_parted,
+    can_be_split,
     part_width,
 )
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
@@ -28,7 +28,7 @@ __all__ = [
     "Screen",
     "UnitScreen",
     "Values",
-    "can_be_parted",
+    "can_be_split",
     "part_width",
 ]
 

@@ -47,7 +47,7 @@ __all__ = [
     "Screen",
     "UnitScreen",
     "Values",
-    "can_be_parted",
+    "can_be_split",
     "part_width",
 ]
 
@@ -70,7 +70,7 @@ def _gamma(roundings: int, roundoff: float) -> float:
     return roundings * roundoff / (1.0 - roundings * roundoff)
 
 
-def can_be_parted(dim: int) -> bool:
+def can_be_split(dim: int) -> bool:
     """Whether products of rows of so many elements can be computed in parts."""
     return dim > _PART
 

@@ -17,7 +17,13 @@ from reid_dist.engine.reductions.key_counts import KeyCounts, distance_of, falli
 from reid_dist.engine.reductions.nearest import KeepNearest
 from reid_dist.engine.reductions.screens import make_screen, screen_pairs
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
-from reid_dist.engine.reductions.symmetric import Seed, Surroundings, merge_surroundings, sweep_both_ways, sweep_one_way
+from reid_dist.engine.reductions.symmetric import (
+    Seed,
+    Surroundings,
+    merge_surroundings,
+    run_directed_tiles,
+    run_symmetric_tiles,
+)
 from reid_dist.engine.reductions.targets import make_targets, rank, relevant_places
 from reid_dist.engine.reductions.tiles import Precision, Products, Tile
 
@@ -70,7 +76,7 @@ __all__ = [
     "pair_rows",
     "rank",
     "relevant_places",
+    "run_directed_tiles",
+    "run_symmetric_tiles",
     "screen_pairs",
-    "sweep_both_ways",
-    "sweep_one_way",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RowRange, Targets, cut_rows
-from reid_dist.engine.distances import Distance, Screen, can_be_parted, part_width
+from reid_dist.engine.distances import Distance, Screen, can_be_split, part_width
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.kernels.canonical import pair_distances
@@ -78,7 +78,7 @@ class ScreenedTargets:
         # How wide bands are in each precision, in units of the first; they are taken for nothing in float64.
         self._widths = {Precision.PLAIN: 1.0, Precision.WIDE: 0.0}
         dim = query.features.shape[1]
-        if can_be_parted(dim) and not (screen.exact or self._pairs.rescoring.active):
+        if can_be_split(dim) and not (screen.exact or self._pairs.rescoring.active):
             self._widths[Precision.IN_PARTS] = part_width(dim) / dim
 
     def _edges(self, screen: Screen) -> Edges:

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, RowRange, Targets
 from reid_dist.kernels.trials import ItemTable
 
-__all__ = ["GIANT_ITEMS", "MOST_GIANTS", "Identities", "giants"]
+__all__ = ["MOST_OVERSIZED", "OVERSIZED_ITEMS", "Identities", "oversized_groups"]
 
 Int64 = NDArray[np.int64]
 
 # Identities that are counted and not listed: the largest, if they have more items than this.
-MOST_GIANTS = 8
-GIANT_ITEMS = 1000
+MOST_OVERSIZED = 8
+OVERSIZED_ITEMS = 1000
 
 
-def giants(size: Int64) -> Int64:
+def oversized_groups(size: Int64) -> Int64:
     """Say which identities are too large to be listed, by the numbers of their items; ascending, int64."""
-    largest = np.argsort(-size, kind="stable")[:MOST_GIANTS]
-    return np.sort(largest[size[largest] > GIANT_ITEMS])
+    largest = np.argsort(-size, kind="stable")[:MOST_OVERSIZED]
+    return np.sort(largest[size[largest] > OVERSIZED_ITEMS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Identities:
             owner, code = np.divmod(found, max(1, len(kinds)))
             label = kinds[code]
             np.cumsum(np.bincount(owner, minlength=len(pid)), out=label_indptr[1:])
-        return cls(pid, size, of_row, label_indptr, label, label_size, giants(size))
+        return cls(pid, size, of_row, label_indptr, label, label_size, oversized_groups(size))
 
     def of_queries(self, targets: Targets) -> Int64:
         """Identity of each query, by its positives; -1 for a query without any."""

@@ -8,9 +8,9 @@ positives of ``P(K <= k - 1)`` (Li et al., CVPR 2014, whose draws torchreid and 
 How the cost of the expectation is bounded, and nothing lost
 ------------------------------------------------------------
 Chernoff's bound, ``P(K <= a) <= exp(-mu + a + a ln(mu / a))`` for ``a < mu``, falls as ``mu`` grows.  With
-``a = max_rank - 1`` the integer `dead_mass` is where it passes below 2^-80; some 160 for ranks up to 50.  A positive
-whose items weigh more than that (see `reid_dist.kernels.single_shot`) therefore adds less than 2^-80 to any value up
-to `max_rank`, and counts as 0.  A live positive has at most as many listed items before it as the ``dead_mass + 1``
+``a = max_rank - 1`` the integer `inactive_mass` is where it passes below 2^-80; some 160 for ranks up to 50.  A
+positive whose items weigh more than that (see `reid_dist.kernels.single_shot`) therefore adds less than 2^-80 to any value
+up to `max_rank`, and counts as 0.  An active positive has at most as many listed items before it as the ``inactive_mass + 1``
 largest listed identities have together (`longest_list`): to collect the most items for their weight one takes whole
 identities, largest first, and each weighs all but ``n_i 2^-32`` of 1.  That bounds memory and work per query whatever
 the size of the gallery.
@@ -31,7 +31,7 @@ from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.plan import MERGED_AT_ONCE
 from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
 from reid_dist.engine.reductions.base import FeatureBlock
-from reid_dist.engine.reductions.identities import Identities, giants
+from reid_dist.engine.reductions.identities import Identities, oversized_groups
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
@@ -40,15 +40,15 @@ from reid_dist.kernels.single_shot import (
     Listed,
     Lists,
     add_weights,
-    copy_live,
-    count_live,
-    kill,
+    copy_active,
+    count_active,
     list_tile,
+    prune,
     prune_heavy,
 )
-from reid_dist.kernels.trials import Giants
+from reid_dist.kernels.trials import OversizedGroups
 
-__all__ = ["ListBefore", "ListedItems", "SingleShot", "dead_mass", "longest_list"]
+__all__ = ["ListBefore", "ListedItems", "SingleShot", "inactive_mass", "longest_list"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -95,15 +95,17 @@ class SingleShot:
         per_query
             Positives of a query.
         """
-        listed = np.delete(size, giants(size))
+        listed = np.delete(size, oversized_groups(size))
         itemsize = _entry_type(_identity_bits(len(size)), int(size.max(initial=0))).itemsize
         # A list grows to twice what it may be before it is pruned; then there are its copy, those that wait, their sum.
-        entries = min(longest_list(size, dead_mass(self.max_rank)), int(listed.sum())) * (2 + 1 + MERGED_AT_ONCE + 1)
-        return entries * itemsize + int(per_query * (24 + 4 * len(giants(size)) * (MERGED_AT_ONCE + 3)))
+        entries = min(longest_list(size, inactive_mass(self.max_rank)), int(listed.sum())) * (
+            2 + 1 + MERGED_AT_ONCE + 1
+        )
+        return entries * itemsize + int(per_query * (24 + 4 * len(oversized_groups(size)) * (MERGED_AT_ONCE + 3)))
 
 
 @lru_cache(maxsize=64)
-def dead_mass(max_rank: int) -> int:
+def inactive_mass(max_rank: int) -> int:
     """Smallest whole number above which the mean of ``K`` makes ``P(K <= max_rank - 1)`` less than 2^-80.
 
     In decimal arithmetic, which is the same on every machine.
@@ -125,7 +127,7 @@ def dead_mass(max_rank: int) -> int:
 
 def longest_list(size: Int64, mass: int) -> int:
     """Bound the listed items before a live positive, by the numbers of items of all identities."""
-    listed = np.sort(np.delete(size, giants(size)))
+    listed = np.sort(np.delete(size, oversized_groups(size)))
     return int(listed[-(mass + 1) :].sum())
 
 
@@ -204,7 +206,7 @@ class ListBefore:
     @property
     def weight_limit(self) -> int:
         """Weight before a positive beyond which it is dead."""
-        return dead_mass(self.shot.max_rank) << _WEIGHT_BITS
+        return inactive_mass(self.shot.max_rank) << _WEIGHT_BITS
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Listing:
         """Make an accumulator for a block pair."""
@@ -225,7 +227,7 @@ class ListBefore:
             totals = np.zeros(start[-1], np.int64)
             for partial in partials:
                 add_weights(partial.listed, bits, item_weight, heavy, live, start, totals)
-            kill(totals, start, self.weight_limit, heavy, live, weight)
+            prune(totals, start, self.weight_limit, heavy, live, weight)
         indptr, entry = self.join([partial.listed for partial in partials], live)
         giant = sum((partial.giant for partial in partials[1:]), partials[0].giant)
         return ListedItems(indptr, entry, live, weight, giant)
@@ -234,13 +236,13 @@ class ListBefore:
         """Put together the entries that come before live positives; see `ListedItems`."""
         size = np.zeros(len(live), np.int64)
         for part in parts:
-            count_live(part, self.bits, live, size)
+            count_active(part, self.bits, live, size)
         indptr = np.zeros(len(live) + 1, np.int64)
         np.cumsum(size, out=indptr[1:])
         entry = np.empty(indptr[-1], parts[0].entry.dtype)
         filled = indptr[:-1].copy()
         for part in parts:
-            copy_live(part, self.bits, live, entry, filled)
+            copy_active(part, self.bits, live, entry, filled)
         return indptr, entry
 
     def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
@@ -263,18 +265,18 @@ class ListBefore:
         indptr = merged.indptr[queries.start : queries.stop + 1]
         listed = Listed(merged.entry, indptr[:-1], indptr[1:], merged.live[some])
         start = self.targets.positive_indptr[queries.start : queries.stop + 1]
-        giants = Giants(self.identities.giant, merged.giant)
+        oversized_groups = OversizedGroups(self.identities.giant, merged.giant)
         table = self.identities.table(self.targets, queries)
         curves = np.empty((len(queries), self.shot.max_rank))
         if self.shot.n_draws is None:
-            expected_curves(listed, start, giants, self.bits, table, curves)
+            expected_curves(listed, start, oversized_groups, self.bits, table, curves)
             return curves
         own = self.identities.of_queries(self.targets)[some]
         with np.errstate(over="ignore"):
             # Unsigned numbers wrap around, as they shall.
             query_state = query_states(np.uint64(self.shot.seed % 2**64), query_row[some], self.shot.n_draws)
             identity_state = identity_states(self.identities.pid.astype(np.uint64))
-            drawn_curves(listed, start, own, giants, self.bits, table, query_state, identity_state, curves)
+            drawn_curves(listed, start, own, oversized_groups, self.bits, table, query_state, identity_state, curves)
         return curves
 
 
@@ -304,7 +306,7 @@ class _Listing:
 
     def _make_lists(self, n_column: int) -> Lists:
         """Empty lists; their memory is taken as they grow."""
-        longest = longest_list(self._reduction.identities.size, dead_mass(self._reduction.shot.max_rank))
+        longest = longest_list(self._reduction.identities.size, inactive_mass(self._reduction.shot.max_rank))
         most = np.diff(self._start)
         n_query = len(most)
         # A pruned list and a tile, with as much again so that pruning is rare; or simply the whole block.

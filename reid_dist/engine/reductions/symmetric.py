@@ -15,7 +15,7 @@ from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side, collect_both, collect_one
 from reid_dist.kernels.topk import make_candidates, settle
 
-__all__ = ["Seed", "Surroundings", "merge_surroundings", "sweep_both_ways", "sweep_one_way"]
+__all__ = ["Seed", "Surroundings", "merge_surroundings", "run_directed_tiles", "run_symmetric_tiles"]
 
 Float64 = NDArray[np.float64]
 
@@ -58,7 +58,7 @@ class Seed:
     farthest: Float64
 
 
-def sweep_both_ways(
+def run_symmetric_tiles(
     first: FeatureBlock,
     second: FeatureBlock | None,
     distance: Distance,
@@ -110,7 +110,7 @@ def sweep_both_ways(
     return [_settled(near, first, second), _settled(far, second, first)]
 
 
-def sweep_one_way(
+def run_directed_tiles(
     query: FeatureBlock, gallery: FeatureBlock, distance: Distance, tile_rows: int, k: int
 ) -> Surroundings:
     """Reduce all tiles of two blocks of different sets, for the items of the first alone.
@@ -120,7 +120,7 @@ def sweep_one_way(
     query, gallery
         The two blocks.
     distance, tile_rows, k
-        As in `sweep_both_ways`.
+        As in `run_symmetric_tiles`.
     """
     screen = distance.screen(query.features, gallery.features, query.norm, gallery.norm)
     wanted = min(k, len(gallery))

@@ -1,4 +1,4 @@
-"""From judgement to thresholds, and from counts back to ranks."""
+"""From relevance to thresholds, and from counts back to ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Judgement, RankedQueries, RowRange, Targets
+from reid_dist.core.model import RankedQueries, Relevance, RowRange, Targets
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.reductions.counts import PartialCounts
 
@@ -20,35 +20,35 @@ Int64 = NDArray[np.int64]
 _MANY = 64
 
 
-def relevant_places(judgement: Judgement, rows: RowRange) -> tuple[Int64, Int64]:
+def relevant_places(relevance: Relevance, rows: RowRange) -> tuple[Int64, Int64]:
     """Find the positives that lie in a range of gallery rows.
 
     Returns
     -------
-    Places in ``judgement.relevant_row``, ascending, and the query of each, both int64.
+    Places in ``relevance.relevant_row``, ascending, and the query of each, both int64.
     """
-    relevant = judgement.relevant_row
+    relevant = relevance.relevant_row
     place = np.flatnonzero((relevant >= rows.start) & (relevant < rows.stop))
-    return place, np.searchsorted(judgement.relevant_indptr, place, "right") - 1
+    return place, np.searchsorted(relevance.relevant_indptr, place, "right") - 1
 
 
-def make_targets(judgement: Judgement, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
+def make_targets(relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
     """Sort the positives of each query by (distance, gallery row) and list their distinct distances.
 
     Parameters
     ----------
-    judgement
+    relevance
         Of the block of queries.
     parts
-        Places in ``judgement.relevant_row`` and their canonical distances; all of them, in any order.
+        Places in ``relevance.relevant_row`` and their canonical distances; all of them, in any order.
     """
-    distance = np.full(len(judgement.relevant_row), np.nan)
+    distance = np.full(len(relevance.relevant_row), np.nan)
     for place, values in parts:
         distance[place] = values
-    n_query = judgement.n_query
-    owner = np.repeat(np.arange(n_query), np.diff(judgement.relevant_indptr))
-    order = _by_distance(distance, owner, judgement.relevant_indptr)
-    distance, row = distance[order], judgement.relevant_row[order]
+    n_query = relevance.n_query
+    owner = np.repeat(np.arange(n_query), np.diff(relevance.relevant_indptr))
+    order = _by_distance(distance, owner, relevance.relevant_indptr)
+    distance, row = distance[order], relevance.relevant_row[order]
     opens = np.ones(len(row), bool)
     opens[1:] = (distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])
     start = np.flatnonzero(opens)
@@ -59,7 +59,7 @@ def make_targets(judgement: Judgement, parts: Sequence[tuple[Int64, NDArray[np.f
         distance=distance[start],
         positive_start=np.append(start, len(row)),
         positive_row=row,
-        hidden=judgement.hidden,
+        hidden=relevance.hidden,
     )
 
 
@@ -73,7 +73,7 @@ def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> 
     return order
 
 
-def rank(judgement: Judgement, targets: Targets, counts: PartialCounts) -> RankedQueries:
+def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:
     """Turn the counts of the whole gallery into ranks under the order (distance, gallery row).
 
     ``r_j = 1 + (negatives nearer) + (negatives tied with it in a lower gallery row) + (positives before it)``.
@@ -90,7 +90,7 @@ def rank(judgement: Judgement, targets: Targets, counts: PartialCounts) -> Ranke
         tied_before=preceding,
         row=targets.positive_row,
         distance=np.repeat(targets.distance, size),
-        n_kept=judgement.n_kept,
-        n_junk=judgement.n_junk,
-        reason=judgement.reason,
+        n_kept=relevance.n_kept,
+        n_junk=relevance.n_junk,
+        reason=relevance.reason,
     )

@@ -10,7 +10,7 @@ from reid_dist.engine.verification.measures import (
     needs_pairs,
     needs_probes,
     pairs_of,
-    refuse_without_strangers,
+    refuse_without_non_mated,
     wanted_levels,
 )
 
@@ -26,6 +26,6 @@ __all__ = [
     "needs_pairs",
     "needs_probes",
     "pairs_of",
-    "refuse_without_strangers",
+    "refuse_without_non_mated",
     "wanted_levels",
 ]

@@ -32,7 +32,7 @@ __all__ = [
     "needs_pairs",
     "needs_probes",
     "pairs_of",
-    "refuse_without_strangers",
+    "refuse_without_non_mated",
     "wanted_levels",
 ]
 
@@ -288,7 +288,7 @@ _NO_STRANGERS = (
 )
 
 
-def refuse_without_strangers(query_pids: NDArray[np.int64], gallery_pids: NDArray[np.int64]) -> None:
+def refuse_without_non_mated(query_pids: NDArray[np.int64], gallery_pids: NDArray[np.int64]) -> None:
     """Refuse open-set metrics where every query has its identity in the gallery.
 
     Raises

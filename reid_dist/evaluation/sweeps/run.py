@@ -15,7 +15,7 @@ from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation.evaluate import evaluate
-from reid_dist.evaluation.options import Options, Question
+from reid_dist.evaluation.options import CheckedOptions, Options
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.sweeps.finished import FinishedPoint, FinishedPoints
 from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
@@ -122,7 +122,7 @@ def sweep_parameters(
     check_client(client)
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, DISTANCES.get(distance))
-    question = Question.of(
+    question = CheckedOptions.of(
         Options.of({**asked, "expand": grid.points[0].expand, "rerank": grid.points[0].rerank}), query, gallery
     )
     if question.truth is not None:
@@ -177,7 +177,7 @@ def sweep_parameters(
     )
 
 
-def _identity(question: Question, distance: str, *sides: FeatureSet) -> dict[str, Any]:
+def _identity(question: CheckedOptions, distance: str, *sides: FeatureSet) -> dict[str, Any]:
     """Return everything that the answers of a sweep depend on, but for the points."""
     return {
         "sides": [{name: each for name, each in side.describe().items() if name.endswith("digest")} for side in sides],

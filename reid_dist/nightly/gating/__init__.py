@@ -4,7 +4,7 @@ Four gates look at an entry, each with a verdict of its own (``better``, ``same`
 ``incomparable``) and one sentence that says why.  All are pure functions of values: they read no file, no clock and no
 history.
 
-*Accuracy*, `judge_accuracy`.  Equal inputs and an equal job must give an equal digest; another one is an alarm of its
+*Accuracy*, `gate_accuracy`.  Equal inputs and an equal job must give an equal digest; another one is an alarm of its
 own kind, whatever the figures say.  Otherwise the entry is compared, query by query and by identity, with
 
 - the last good run of the same job, by the rule of :mod:`reid_dist.reports.verdicts`;
@@ -16,7 +16,7 @@ All are one-sided.  They share `false_alarm`: one half, one quarter and one quar
 number of gated metrics (Bonferroni).  A loss against any of them is a loss of the entry.  The other verdicts are those
 against the last good run.
 
-*Trend*, `judge_trend`.  A line through the last 14 nights, see :mod:`reid_dist.nightly.gating.trend`.
+*Trend*, `gate_trend`.  A line through the last 14 nights, see :mod:`reid_dist.nightly.gating.trend`.
 
 Which runs become baselines.  A run is *good*, and the next night's baseline, if it was done and neither its accuracy
 nor its trend is ``worse``, or it was accepted.  ``same`` and ``undecided`` runs are good: the last good run serves to
@@ -24,7 +24,7 @@ find what changed since last night.  So it moves with every night, and a slide o
 reference does not: it moves when a run is accepted and at no other time.  A gain that is to be held beyond 30 nights
 has to be accepted too.  The best of the last nights and the trend look back to the accepted run and no farther.
 
-*Speed* and *memory*, `judge_speed` and `judge_memory`.  The entry is divided by the median of the last runs of the same
+*Speed* and *memory*, `gate_speed` and `gate_memory`.  The entry is divided by the median of the last runs of the same
 job, over inputs of the same shape, on the same machine.  The ratio beyond which it is ``worse`` is the smallest ratio
 that matters, or what the noise of those runs reaches by itself if that is more; see
 :mod:`reid_dist.nightly.gating.noise`.
@@ -41,11 +41,11 @@ noise of up to 10 % and three times in four at 15 %; after 7 runs nearly always 
 tests.benchmarks gates`` those of each gate.
 """
 
-from reid_dist.nightly.gating.accuracy import Earlier, dropped, gated_metrics, judge_accuracy
+from reid_dist.nightly.gating.accuracy import Earlier, dropped, gate_accuracy, gated_metrics
 from reid_dist.nightly.gating.nights import Night, night_of, tested_metrics
-from reid_dist.nightly.gating.ratios import judge_memory, judge_speed
+from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, SpeedGate, TrendGate
-from reid_dist.nightly.gating.trend import judge_trend
+from reid_dist.nightly.gating.trend import gate_trend
 
 __all__ = [
     "AccuracyGate",
@@ -56,11 +56,11 @@ __all__ = [
     "SpeedGate",
     "TrendGate",
     "dropped",
+    "gate_accuracy",
+    "gate_memory",
+    "gate_speed",
+    "gate_trend",
     "gated_metrics",
-    "judge_accuracy",
-    "judge_memory",
-    "judge_speed",
-    "judge_trend",
     "night_of",
     "tested_metrics",
 ]

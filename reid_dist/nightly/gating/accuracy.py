@@ -34,7 +34,7 @@ from reid_dist.reports.comparison.paired import query_values
 from reid_dist.reports.plain import plain
 from reid_dist.reports.verdicts import ROUNDING, decidable, p_value_text
 
-__all__ = ["Earlier", "dropped", "gated_metrics", "judge_accuracy"]
+__all__ = ["Earlier", "dropped", "gate_accuracy", "gated_metrics"]
 
 _GATE: Final = "accuracy"
 _MOST_LOST: Final = 10
@@ -60,12 +60,12 @@ class Earlier(NamedTuple):
     report: Report | None = None
 
 
-def judge_accuracy(
+def gate_accuracy(
     candidate: Report,
     facts: Entry,
     *,
     last_good: Earlier | None,
-    same_question: Earlier | None,
+    same_options: Earlier | None,
     gate: AccuracyGate,
     reference: Earlier | None = None,
     recent: Sequence[Night] = (),
@@ -80,7 +80,7 @@ def judge_accuracy(
         The entry; its digests, conventions, environment and machine are looked at.
     last_good
         The newest good entry of the same name, with its report; None where there is none.
-    same_question
+    same_options
         The newest good entry of the same name with equal `input_digest` and `job_digest`; None where there is none.
         Its report is not needed.
     gate
@@ -96,7 +96,7 @@ def judge_accuracy(
     reference, or else against the best night.
     """
     # Of the newest good entry of the same question alone, the digest is known.
-    finding = _against(candidate, facts, last_good or same_question, gate, gate.last_good_share, "last good")
+    finding = _against(candidate, facts, last_good or same_options, gate, gate.last_good_share, "last good")
     losses = [*_longer_losses(candidate, facts, last_good, reference, recent, gate)]
     if losses:
         if finding.verdict == WORSE:
@@ -105,7 +105,7 @@ def judge_accuracy(
         else:
             latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
             finding = replace(losses[0], reason=losses[0].reason + latest)
-    alarm = _moved_without_cause(facts, same_question)
+    alarm = _moved_without_cause(facts, same_options)
     return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
 
 

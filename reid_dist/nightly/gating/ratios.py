@@ -18,7 +18,7 @@ from reid_dist.nightly.history.wording import size
 from reid_dist.reports.plain import plain
 from reid_dist.reports.words import duration
 
-__all__ = ["judge_memory", "judge_speed"]
+__all__ = ["gate_memory", "gate_speed"]
 
 Float64 = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ _WIDEST: Final = 4.0
 _LARGEST_LOG: Final = 700.0
 
 
-def judge_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+def gate_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
     """Judge the seconds that an entry took.
 
     Parameters
@@ -44,8 +44,8 @@ def judge_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding
     return _judge(_SECONDS, entry, past, gate)
 
 
-def judge_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
-    """Judge the memory that an entry held at its peak; parameters as in `judge_speed`."""
+def gate_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+    """Judge the memory that an entry held at its peak; parameters as in `gate_speed`."""
     return _judge(_PEAK_BYTES, entry, past, gate)
 
 

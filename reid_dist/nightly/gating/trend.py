@@ -33,7 +33,7 @@ from reid_dist.nightly.gating.settings import TrendGate
 from reid_dist.nightly.history.values import BETTER, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Finding
 from reid_dist.reports.verdicts import p_value_text, verdict_of
 
-__all__ = ["judge_trend", "night_weights", "permutation_p_value"]
+__all__ = ["gate_trend", "night_weights", "permutation_p_value"]
 
 Float64 = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class _Fitted(NamedTuple):
     p_value: float
 
 
-def judge_trend(
+def gate_trend(
     nights: Sequence[Night], tonight: Night, pids: NDArray[np.int64], *, n_earlier: int, gate: TrendGate
 ) -> Finding:
     """Judge the trend of the last nights.

@@ -356,7 +356,7 @@ class History:
         """Return the newest good entry of that name in an earlier run of the suite; None if there is none."""
         return self._newest_good("", (suite, name, before))
 
-    def same_question(self, suite: str, name: str, input_digest: str, job_digest: str, *, before: int) -> Past | None:
+    def same_options(self, suite: str, name: str, input_digest: str, job_digest: str, *, before: int) -> Past | None:
         """Return the newest good entry of that name with the same inputs and the same job; None if there is none."""
         return self._newest_good(
             "AND entries.input_digest = ? AND entries.job_digest = ?", (suite, name, before, input_digest, job_digest)

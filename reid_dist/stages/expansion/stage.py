@@ -181,7 +181,9 @@ def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> No
     index, distance = averaging.neighbours(listed, own_row)
     needed = np.unique(index[index >= 0])
     with one_blas_thread():
-        features = averaging.among.peek(needed) if len(needed) else np.empty((0, averaging.among.dim), np.float32)
+        features = (
+            averaging.among.read_unverified(needed) if len(needed) else np.empty((0, averaging.among.dim), np.float32)
+        )
         own = averaging.items.read(listed).features
         place = np.where(index >= 0, np.searchsorted(needed, index), -1)
         weight = similarity_weights(distance, averaging.step.alpha)

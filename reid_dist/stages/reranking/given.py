@@ -15,7 +15,7 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE, Distance
 from reid_dist.engine.plan import TileShape, readable_bytes
 from reid_dist.engine.reductions import FeatureBlock, KeepNearest
-from reid_dist.engine.tile_loop import sweep
+from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
@@ -180,7 +180,7 @@ class _GivenItems:
             here = slice(rows.start, rows.stop)
             values = self.read(rows)
             block = FeatureBlock(np.arange(rows.start, rows.stop), values, np.zeros(len(rows)))
-            (found,) = sweep(block, places, GIVEN_DISTANCE, TileShape(_ROWS_AT_ONCE, _ROWS_AT_ONCE), [keep])
+            (found,) = run_tiles(block, places, GIVEN_DISTANCE, TileShape(_ROWS_AT_ONCE, _ROWS_AT_ONCE), [keep])
             listed = keep.finish(found, rows, values[np.arange(len(rows)), block.numbers])
             index[here, : keep.k] = listed.index
             farthest[here] = values.max(axis=1)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions import Surroundings, merge_surroundings, pair_rows, sweep_one_way
+from reid_dist.engine.reductions import Surroundings, merge_surroundings, pair_rows, run_directed_tiles
 from reid_dist.engine.scorers import FeatureScorer, read_block
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.lists import listed_distances
@@ -83,7 +83,7 @@ def query_tile_task(lists: QueryLists, block: int, gallery_block: int) -> None:
     with one_blas_thread():
         near = read_block(lists.query, lists.rows(block))
         far = read_block(lists.gallery, lists.gallery_blocks[gallery_block])
-        found = sweep_one_way(near, far, lists.distance, lists.tile_rows, lists.k - 1)
+        found = run_directed_tiles(near, far, lists.distance, lists.tile_rows, lists.k - 1)
     lists.stage.write(
         lists.tile_part(block, gallery_block),
         {"index": found.index.astype(np.int32), "distance": found.distance, "farthest": found.farthest},

@@ -84,13 +84,13 @@ class Items:
             np.concatenate([block.norm for _, block in blocks]),
         )
 
-    def peek(self, items: Int64) -> NDArray[np.float32]:
+    def read_unverified(self, items: Int64) -> NDArray[np.float32]:
         """Fetch scattered items, ascending, not verified: all of them have been when lists were made."""
         parts, first = [], 0
         for features in self.sets:
             low, high = np.searchsorted(items, [first, first + features.n_rows])
             if low < high:
-                parts.append(features.peek(items[low:high] - first))
+                parts.append(features.read_unverified(items[low:high] - first))
             first += features.n_rows
         return np.concatenate(parts) if len(parts) != 1 else parts[0]
 
@@ -111,7 +111,7 @@ class Items:
             stop = min(len(one), start + _PEEKED_ROWS)
             near, owner = np.unique(one[start:stop], return_inverse=True)
             far, place = np.unique(other[start:stop], return_inverse=True)
-            near_rows, far_rows = self.peek(near), self.peek(far)
+            near_rows, far_rows = self.read_unverified(near), self.read_unverified(far)
             rows = PairRows(distance.kind, near_rows, far_rows, squared_norms(near_rows), squared_norms(far_rows))
             found[start:stop] = pair_distances(rows, owner, place)
             start = stop

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions import Seed, Surroundings, merge_surroundings, pair_rows, sweep_both_ways
+from reid_dist.engine.reductions import Seed, Surroundings, merge_surroundings, pair_rows, run_symmetric_tiles
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.stages.reranking.items import Items
 from reid_dist.stages.reranking.lists import BlockedLists
@@ -68,7 +68,7 @@ def tile_task(lists: NeighbourLists, first: int, second: int, _own: object = Non
     with one_blas_thread():
         near = lists.items.read(lists.rows(first))
         far = None if first == second else lists.items.read(lists.rows(second))
-        found = sweep_both_ways(near, far, lists.distance, lists.tile_rows, lists.k - 1, seeds)
+        found = run_symmetric_tiles(near, far, lists.distance, lists.tile_rows, lists.k - 1, seeds)
     arrays: dict[str, NDArray[np.generic]] = {}
     for side, each in zip(("first", "second"), found, strict=False):
         arrays |= {

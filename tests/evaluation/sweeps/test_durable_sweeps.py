@@ -60,7 +60,7 @@ def test_a_run_goes_on_where_another_was_cut_short(
 ) -> None:
     pair = sets()
     expected = evaluate(*pair, **EVERYTHING)
-    real, done = graph.sweep_task, []
+    real, done = graph.tile_task, []
 
     def failing(*arguments: Any) -> Any:
         if len(done) >= n_done:
@@ -68,7 +68,7 @@ def test_a_run_goes_on_where_another_was_cut_short(
         done.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(graph, "sweep_task", failing)
+    monkeypatch.setattr(graph, "tile_task", failing)
     with pytest.raises(KeyboardInterrupt):
         evaluate(*pair, workspace=tmp_path, **EVERYTHING)
     left = finished(tmp_path)
@@ -76,7 +76,7 @@ def test_a_run_goes_on_where_another_was_cut_short(
     times = {part.name: part.stat().st_mtime_ns for part in left}
 
     done.clear()
-    monkeypatch.setattr(graph, "sweep_task", real)
+    monkeypatch.setattr(graph, "tile_task", real)
     # Another job finds nothing of it, and a job that is cut otherwise finds all of it.
     other = Counted()
     evaluate(*pair, workspace=tmp_path, progress=other, **{**EVERYTHING, "topk": 4})
@@ -91,7 +91,7 @@ def test_a_run_goes_on_where_another_was_cut_short(
 
 def test_a_damaged_part_is_named_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = sets()
-    real, done = graph.sweep_task, []
+    real, done = graph.tile_task, []
 
     def failing(*arguments: Any) -> Any:
         if done:
@@ -99,10 +99,10 @@ def test_a_damaged_part_is_named_and_made_again(tmp_path: Path, monkeypatch: pyt
         done.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(graph, "sweep_task", failing)
+    monkeypatch.setattr(graph, "tile_task", failing)
     with pytest.raises(KeyboardInterrupt):
         evaluate(*pair, workspace=tmp_path, **EVERYTHING)
-    monkeypatch.setattr(graph, "sweep_task", real)
+    monkeypatch.setattr(graph, "tile_task", real)
     part = finished(tmp_path)[0]
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 1

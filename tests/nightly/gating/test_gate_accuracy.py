@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reid_dist import Report
-from reid_dist.nightly.gating import AccuracyGate, Earlier, judge_accuracy
+from reid_dist.nightly.gating import AccuracyGate, Earlier, gate_accuracy
 from reid_dist.nightly.history.values import ALARM, Change, Entry, Finding
 
 NAN = float("nan")
@@ -61,7 +61,7 @@ def judge(
     before: Report | None, after: Report, *, same: Earlier | None = None, gate: AccuracyGate = GATE, **facts: Any
 ) -> Finding:
     last = None if before is None else earlier(before)
-    return judge_accuracy(after, entry(after, **facts), last_good=last, same_question=same, gate=gate)
+    return gate_accuracy(after, entry(after, **facts), last_good=last, same_options=same, gate=gate)
 
 
 def models(loss: float, seed: int = 0, n_identities: int = 100) -> tuple[Report, Report]:
@@ -151,7 +151,7 @@ def test_a_large_drop_of_few_queries_is_undecided() -> None:
 def test_the_same_answer_is_the_same_even_where_the_report_was_pruned() -> None:
     before, _ = models(0)
     for last in (earlier(before), earlier(before)._replace(report=None)):
-        found = judge_accuracy(before, entry(before), last_good=last, same_question=None, gate=GATE)
+        found = gate_accuracy(before, entry(before), last_good=last, same_options=None, gate=GATE)
         assert (found.verdict, found.reason) == ("same", "the same answer as in run 7, to the last bit")
         assert [change.difference for change in found.changes] == [0, 0]
 
@@ -159,11 +159,11 @@ def test_the_same_answer_is_the_same_even_where_the_report_was_pruned() -> None:
 def test_another_answer_to_the_same_question_is_an_alarm_that_says_where_to_look() -> None:
     before, after = models(0.0)
     asked = earlier(before, input_digest="new inputs")
-    found = judge_accuracy(
+    found = gate_accuracy(
         after,
         entry(after, environment={"reid_dist": "0.2.0", "host": "a"}, machine={"cores": 8}),
         last_good=asked,
-        same_question=asked,
+        same_options=asked,
         gate=GATE,
     )
     assert (found.verdict, found.alarm, found.is_regression) == ("same", ALARM, True)
@@ -181,7 +181,7 @@ def test_another_answer_to_the_same_question_is_an_alarm_that_says_where_to_look
 def test_an_alarm_beside_a_loss_is_both_and_one_in_like_places_says_so() -> None:
     before, after = models(0.06)
     asked = earlier(before, input_digest="new inputs")
-    found = judge_accuracy(after, entry(after), last_good=asked, same_question=asked, gate=GATE)
+    found = gate_accuracy(after, entry(after), last_good=asked, same_options=asked, gate=GATE)
     assert (found.verdict, found.alarm) == ("worse", ALARM)
     assert "versions and machine are equal as well" in found.reason
     assert "mAP fell by" in found.reason
@@ -190,7 +190,7 @@ def test_an_alarm_beside_a_loss_is_both_and_one_in_like_places_says_so() -> None
 def test_an_old_answer_that_came_back_is_held_against_the_better_one_since() -> None:
     old, better = models(-0.06)
     asked = earlier(old, 3, input_digest="new inputs")
-    found = judge_accuracy(old, entry(old), last_good=earlier(better, 5), same_question=asked, gate=GATE)
+    found = gate_accuracy(old, entry(old), last_good=earlier(better, 5), same_options=asked, gate=GATE)
     assert (found.verdict, found.alarm, found.baseline) == ("worse", "", 5)
 
 
@@ -198,7 +198,7 @@ def test_an_old_answer_that_came_back_is_held_against_the_better_one_since() -> 
 def test_no_alarm_where_the_question_is_not_known_to_be_the_same(unknown: dict[str, Any]) -> None:
     before, after = models(0.0)
     asked = earlier(before, input_digest="new inputs")
-    found = judge_accuracy(after, entry(after, **unknown), last_good=None, same_question=asked, gate=GATE)
+    found = gate_accuracy(after, entry(after, **unknown), last_good=None, same_options=asked, gate=GATE)
     assert found.alarm == ""
 
 
@@ -239,7 +239,7 @@ LABELS = {"inputs": BEFORE.inputs | {"gallery": {"content_digest": "c1", "labels
     ids=["first", "job", "job in a way unknown", "pruned", "labels", "gallery"],
 )
 def test_incomparable_and_why(last: Earlier | None, after: Report, facts: dict[str, Any], reason: str) -> None:
-    found = judge_accuracy(after, entry(after, **facts), last_good=last, same_question=None, gate=GATE)
+    found = gate_accuracy(after, entry(after, **facts), last_good=last, same_options=None, gate=GATE)
     assert (found.verdict, found.reason, found.is_regression) == ("incomparable", reason, False)
     assert found.baseline == (None if last is None else 7)
 

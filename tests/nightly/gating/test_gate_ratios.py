@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating import RatioGate, SpeedGate, judge_memory, judge_speed
+from reid_dist.nightly.gating import RatioGate, SpeedGate, gate_memory, gate_speed
 from reid_dist.nightly.history.values import FAILED, Entry
 
 GATE = RatioGate()
@@ -38,7 +38,7 @@ def nights(n: int, noise: float = 0.02, seed: int = 0) -> list[Entry]:
 )
 def test_a_ratio_and_its_verdict_with_figures(factor: float, verdict: str) -> None:
     past, tonight = nights(20), took(60 * factor)
-    speed, memory = judge_speed(tonight, past, GATE), judge_memory(tonight, past, GATE)
+    speed, memory = gate_speed(tonight, past, GATE), gate_memory(tonight, past, GATE)
     median = float(np.median([each.seconds for each in past if each.seconds is not None]))
     assert (speed.gate, memory.gate) == ("speed", "memory")
     assert speed.verdict == memory.verdict == verdict
@@ -57,37 +57,37 @@ def test_a_ratio_and_its_verdict_with_figures(factor: float, verdict: str) -> No
 
 def test_a_noisy_machine_has_a_wide_floor() -> None:
     past = nights(20, noise=0.25)
-    found = judge_speed(took(90), past, GATE)
+    found = gate_speed(took(90), past, GATE)
     assert found.verdict == "same"
     assert "the noise of these runs" in found.reason
     # Without its floor the smallest ratio decides.
-    assert judge_speed(took(90), past, RatioGate(false_alarm=0.5)).verdict == "worse"
+    assert gate_speed(took(90), past, RatioGate(false_alarm=0.5)).verdict == "worse"
 
 
 def test_only_the_window_counts() -> None:
     past = [*nights(50), *(took(120.0) for _ in range(20))]
-    assert judge_speed(took(120), past, GATE).verdict == "same"
-    assert judge_speed(took(60), past, GATE).verdict == "better"
-    assert judge_speed(took(120), past, RatioGate(window=70)).verdict == "worse"
+    assert gate_speed(took(120), past, GATE).verdict == "same"
+    assert gate_speed(took(60), past, GATE).verdict == "better"
+    assert gate_speed(took(120), past, RatioGate(window=70)).verdict == "worse"
 
 
 def test_a_slow_run_stays_slow_the_night_after() -> None:
     past = nights(20)
     for _ in range(7):
-        assert judge_speed(took(100), past, GATE).verdict == "worse"
+        assert gate_speed(took(100), past, GATE).verdict == "worse"
         past.append(took(100))
 
 
 def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
     past = nights(20)
     slow = took(100)
-    past.append(replace(slow, findings=(judge_speed(slow, past, GATE),), accepted="another scheduler"))
-    assert judge_speed(took(100), past, GATE).reason.startswith("cannot tell yet (1 of 7 runs)")
+    past.append(replace(slow, findings=(gate_speed(slow, past, GATE),), accepted="another scheduler"))
+    assert gate_speed(took(100), past, GATE).reason.startswith("cannot tell yet (1 of 7 runs)")
     past += [took(100 + at) for at in range(6)]
-    assert judge_speed(took(100), past, GATE).verdict == "same"
-    assert judge_speed(took(180), past, GATE).verdict == "worse"
+    assert gate_speed(took(100), past, GATE).verdict == "same"
+    assert gate_speed(took(180), past, GATE).verdict == "worse"
     # Who accepted another loss says nothing of the time.
-    assert judge_speed(took(100), [*nights(20), replace(took(60), accepted="smaller model")], GATE).verdict == "worse"
+    assert gate_speed(took(100), [*nights(20), replace(took(60), accepted="smaller model")], GATE).verdict == "worse"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
 )
 def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> None:
     past = nights(12)
-    found = judge_speed(took(600, **changes), past, GATE)
+    found = gate_speed(took(600, **changes), past, GATE)
     assert (found.verdict, found.is_regression) == ("incomparable", False)
     assert found.reason.startswith("cannot tell yet (0 of 7 runs); 12 others do not compare, the newest for ")
     assert reason in found.reason
@@ -112,55 +112,55 @@ def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> 
     mixed = [
         each for pair in zip(past, nights(12, seed=1), strict=True) for each in (pair[0], replace(pair[1], **changes))
     ]
-    assert judge_speed(took(600, **changes), mixed, GATE).verdict == "worse"
+    assert gate_speed(took(600, **changes), mixed, GATE).verdict == "worse"
 
 
 def test_too_few_runs() -> None:
-    assert judge_speed(took(60), [], GATE).reason == "cannot tell yet (0 of 7 runs)"
+    assert gate_speed(took(60), [], GATE).reason == "cannot tell yet (0 of 7 runs)"
     past = nights(7)
-    assert judge_speed(took(600), past[1:], GATE).reason == "cannot tell yet (6 of 7 runs)"
-    assert judge_speed(took(600), past, GATE).verdict == "worse"
-    assert judge_speed(took(600), past[:2], RatioGate(minimum_runs=2, false_alarm=0.5)).verdict == "worse"
+    assert gate_speed(took(600), past[1:], GATE).reason == "cannot tell yet (6 of 7 runs)"
+    assert gate_speed(took(600), past, GATE).verdict == "worse"
+    assert gate_speed(took(600), past[:2], RatioGate(minimum_runs=2, false_alarm=0.5)).verdict == "worse"
 
 
 @pytest.mark.parametrize("times", [(0.091, 0.305, 0.12), (0.2, 0.091, 0.305, 0.15, 0.26, 0.11, 0.3)])
 def test_bounds_that_say_nothing_are_not_given(times: tuple[float, ...]) -> None:
     gate = SpeedGate(minimum_runs=3)
-    found = judge_speed(took(0.25), [took(each) for each in times], gate)
+    found = gate_speed(took(0.25), [took(each) for each in times], gate)
     assert (found.verdict, found.is_regression) == ("undecided", False)
     assert re.match(rf"cannot tell yet \({len(times)} of \d+ runs\): 250 ms is ", found.reason)
     assert (found.changes[0].low, found.changes[0].high) == (None, None)
     # After a window of runs there is a verdict, however much they differ.
     more = [took(times[at % len(times)]) for at in range(gate.window)]
-    assert "comparable runs; " in judge_speed(took(0.25), more, gate).reason
+    assert "comparable runs; " in gate_speed(took(0.25), more, gate).reason
     # A time beyond even those bounds is slow all the same.
-    assert judge_speed(took(1e200), [took(each) for each in times], gate).verdict == "worse"
+    assert gate_speed(took(1e200), [took(each) for each in times], gate).verdict == "worse"
 
 
 def test_runs_without_a_value_are_passed_over() -> None:
     past = nights(7)
     holes = [took(None), replace(past[0], state=FAILED, seconds=1e9), took(0.0)]
-    with_holes, without = judge_speed(took(80), [*holes, *past, *holes], GATE), judge_speed(took(80), past, GATE)
+    with_holes, without = gate_speed(took(80), [*holes, *past, *holes], GATE), gate_speed(took(80), past, GATE)
     assert with_holes == without
-    assert judge_speed(took(None), past, GATE).reason == "its time is not known"
-    assert judge_memory(took(None), past, GATE).reason == "its peak memory is not known"
+    assert gate_speed(took(None), past, GATE).reason == "its time is not known"
+    assert gate_memory(took(None), past, GATE).reason == "its peak memory is not known"
 
 
 def test_what_went_through_a_history_compares_with_what_did_not() -> None:
     past = [replace(each, machine={"gpus": ["a", "b"]}) for each in nights(9)]
     shapes = {"query": {"shape": (10, 8), "dtype": "float32"}, "gallery": {"shape": (20, 8)}}
     tonight = took(60, machine={"gpus": ("a", "b")}, inputs=shapes)
-    assert judge_speed(tonight, past, GATE).verdict == "same"
+    assert gate_speed(tonight, past, GATE).verdict == "same"
 
 
 def test_a_long_list_of_differences_is_cut() -> None:
     past = [replace(each, machine={f"part{at}": at for at in range(9)}) for each in nights(1)]
-    assert "and 5 more" in judge_speed(took(60), past, GATE).reason
+    assert "and 5 more" in gate_speed(took(60), past, GATE).reason
 
 
 def test_a_night_may_be_slow_for_reasons_of_its_own() -> None:
     past = nights(20)
     # A third more is what another tenant costs; memory has no such neighbour.
-    assert judge_speed(took(60 * 1.45), past, SpeedGate()).verdict == "same"
-    assert judge_memory(took(60 * 1.45), past, RatioGate()).verdict == "worse"
-    assert judge_speed(took(60 * 1.6), past, SpeedGate()).verdict == "worse"
+    assert gate_speed(took(60 * 1.45), past, SpeedGate()).verdict == "same"
+    assert gate_memory(took(60 * 1.45), past, RatioGate()).verdict == "worse"
+    assert gate_speed(took(60 * 1.6), past, SpeedGate()).verdict == "worse"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating import Night, TrendGate, judge_trend
+from reid_dist.nightly.gating import Night, TrendGate, gate_trend
 from reid_dist.nightly.gating.best import drop_from_best
 from reid_dist.nightly.gating.trend import night_weights, permutation_p_value
 from reid_dist.nightly.history.values import Finding
@@ -24,7 +24,7 @@ def night(number: int, values: Any) -> Night:
 
 def trend_of(rows: Sequence[Any], pids: np.ndarray[Any, Any] = PIDS, gate: TrendGate = TREND) -> Finding:
     *past, tonight = (night(at, row) for at, row in enumerate(rows, start=1))
-    return judge_trend(past, tonight, pids, n_earlier=len(past), gate=gate)
+    return gate_trend(past, tonight, pids, n_earlier=len(past), gate=gate)
 
 
 def test_the_p_value_against_the_best_is_that_of_all_sign_changes() -> None:
@@ -130,7 +130,7 @@ def test_a_flat_trend_is_the_same_and_few_results_say_nothing() -> None:
     assert (found.verdict, found.reason) == ("incomparable", "cannot tell yet (7 of 8 results that differ)")
     # Nights with one answer count once.
     again = [Night(at, f"{at % 3}", {"mAP": flat[at % 3]}) for at in range(14)]
-    found = judge_trend(again[:-1], again[-1], PIDS, n_earlier=13, gate=TREND)
+    found = gate_trend(again[:-1], again[-1], PIDS, n_earlier=13, gate=TREND)
     assert found.reason == "cannot tell yet (3 of 8 results that differ)"
 
 

@@ -16,7 +16,7 @@ import pytest
 from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, small_report
 
 from reid_dist.errors import InputError
-from reid_dist.nightly.gating import RatioGate, judge_memory, judge_speed
+from reid_dist.nightly.gating import RatioGate, gate_memory, gate_speed
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.address import Address, is_address
 from reid_dist.reports import Report
@@ -279,7 +279,7 @@ def test_show_says_since_when_a_job_fails(reid_dist, nights: Path) -> None:
 
 
 def test_show_says_in_few_words_that_a_gate_waits(reid_dist, path: Path) -> None:
-    waits = [judge(entry_of(), [], RatioGate()) for judge in (judge_speed, judge_memory)]
+    waits = [judge(entry_of(), [], RatioGate()) for judge in (gate_speed, gate_memory)]
     with History.open(path) as history:
         history.add(history.begin("market", ""), entry_of(findings=(GOOD, *waits)), None)
     text = " ".join(reid_dist("history", "show", path).out.split())

@@ -202,10 +202,10 @@ def test_the_same_question_has_the_same_inputs_and_the_same_job(history: History
     ):
         number = history.begin("market", "")
         history.add(number, entry_of(input_digest=digests[0], job_digest=digests[1], findings=(finding,)), None)
-    found = [history.same_question("market", NAME, *digests, before=9) for digests in (("in", "job"), ("in2", "job"))]
+    found = [history.same_options("market", NAME, *digests, before=9) for digests in (("in", "job"), ("in2", "job"))]
     assert [past and past.run for past in found] == [1, 2]
-    assert history.same_question("market", NAME, "in2", "job2", before=9) is None
-    assert history.same_question("market", NAME, "in", "job", before=1) is None
+    assert history.same_options("market", NAME, "in2", "job2", before=9) is None
+    assert history.same_options("market", NAME, "in", "job", before=1) is None
 
 
 def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -> None:

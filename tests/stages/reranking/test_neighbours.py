@@ -19,7 +19,7 @@ from reid_dist.engine.reductions import (
     Surroundings,
     merge_surroundings,
     pair_rows,
-    sweep_both_ways,
+    run_symmetric_tiles,
 )
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import pair_distances, squared_norms
@@ -84,10 +84,10 @@ def test_sweep_without_seeds(name, rows, k, tile):
     near, far = block_of(rows[0]), block_of(rows[1], 100)
     matrix = canonical_matrix(near, far, distance)
     np.testing.assert_array_equal(matrix.T, canonical_matrix(far, near, distance))
-    found = sweep_both_ways(near, far, distance, tile, k)
+    found = run_symmetric_tiles(near, far, distance, tile, k)
     assert_same(found[0], plain_surroundings(matrix, far.numbers, min(k, len(far))))
     assert_same(found[1], plain_surroundings(matrix.T, near.numbers, min(k, len(near))))
-    (alone,) = sweep_both_ways(near, None, distance, tile, k)
+    (alone,) = run_symmetric_tiles(near, None, distance, tile, k)
     own = plain_surroundings(canonical_matrix(near, near, distance), near.numbers, min(k, len(near)), own=True)
     assert_same(alone, own)
 
@@ -109,7 +109,7 @@ def test_sweep_with_seeds(name, rows, k, tile, data):
         return Seed(np.array(reach), np.array(floor))
 
     seeds = seed(len(near)), seed(len(far))
-    found = sweep_both_ways(near, far, distance, tile, k, seeds)
+    found = run_symmetric_tiles(near, far, distance, tile, k, seeds)
     for side, known, table, numbers in zip(found, seeds, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
         expected = plain_surroundings(table, numbers, min(k, table.shape[1]))
         farthest = np.maximum(expected.farthest, known.farthest)
