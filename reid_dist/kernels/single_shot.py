@@ -10,8 +10,8 @@ positive is *dead*: its share is defined as 0, and neither it nor what lies beyo
 only ever added, so a positive that is dead by some of the gallery is dead by all of it, and who is dead at the end does
 not depend on how it was cut.
 
-*Oversized groups.*  Thousands of items of one identity (distractors with pid 0) would fill the lists to no use.  They are
-counted per positive, and weigh nothing.
+*Oversized groups.*  Thousands of items of one identity (distractors with pid 0) would fill the lists to no use.  They
+are counted per positive, and weigh nothing.
 """
 
 from __future__ import annotations
