@@ -1,13 +1,11 @@
-"""Every command of the README is run here, in the order in which a newcomer would type it."""
+"""Every command of the documents is run here, in the order in which a newcomer would type it."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,17 @@ from reid_dist.clusters import read_cluster
 from reid_dist.evaluation.pipelines import read_job
 
 ROOT = Path(__file__).parents[1]
+# In the order in which the README names them.
+DOCUMENTS = ["README.md", "pipelines/README.md", "cluster_configs/README.md", "tests/benchmarks/README.md"]
+DOCUMENTS += ["reid_dist/README.md", "CONTRIBUTING.md"]
 README = (ROOT / "README.md").read_text()
+TEXT = "\n".join((ROOT / name).read_text() for name in DOCUMENTS)
+ON_CLUSTERS = {"evaluate", "run", "sweep", "nightly"}
 SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q -e "
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def commands() -> list[str]:
@@ -43,23 +46,27 @@ def make_demo(folder: Path) -> None:
         FeatureSet.from_arrays(features, pids, rng.integers(1, 5, n)).save(folder / "data" / f"{side}.zarr")
 
 
-def test_the_commands_run_in_order(tmp_path: Path) -> None:
+def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As written; where a command names no cluster, the first one runs on its own and the others on threads."""
     make_demo(tmp_path / "reid-dist-demo")
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     (tmp_path / "cluster_configs").symlink_to(ROOT / "cluster_configs")
-    ran = []
+    monkeypatch.chdir(tmp_path)
+    threads = ["--cluster", "cluster_configs/threads.yaml"]
+    ran: list[str] = []
     for command in commands():
         if not command.startswith("reid-dist "):
             continue
-        words = [sys.executable, "-m", "reid_dist.cli", *shlex.split(command)[1:]]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        ran.append(command.split()[1])
-    reranking = ["run", "evaluate", "compare"]
-    expansion = ["evaluate", "sweep"]
-    nights = ["nightly", "nightly", "history", "compare", "history"]
-    usual = ["ingest", "check", "evaluate", "run", "plan", *["evaluate"] * 3, "compare"]
-    assert ran == [*usual, *reranking, *expansion, *nights]
+        words = shlex.split(command)[1:]
+        on_threads = words[0] in ran and words[0] in ON_CLUSTERS and "--cluster" not in words
+        done = reid_dist(*words, *(threads if on_threads else []))
+        assert done.code == 0, f"{command}\n{done.err}"
+        ran.append(words[0])
+    readme = ["ingest", "check", *["evaluate"] * 3, "compare", "plan", "run", "nightly", "nightly", "history"]
+    pipelines = ["plan", "run", "schema", "evaluate", "evaluate", "run", "evaluate", "evaluate", "sweep"]
+    nights = ["nightly", "compare", "history"]
+    clusters = ["plan", "run", "schema"]
+    assert ran == [*readme, *pipelines, *nights, *clusters]
     first, again = (
         json.loads((tmp_path / "results" / name / "report.json").read_text()) for name in ("market", "again")
     )
@@ -67,20 +74,15 @@ def test_the_commands_run_in_order(tmp_path: Path) -> None:
 
     names: dict[str, Any] = {}
     for block in blocks("python"):
-        before = Path.cwd()
-        os.chdir(tmp_path)
-        try:
-            exec(compile(block, "README.md", "exec"), names)
-        finally:
-            os.chdir(before)
+        exec(compile(block, "documents", "exec"), names)
     assert names["report"].metrics["mAP"] == first["metrics"]["mAP"]
 
 
 def test_extras_are_installed_from_the_clone() -> None:
     """The package is on no index, so that its name with an extra is found by pip nowhere else."""
-    assert "pip install 'reid-dist[" not in README
+    assert "pip install 'reid-dist[" not in TEXT
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for named in re.findall(r"pip install (?:-q )?-e '\.\[([\w,]+)\]'", README):
+    for named in re.findall(r"pip install (?:-q )?-e '\.\[([\w,]+)\]'", TEXT):
         assert set(named.split(",")) <= set(extras)
 
 
@@ -97,9 +99,22 @@ def test_every_other_command_has_its_test() -> None:
         assert f'("{what[1]}", ' in benchmarks
 
 
+def test_links_and_files_exist() -> None:
+    for name in DOCUMENTS:
+        folder, text = (ROOT / name).parent, (ROOT / name).read_text()
+        named = [folder / link for link in re.findall(r"\]\((?!http)([^)#]+)\)", text)]
+        for path in re.findall(r"`([\w./]+\.(?:py|yaml|json))`", text):
+            named.append(folder / path if (folder / path).exists() else ROOT / path)
+        assert [str(path) for path in named if not path.exists() and "/" in str(path.relative_to(ROOT))] == [], name
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 200
+
+
 def test_the_commands_named_in_the_text_exist() -> None:
     known = {path.stem for path in (ROOT / "reid_dist" / "cli").glob("*.py")}
-    assert set(re.findall(r"`reid-dist (\w+)", README)) <= known
+    assert set(re.findall(r"`reid-dist (\w+)", TEXT)) <= known
 
 
 @pytest.mark.slow
