@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from sampling import QUICK, THOROUGH
 
 from reid_dist.cli import main
 
 # The first example of a property compiles kernels, so time says nothing about an example.
 _TIMELESS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("repeatable", max_examples=60, derandomize=True, database=None, **_TIMELESS)
+settings.register_profile("quick", max_examples=QUICK, derandomize=True, database=None, **_TIMELESS)
+settings.register_profile("thorough", max_examples=THOROUGH, derandomize=True, database=None, **_TIMELESS)
 settings.register_profile("explore", max_examples=1000, print_blob=True, **_TIMELESS)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 

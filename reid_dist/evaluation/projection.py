@@ -19,7 +19,8 @@ from reid_dist.errors import ClusterError
 from reid_dist.evaluation.options import CheckedOptions
 from reid_dist.evaluation.summary import RequestedOutputs
 from reid_dist.relevance.protocols import Protocol
-from reid_dist.stages.reranking import KReciprocal, Resources
+from reid_dist.stages.neighbours import Resources
+from reid_dist.stages.reranking import KReciprocal
 from reid_dist.stores import LabelledSet, Workspace
 
 if TYPE_CHECKING:

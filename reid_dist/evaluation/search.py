@@ -23,13 +23,11 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import make_resources, plan_for
 from reid_dist.evaluation.visibility import visible_to, workspace_folder
+from reid_dist.stages.neighbours import Items, Resources, find_neighbours
 from reid_dist.stages.reranking import (
-    Items,
     KeptRows,
     KReciprocal,
     NeighbourGraph,
-    Resources,
-    find_neighbours,
     make_weights,
     parse_rerank,
     rerank_scorer,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from oracles import breakdowns, evaluation
 from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from sampling import examples
 from strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist import FeatureSet, evaluate
@@ -143,7 +144,7 @@ def test_the_distractor_curve_by_hand():
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS))
@@ -330,7 +331,7 @@ def test_sizes_when_none_are_given():
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(problem=problems(kinds=EXACT_KINDS, max_gallery=24), seed=st.integers(0, 5))
 def test_distractors_never_help(problem, seed):
     """Along the curve nothing rises, in either order; it ends at the whole gallery."""

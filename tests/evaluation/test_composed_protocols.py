@@ -14,6 +14,7 @@ from oracles.rank_metrics import value
 from oracles.single_shot import expected_curve
 from oracles.verification import pairs_of, tar_at_far
 from reference import rank_one_query
+from sampling import examples
 from strategies import whole_numbers
 
 from reid_dist import DistanceBlock, LabelledRows, compose_protocol, evaluate_distances
@@ -136,7 +137,7 @@ def parts(draw):
     return rules
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_composition(data):
     n_query, n_gallery = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 16))

@@ -11,6 +11,7 @@ from agreement import as_feature_set, assert_agrees, assert_same_scores, distinc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES, PROTOCOLS, reference_evaluate
+from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 from threadpoolctl import threadpool_limits
 
@@ -55,7 +56,7 @@ def test_chunks_of_thousands_of_duplicates(distance):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_chunks_of_any_set(protocol, data):
     problem = data.draw(problems_for(protocol))

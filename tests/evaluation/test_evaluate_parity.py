@@ -8,6 +8,7 @@ from agreement import as_feature_set, assert_agrees, evaluate_items
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from reference import ALL_METRICS, DISTANCES, PROTOCOLS, ItemSet, order_is_unambiguous, reference_evaluate
+from sampling import examples
 from strategies import KINDS, Problem, crowded_sets, problems_for, scattered_sets
 
 from reid_dist import evaluate
@@ -29,7 +30,7 @@ def check(problem, protocol, distance, max_rank=MAX_RANK, **options):
 
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_small_sets(protocol, distance, data):
     problem = data.draw(problems_for(protocol))
@@ -38,7 +39,7 @@ def test_small_sets(protocol, distance, data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_each_kind_of_features(kind, data):
     problem = data.draw(problems_for("no_cameras", kinds=(kind,), max_query=4, max_gallery=60))
@@ -96,7 +97,7 @@ def assume_unambiguous(query, gallery, distance):
     assert order_is_unambiguous(query.features, gallery.features, distance)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 @example(data=None)
 def test_a_list_shorter_than_the_curve_holds_its_last_value(data):

@@ -19,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 from oracles import breakdowns, evaluation, verification
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
 from reference import DISTANCES, ItemSet
+from sampling import examples
 from strategies import crowded_sets, whole_numbers
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
@@ -110,7 +111,7 @@ def crowded(dtype=np.float32):
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_small_blocks(protocol, data):
     block, query, gallery = data.draw(problems())
@@ -141,7 +142,7 @@ def test_protocols_by_lists(protocol):
         assert report.ties[rule] == pytest.approx(values, abs=EXACT)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(problem=problems(), chunk=st.sampled_from([None, 3]))
 def test_thresholds_over_all_pairs(problem, chunk):
     """Verification compares distances of different queries; minus zero and zero are one threshold there, too."""
@@ -162,7 +163,7 @@ def test_thresholds_over_all_pairs(problem, chunk):
     assert report.verification["n_impostor"] == len(pairs.impostor)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(problem=problems(), chunk=st.sampled_from([None, 2, 5]), k=st.integers(1, 25))
 def test_lists_of_a_block(problem, chunk, k):
     block, query, gallery = problem
@@ -428,7 +429,7 @@ def test_a_file_that_is_no_block(content, part, tmp_path):
     assert "block.npy" in str(refused.value)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(place=st.integers(0, 127), byte=st.integers(0, 255))
 def test_a_damaged_header_is_refused_or_harmless(place, byte, tmp_path_factory):
     content = bytearray(GOOD)

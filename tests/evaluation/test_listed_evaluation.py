@@ -13,6 +13,7 @@ from oracles import evaluation
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
 from oracles.rank_metrics import value
 from reference import ItemSet, canonical_distances, rank_one_query
+from sampling import examples
 from strategies import problems_for
 
 from reid_dist import (
@@ -139,7 +140,7 @@ def test_what_is_asked_when_nothing_is_asked(protocol):
 
 
 @pytest.mark.parametrize("protocol", BY_RANKS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_cut_lists(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=KINDS))

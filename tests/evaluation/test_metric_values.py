@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
 from oracles.rank_metrics import hits_of, value
 from reference import ItemSet
+from sampling import examples
 from strategies import crowded_sets, problems, scattered_sets
 
 from reid_dist.errors import InputError, UnknownNameError
@@ -110,7 +111,7 @@ def test_values_by_hand(name, ranks, expected):
 # ------------------------------------------------------------------------------------------------- the report
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(ranks=sets_of_ranks)
 def test_any_list(ranks):
     report = evaluate_list(ranks, METRICS, n=40, max_rank=45)
@@ -120,7 +121,7 @@ def test_any_list(ranks):
     assert report.curves["CMC"].tolist() == rank_metrics.walk_first_match(hits, 45)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(ranks=sets_of_ranks)
 def test_all_shots_curve_of_any_list(ranks):
     report = evaluate_items(*lines(ranks, n=40), "allshots", "euclidean", ["mAP"], max_rank=45)
@@ -128,7 +129,7 @@ def test_all_shots_curve_of_any_list(ranks):
     assert report.curves["CMC_allshots"] == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(problem=problems(kinds=("palette", "few_valued", "scaled", "constant")))
 def test_small_sets(problem):
     expected = evaluation.evaluate(problem.query, problem.gallery, "no_cameras", "sqeuclidean", METRICS)
@@ -165,7 +166,7 @@ def test_a_perfect_ranking_scores_one(name):
     assert report.metrics[name] == pytest.approx(best, abs=1e-15)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(problem=problems(kinds=("palette", "few_valued")))
 def test_relations_between_metrics(problem):
     """What must hold between the families on any set."""

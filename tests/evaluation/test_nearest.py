@@ -8,6 +8,7 @@ from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES, ItemSet, assign_relevance, order_is_unambiguous, reference_topk
+from sampling import examples
 from strategies import crowded_sets, problems, scattered_sets
 
 from reid_dist import FeatureSet, nearest
@@ -37,7 +38,7 @@ def check(query, gallery, k, distance, own_rows=None, **options):
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_small_sets(distance, data):
     problem = data.draw(problems())
@@ -48,7 +49,7 @@ def test_small_sets(distance, data):
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_within_one_set(distance, data):
     features = data.draw(problems(max_query=1, max_gallery=40)).gallery.features

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
 from oracles.protocols import LIST_PROTOCOLS, assign_relevance
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from sampling import examples
 from strategies import crowded_sets, problems, scattered_sets
 
 from reid_dist.errors import InputError
@@ -58,7 +59,7 @@ def fixed(protocol, n_query=12, n_gallery=150):
 
 
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_ranks_and_the_walk_down_the_list_agree(protocol, data):
     """Area and clipped precision from ranks after junk, and from positions that are moved up by the junk before."""
@@ -103,7 +104,7 @@ def test_verdicts_by_hand():
 
 
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem, truth = data.draw(list_problems(protocol))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from oracles import evaluation, protocols
 from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, PID_PROTOCOLS, TRAPEZOID_PROTOCOLS
 from reference import DISTANCES, ItemSet, order_is_unambiguous
+from sampling import examples
 from strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
@@ -98,7 +99,7 @@ def check(problem, protocol, distance, **options):
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol))
@@ -150,7 +151,7 @@ def test_what_is_reported_when_nothing_is_asked_for(protocol):
 
 @pytest.mark.parametrize("other", ["market1501_matlab", "allshots", "cuhk03"])
 @given(problem=problems())
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 def test_protocols_that_differ_in_what_they_report_only(other, problem):
     """Same relevant and junk items as market1501, so the same ranks."""
     reports = []
@@ -258,7 +259,7 @@ class TestMatlab:
 
 
 @pytest.mark.parametrize("protocol", sorted(set(PID_PROTOCOLS) - set(reference.PROTOCOLS)))
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(data=st.data())
 def test_chunks_of_any_set(protocol, data):
     problem = data.draw(problems())
@@ -276,7 +277,7 @@ def test_chunks_of_any_set(protocol, data):
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(data=st.data())
 def test_junk_never_changes_a_score(protocol, data):
     problem = data.draw(problems_for(protocol))

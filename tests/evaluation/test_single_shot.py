@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from oracles import evaluation, single_shot
 from oracles.protocols import PID_PROTOCOLS, assign_relevance
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from sampling import examples
 from strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
@@ -24,7 +25,7 @@ CURVE = "CMC_single_shot"
 # ------------------------------------------------------------------------------------------------- the oracle
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(problem=problems(kinds=("palette", "few_valued", "constant"), max_query=2, max_gallery=11), data=st.data())
 def test_the_formula_is_the_mean_over_every_draw(problem, data):
     protocol = data.draw(st.sampled_from(PID_PROTOCOLS))
@@ -89,7 +90,7 @@ def test_pid_zero_is_one_identity():
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "scaled", "constant", "half")))

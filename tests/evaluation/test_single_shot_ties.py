@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 
 from reid_dist import FeatureSet, evaluate
 
@@ -32,7 +33,7 @@ def expectation(distance: np.ndarray, pids: np.ndarray, pid: int, k: int, rule: 
 
 
 @given(seed=st.integers(0, 2**32 - 1), n_gallery=st.integers(2, 9), n_values=st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_all_draws_under_every_rule(seed: int, n_gallery: int, n_values: int) -> None:
     rng = np.random.default_rng(seed)
     gallery = rng.integers(0, n_values, (n_gallery, 1)).astype(np.float32)

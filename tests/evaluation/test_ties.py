@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from oracles import evaluation
 from oracles.protocols import PID_PROTOCOLS
 from reference import DISTANCES, ItemSet, order_is_unambiguous
+from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
@@ -24,7 +25,7 @@ NOT_MONOTONE = ("mAP_found@3",)
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued", "constant", "half")))

@@ -15,6 +15,7 @@ from oracles import verification
 from oracles.protocols import PID_PROTOCOLS, assign_relevance
 from oracles.verification import Pairs
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from sampling import examples
 from sklearn.metrics import roc_curve
 from strategies import crowded_sets, problems_for, scattered_sets
 
@@ -96,7 +97,7 @@ def expected_pairs(query, gallery, protocol, distance, order="default"):
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol, kinds=EXACT_KINDS))
@@ -319,7 +320,7 @@ def check_curve(report, pairs):
         assert t in {verification.threshold_at(pairs.impostor, max(0.0, x + e)) for e in (-1e-12, 0, 1e-12)}, (x, n)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_the_curve_of_small_sets(data):
     problem = data.draw(problems_for("no_cameras", kinds=EXACT_KINDS))

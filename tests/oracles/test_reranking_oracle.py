@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES, canonical_distances
+from sampling import examples
 from strategies import reranking_problems
 
 from oracles import reranking as oracle
@@ -476,7 +477,7 @@ def test_second_reading(problem, distance, inclusive):
 
 
 @given(problem=reranking_problems(), distance=st.sampled_from(DISTANCES), inclusive=st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_second_reading_of_a_query_by_itself(problem, distance, inclusive):
     query, gallery = problem.query, problem.gallery
     assume(oracle.order_is_unambiguous(query, gallery, distance, "zhong"))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 from strategies import features as drawn_features
 from strategies import whole_numbers
 
@@ -53,7 +54,7 @@ def labelled_sets(draw):
 
 
 @pytest.mark.parametrize("method", POOLINGS.names())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(case=labelled_sets(), normalise=st.booleans(), normalise_rows=st.booleans(), chunk=st.integers(1, 50))
 def test_pooling_is_what_plain_loops_say(tmp_path_factory, method, case, normalise, normalise_rows, chunk) -> None:
     features, tracklets = case

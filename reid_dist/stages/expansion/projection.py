@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reid_dist.engine.plan import SetShape, make_plan
 from reid_dist.stages.expansion.definition import Expansion
 from reid_dist.stages.expansion.stage import averaged_rows
-from reid_dist.stages.reranking.build import block_bytes, choose_block_rows
+from reid_dist.stages.neighbours.plan import block_bytes, choose_block_rows
 
 __all__ = ["ExpandPlan", "plan_expand"]
 

@@ -21,7 +21,7 @@ from reid_dist.engine.tasks import Job
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.kernels.averaging import average_rows, similarity_weights
 from reid_dist.stages.expansion.definition import Expansion
-from reid_dist.stages.reranking import Items, NeighbourLists, Resources, find_neighbours
+from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
 from reid_dist.stores.matched_labels import join_item_ids
 from reid_dist.stores.stored import open_stored

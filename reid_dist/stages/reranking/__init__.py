@@ -15,28 +15,22 @@ that of the dense algorithm.  It does not depend on blocks, workers or their num
 canonical distances in a fixed order.
 """
 
-from reid_dist.stages.reranking.build import Resources, find_neighbours, make_weights, rerank_scorer, weighing
+from reid_dist.stages.reranking.build import make_weights, rerank_scorer, weighing
 from reid_dist.stages.reranking.definition import RERANKERS, VARIANTS, KReciprocal, Variant, parse_rerank
 from reid_dist.stages.reranking.given import rerank_blocks
 from reid_dist.stages.reranking.graph import KeptRows, NeighbourGraph, jaccard_distances
-from reid_dist.stages.reranking.items import Items
-from reid_dist.stages.reranking.neighbours import NeighbourLists
 from reid_dist.stages.reranking.scorer import RerankedScorer
 from reid_dist.stages.reranking.weights import WeightRows
 
 __all__ = [
     "RERANKERS",
     "VARIANTS",
-    "Items",
     "KReciprocal",
     "KeptRows",
     "NeighbourGraph",
-    "NeighbourLists",
     "RerankedScorer",
-    "Resources",
     "Variant",
     "WeightRows",
-    "find_neighbours",
     "jaccard_distances",
     "make_weights",
     "parse_rerank",

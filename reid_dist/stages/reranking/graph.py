@@ -22,8 +22,8 @@ from reid_dist.core.model import Neighbours, RowRange, cut_rows
 from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
+from reid_dist.stages.neighbours import NeighbourLists
 from reid_dist.stages.reranking.definition import VARIANTS
-from reid_dist.stages.reranking.neighbours import NeighbourLists
 from reid_dist.stages.reranking.scorer import Mix
 from reid_dist.stages.reranking.weights import WeightRows, join_rows, take_sparse
 from reid_dist.stores.remaking import remove_part

@@ -9,101 +9,18 @@ has, so no two rows ever meet there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions import Surroundings, merge_surroundings, pair_rows, run_directed_tiles
-from reid_dist.engine.scorers import FeatureScorer, read_block
-from reid_dist.kernels.canonical import pair_distances
+from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, grown_sets, mean_rows
-from reid_dist.stages.reranking.lists import BlockedLists
-from reid_dist.stages.reranking.neighbours import NeighbourLists, Table, own_first
+from reid_dist.stages.neighbours import NeighbourLists, QueryLists, Table
 from reid_dist.stages.reranking.weights import Weighing, WeightRows, join_rows
-from reid_dist.stores import FeatureSet, Stage
-
-__all__ = ["QueryLists", "merge_query_task", "place_task", "query_tile_task"]
 
 # Queries that are put into the graph at once within a block.
 _ROWS_AT_ONCE = 4096
-
-
-@dataclass(frozen=True)
-class QueryLists(BlockedLists):
-    """Lists of the nearest gallery items of each query, the query first, and how far its farthest is.
-
-    Attributes
-    ----------
-    stage
-        Where they are.
-    query, gallery
-        The two sides.
-    distance
-        By what distance.
-    k
-        Length of a list, the query counted.
-    block_rows, gallery_rows
-        Rows of a block of queries, and of the gallery.
-    tile_rows
-        Rows and columns of a tile.
-    """
-
-    stage: Stage
-    query: FeatureSet
-    gallery: FeatureSet
-    distance: Distance
-    k: int
-    block_rows: int
-    gallery_rows: int
-    tile_rows: int
-
-    @property
-    def n_items(self) -> int:
-        """Rows that have a list."""
-        return self.query.n_rows
-
-    @property
-    def own(self) -> int:
-        """The number of each query in its own list."""
-        return self.gallery.n_rows
-
-    @property
-    def gallery_blocks(self) -> list[RowRange]:
-        """Blocks of the gallery."""
-        return list(cut_rows(self.gallery.n_rows, self.gallery_rows))
-
-
-def query_tile_task(lists: QueryLists, block: int, gallery_block: int) -> None:
-    """Compare a block of queries with a block of the gallery, and write down what it found there."""
-    with one_blas_thread():
-        near = read_block(lists.query, lists.rows(block))
-        far = read_block(lists.gallery, lists.gallery_blocks[gallery_block])
-        found = run_directed_tiles(near, far, lists.distance, lists.tile_rows, lists.k - 1)
-    lists.stage.write(
-        lists.tile_part(block, gallery_block),
-        {"index": found.index.astype(np.int32), "distance": found.distance, "farthest": found.farthest},
-    )
-
-
-def merge_query_task(lists: QueryLists, block: int, _tiles: object = None) -> None:
-    """Merge what all blocks of the gallery gave, put each query first in its own list, and write that down."""
-    merged: Surroundings | None = None
-    for gallery_block in range(len(lists.gallery_blocks)):
-        part = lists.stage.read(lists.tile_part(block, gallery_block), "index", "distance", "farthest")
-        found = Surroundings(part["index"].astype(np.int64), part["distance"], part["farthest"])
-        merged = found if merged is None else merge_surroundings(merged, found, lists.k - 1)
-    if merged is None:
-        raise AssertionError("there is at least one block")
-    features = read_block(lists.query, lists.rows(block))
-    place = np.arange(len(features))
-    own = pair_distances(pair_rows(lists.distance, features, features), place, place)
-    numbers = np.full(len(features), lists.own)
-    lists.stage.write(lists.block_part(block), own_first(numbers, own, merged, lists.k))
 
 
 def place_task(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reid_dist.engine.plan import SetShape
-from reid_dist.stages.reranking.build import block_bytes, choose_block_rows
+from reid_dist.stages.neighbours.plan import block_bytes, choose_block_rows
 from reid_dist.stages.reranking.definition import KReciprocal
 
 __all__ = ["RerankPlan", "plan_rerank"]
@@ -17,7 +17,7 @@ _MEANS_PER_NEIGHBOUR = 4.5
 _BYTES_PER_MEMBER = 12
 
 # Rows of features held for the distances of single pairs, on either side.
-_PEEKED_ROWS = 8192
+_UNVERIFIED_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def plan_rerank(
     lists = n_lists * (12 * k + 8)
     # Every pair of different blocks gives lists for both, a block and itself one.
     tiles = n_blocks * n_items * (12 * (k - 1) + 8)
-    weighing = 4 * n_items * k + n_items + 2 * _PEEKED_ROWS * dim * 4 + int(3 * rows * per_row)
+    weighing = 4 * n_items * k + n_items + 2 * _UNVERIFIED_ROWS * dim * 4 + int(3 * rows * per_row)
     return RerankPlan(
         n_items=n_items,
         k=k,

@@ -17,7 +17,7 @@ from reid_dist.kernels.canonical import PairRows, pair_distances
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.reranking.lists import BlockedLists
+from reid_dist.stages.neighbours import BlockedLists
 from reid_dist.stages.reranking.weights import WeightRows
 
 __all__ = ["Mix", "RerankedScorer"]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
-from reid_dist.stages.reranking.lists import BlockedLists
-from reid_dist.stages.reranking.neighbours import NeighbourLists, Table
+from reid_dist.stages.neighbours import BlockedLists, NeighbourLists, Table
 from reid_dist.stores import Stage
 
 __all__ = ["Weighing", "WeightRows", "join_rows", "mean_task", "weigh_task"]

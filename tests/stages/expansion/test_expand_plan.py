@@ -53,7 +53,7 @@ import sys
 from pathlib import Path
 from reid_dist import FeatureSet
 from reid_dist.stages.expansion import expand_sets, parse_expand
-from reid_dist.stages.reranking import Resources
+from reid_dist.stages.neighbours import Resources
 from reid_dist.stores import Workspace
 from reid_dist.engine.task_graph import Progress
 folder, spec = Path(sys.argv[1]), sys.argv[2]

@@ -8,6 +8,7 @@ from expansion_runs import assert_close, bare, expanded, expanded_arrays, featur
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import expansion as oracle
+from sampling import examples
 
 from reid_dist.errors import InputError
 
@@ -71,7 +72,7 @@ def test_no_neighbours_leave_everything_as_it_is(spec, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     seed=st.integers(0, 2**32 - 1),
     k=st.integers(1, 12),

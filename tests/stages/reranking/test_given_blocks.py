@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from oracles import reranking as oracle
 from reference import DISTANCES, canonical_distances
 from reranking_runs import CLOSE, bare, usable_weight
+from sampling import examples
 from strategies import crowded_sets, reranking_problems, seeds
 
 from reid_dist import rerank_blocks, reranked_distances
@@ -49,7 +50,7 @@ def test_random_blocks(variant, distance, monkeypatch):
     """Sets of rows, and blocks that no rows have; whole, and in pieces of five rows."""
     seen = Counter()
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(reranking_problems(), st.booleans(), st.booleans(), st.sampled_from([1024, 5]), st.booleans(), seeds())
     def check(problem, inclusive, binary, rows, crooked, seed):
         monkeypatch.setattr(module, "_ROWS_AT_ONCE", rows)

@@ -15,6 +15,7 @@ from local_workers import started
 from oracles import reranking as oracle
 from reference import DISTANCES
 from reranking_runs import CLOSE, bare
+from sampling import examples
 from strategies import crowded_sets, reranking_problems
 
 from reid_dist import FeatureSet, NeighbourGraph, jaccard_distances, k_reciprocal_graph, nearest, reranked_distances
@@ -59,7 +60,7 @@ def small_pieces(monkeypatch):
 def test_random_sets(variant, distance, tmp_path_factory):
     seen = []
 
-    @settings(max_examples=10)
+    @settings(max_examples=examples(10))
     @given(reranking_problems(), st.sampled_from([None, 1, 5]))
     def check(problem, chunk):
         rows = np.concatenate([problem.query, problem.gallery])

@@ -12,6 +12,7 @@ from local_workers import started
 from oracles import reranking as oracle
 from reference import DISTANCES, canonical_distances
 from reranking_runs import CLOSE, bare, labelled, usable_weight
+from sampling import examples
 from scipy.io import loadmat
 from strategies import crowded_sets, reranking_problems, scattered_sets
 
@@ -38,7 +39,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
     """Twelve times eight sets, with three weights of the distance each; duplicates, k1 beyond the gallery."""
     seen = Counter()
 
-    @settings(max_examples=N_EXAMPLES)
+    @settings(max_examples=examples(N_EXAMPLES))
     @given(reranking_problems(), st.booleans(), st.booleans(), st.sampled_from(CHUNKS))
     def check(problem, inclusive, binary, chunk):
         if not oracle.order_is_unambiguous(problem.query, problem.gallery, distance, variant):
@@ -152,11 +153,11 @@ def test_the_gallery_is_prepared_once(tmp_path):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    from reid_dist.stages.reranking import build
+    from reid_dist.stages.neighbours import search
 
     query, gallery = crowded_sets(40, 90, 6, 7)
     run = {"rerank": spec_of(), "workspace": tmp_path, "chunk_rows": 16}
-    real, done = build.query_tile_task, []
+    real, done = search.query_tile_task, []
 
     def breaks(lists, block, gallery_block):
         if len(done) >= 3:
@@ -164,12 +165,12 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
         real(lists, block, gallery_block)
         done.append((block, gallery_block))
 
-    monkeypatch.setattr(build, "query_tile_task", breaks)
+    monkeypatch.setattr(search, "query_tile_task", breaks)
     with pytest.raises(KeyboardInterrupt):
         reranked_distances(labelled(query), labelled(gallery), **run)
     # Another thread may be at work yet: what is done by now must not be done again.
     before, repeated = set(done), []
-    monkeypatch.setattr(build, "query_tile_task", lambda *of: (repeated.append(of[1:]), real(*of))[1])
+    monkeypatch.setattr(search, "query_tile_task", lambda *of: (repeated.append(of[1:]), real(*of))[1])
     found = reranked_distances(labelled(query), labelled(gallery), **run)
     assert not set(repeated) & before
     np.testing.assert_array_equal(found, reranked_distances(labelled(query), labelled(gallery), rerank=spec_of()))
@@ -190,7 +191,7 @@ def test_an_evaluation_ranks_by_these_distances(lambda_value):
     assert {"k1", "k2", "lambda_value", "variant", "inclusive", "weights", "definition"} <= set(report.rerank)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(reranking_problems(), st.sampled_from(DISTANCES), st.sampled_from(CHUNKS))
 def test_a_sweep_of_one_side_is_half_a_sweep_of_both(problem, distance, chunk):
     measure = MEASURES.get(distance)

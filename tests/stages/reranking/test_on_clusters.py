@@ -14,7 +14,7 @@ from reranking_runs import bare, labelled
 from strategies import crowded_sets
 
 from reid_dist import evaluate, nearest, reranked_distances
-from reid_dist.stages.reranking import build
+from reid_dist.stages.neighbours import plan
 
 OPTIONS = {"topk": 9, "ties": True, "breakdowns": ["camera_pair", "gallery_size"], "confidence": None}
 
@@ -36,8 +36,8 @@ def sets():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Ten blocks of items, hence fifty-five pairs of them."""
-    monkeypatch.setattr(build, "_MOST_BLOCK_ROWS", 34)
-    monkeypatch.setattr(build, "_TILE_ROWS", 17)
+    monkeypatch.setattr(plan, "_MOST_BLOCK_ROWS", 34)
+    monkeypatch.setattr(plan, "TILE_ROWS", 17)
 
 
 def assert_same(report, other):

@@ -20,8 +20,9 @@ from strategies import crowded_sets, scattered_sets
 from reid_dist import evaluate, nearest
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
-from reid_dist.stages.reranking import KReciprocal, build
-from reid_dist.stages.reranking.neighbours import Table
+from reid_dist.stages.neighbours import Table
+from reid_dist.stages.neighbours import plan as neighbour_plan
+from reid_dist.stages.reranking import KReciprocal
 from reid_dist.stores import Stage, Workspace
 
 RERANK = {"k1": 6, "k2": 3}
@@ -31,7 +32,7 @@ STAGES = ("neighbours", "weights", "means")
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of few items; and lists that this process has read already would hide what is on disk."""
-    monkeypatch.setattr(build, "_TILE_ROWS", 32)
+    monkeypatch.setattr(neighbour_plan, "TILE_ROWS", 32)
     monkeypatch.setattr(Table, "_key", None)
     monkeypatch.setattr(Table, "_index", None)
 
@@ -550,11 +551,11 @@ def test_the_error_of_a_part_travels(tmp_path):
 
 SLOW_RUN = """
 import sys, time
-from reid_dist.stages.reranking import build
+from reid_dist.stages.neighbours import plan
 from reid_dist.stores import workspace
 
-build._MOST_BLOCK_ROWS = 40
-build._TILE_ROWS = 40
+plan._MOST_BLOCK_ROWS = 40
+plan.TILE_ROWS = 40
 wanted, n_parts = sys.argv[1], int(sys.argv[2])
 written = []
 write = workspace.Stage.write

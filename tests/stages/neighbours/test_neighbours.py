@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES, canonical_distances, order_is_unambiguous, reference_topk
 from reranking_runs import bare, resources
+from sampling import examples
 from strategies import DIMS, KINDS, crowded_sets, features, scattered_sets
 
 from reid_dist import nearest
@@ -23,7 +24,7 @@ from reid_dist.engine.reductions import (
 )
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import pair_distances, squared_norms
-from reid_dist.stages.reranking import Items, find_neighbours
+from reid_dist.stages.neighbours import Items, find_neighbours
 
 
 def block_of(rows, first=0):
@@ -77,7 +78,7 @@ def two_blocks(draw):
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(rows=two_blocks(), k=st.integers(1, 30), tile=st.sampled_from([1, 2, 5, 7, 64]))
 def test_sweep_without_seeds(name, rows, k, tile):
     distance = REGISTERED.get(name)
@@ -93,7 +94,7 @@ def test_sweep_without_seeds(name, rows, k, tile):
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(rows=two_blocks(), k=st.integers(1, 12), tile=st.sampled_from([1, 3, 64]), data=st.data())
 def test_sweep_with_seeds(name, rows, k, tile, data):
     """Any reach that is a distance there is, or between two; any farthest that something is at."""
@@ -139,7 +140,7 @@ def test_merging_lists(entries, k):
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(rows=two_blocks(), k=st.integers(1, 60), chunk=st.sampled_from([None, 1, 4, 9]))
 def test_nearest_of_a_set_among_itself(name, rows, k, chunk):
     """Every item is first in its own list; k may be larger than the set."""

@@ -13,14 +13,10 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions import Seed, Surroundings, merge_surroundings, pair_rows, run_symmetric_tiles
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.stages.reranking.items import Items
-from reid_dist.stages.reranking.lists import BlockedLists
+from reid_dist.stages.neighbours.items import Items
+from reid_dist.stages.neighbours.lists import BlockedLists, own_first
+from reid_dist.stages.neighbours.plan import MOST_SEEDS
 from reid_dist.stores import Stage
-
-__all__ = ["MOST_SEEDS", "NeighbourLists", "Table", "merge_task", "own_first", "tile_task"]
-
-# Pairs of blocks from which a block takes what it has found: each is read, and after some one more says little.
-MOST_SEEDS = 6
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -28,16 +24,16 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NeighbourLists(BlockedLists):
-    """Lists of the k nearest items of each item, itself first, and how far its farthest is; cut into blocks of rows.
+    """Lists of the k nearest items of each item, itself first, and its largest distance; cut into blocks of rows.
 
     Attributes
     ----------
     stage
-        Where they are.
+        Stage of the workspace.
     items
-        Of what.
+        Rows of one feature set, or of queries and gallery.
     distance
-        By what distance.
+        Distance between items.
     k
         Length of a list, the item itself counted.
     block_rows
@@ -60,9 +56,9 @@ class NeighbourLists(BlockedLists):
 
 
 def tile_task(lists: NeighbourLists, first: int, second: int, _own: object = None) -> None:
-    """Compare two blocks and write down what each found among the other.
+    """Compare two blocks and write the neighbours that each has in the other.
 
-    Two different blocks start from what each has found: most of what the other has is farther than that.
+    Two different blocks start from the seed bounds of each: most pairs exceed them.
     """
     seeds = None if first == second else (_seed(lists, first), _seed(lists, second))
     with one_blas_thread():
@@ -80,10 +76,10 @@ def tile_task(lists: NeighbourLists, first: int, second: int, _own: object = Non
 
 
 def _seed(lists: NeighbourLists, block: int) -> Seed:
-    """What the items of a block have found so far: among themselves, and in other pairs of blocks that are done.
+    """Seed bounds of a block: k-th nearest distances in itself and in other finished pairs of blocks.
 
-    Which ones are done is a matter of luck, and so is what a tile then lists.  What all tiles list together is not: an
-    item that is farther than k others is none of the k nearest, whoever those others are.
+    The finished pairs vary from run to run, and so do the lists of a tile.  The merged lists do not: an item farther
+    than any k others is not among the k nearest.
     """
     distances: list[Float64] = []
     farthest: list[Float64] = []
@@ -102,7 +98,7 @@ def _seed(lists: NeighbourLists, block: int) -> Seed:
 
 
 def merge_task(lists: NeighbourLists, block: int, _tiles: object = None) -> None:
-    """Merge what all blocks found for the items of one, put each item first in its own list, and write that down."""
+    """Merge the neighbours of a block's items in all blocks, put each item first in its own list, write the lists."""
     rows = lists.rows(block)
     merged: Surroundings | None = None
     for other in range(lists.n_blocks):
@@ -118,18 +114,6 @@ def merge_task(lists: NeighbourLists, block: int, _tiles: object = None) -> None
     place = np.arange(len(rows))
     own = pair_distances(pair_rows(lists.distance, features, features), place, place)
     lists.stage.write(lists.block_part(block), own_first(features.numbers, own, merged, lists.k))
-
-
-def own_first(numbers: Int64, own: Float64, others: Surroundings, k: int) -> dict[str, NDArray[np.generic]]:
-    """Finished lists of some items: each itself, by its number and its own distance, then what was found of others."""
-    missing = ((0, 0), (0, k - 1 - others.index.shape[1]))
-    index = np.pad(others.index, missing, constant_values=-1)
-    distance = np.pad(others.distance, missing, constant_values=np.inf)
-    return {
-        "index": np.column_stack([numbers, index]).astype(np.int32),
-        "distance": np.column_stack([own, distance]),
-        "farthest": np.maximum(others.farthest, own),
-    }
 
 
 class Table:

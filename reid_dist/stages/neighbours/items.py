@@ -15,15 +15,13 @@ from reid_dist.engine.scorers import read_block
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
 from reid_dist.stores import FeatureSet
 
-__all__ = ["Items"]
-
 Int64 = NDArray[np.int64]
 
 # Rows held at once, on either side, for the distances of single pairs.
-_PEEKED_ROWS = 8192
+_UNVERIFIED_ROWS = 8192
 
-# Blocks in use.  Tiles that run side by side have one in common more often than not.
-_AT_HAND: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], FeatureBlock] = WeakValueDictionary()
+# Blocks in use: concurrent tiles often share one.
+_IN_USE: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], FeatureBlock] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Items:
         return tuple(features.content_digest for features in self.sets)
 
     def _pieces(self, rows: RowRange) -> list[tuple[FeatureSet, int, int, int]]:
-        """Which rows of which sets a range is: set, its first item, start and stop within the set."""
+        """Rows of each set in a range: set, its first item, start and stop within the set."""
         pieces, first = [], 0
         for features in self.sets:
             start, stop = max(rows.start - first, 0), min(rows.stop - first, features.n_rows)
@@ -64,11 +62,11 @@ class Items:
         return pieces
 
     def read(self, rows: RowRange) -> FeatureBlock:
-        """Read items, verified; those that another thread has at hand are shared."""
+        """Read items, verified; a block that another thread uses is shared."""
         key = (tuple(each.uri for each in self.sets), self.identity, rows)
-        block = _AT_HAND.get(key)
+        block = _IN_USE.get(key)
         if block is None:
-            block = _AT_HAND[key] = self._read(rows)
+            block = _IN_USE[key] = self._read(rows)
         return block
 
     def _read(self, rows: RowRange) -> FeatureBlock:
@@ -85,7 +83,7 @@ class Items:
         )
 
     def read_unverified(self, items: Int64) -> NDArray[np.float32]:
-        """Fetch scattered items, ascending, not verified: all of them have been when lists were made."""
+        """Read scattered items, ascending, unverified: the neighbour search has verified all of them."""
         parts, first = [], 0
         for features in self.sets:
             low, high = np.searchsorted(items, [first, first + features.n_rows])
@@ -108,7 +106,7 @@ class Items:
         start = 0
         while start < len(one):
             # As many pairs as have few enough different items on the right, and a multiple of that at most.
-            stop = min(len(one), start + _PEEKED_ROWS)
+            stop = min(len(one), start + _UNVERIFIED_ROWS)
             near, owner = np.unique(one[start:stop], return_inverse=True)
             far, place = np.unique(other[start:stop], return_inverse=True)
             near_rows, far_rows = self.read_unverified(near), self.read_unverified(far)

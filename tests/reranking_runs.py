@@ -11,7 +11,8 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.projection import make_resources
-from reid_dist.stages.reranking import Items, KReciprocal, find_neighbours, make_weights
+from reid_dist.stages.neighbours import Items, find_neighbours
+from reid_dist.stages.reranking import KReciprocal, make_weights
 from reid_dist.stages.reranking.build import weighing
 
 CLOSE = 1e-9

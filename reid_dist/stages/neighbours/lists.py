@@ -1,4 +1,4 @@
-"""Neighbour lists that lie in the workspace block by block, whoever's they are."""
+"""Neighbour lists in a workspace, one part per block of rows."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
+from reid_dist.engine.reductions import Surroundings
 from reid_dist.stores import Stage
 
-__all__ = ["BlockedLists"]
-
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 
 class BlockedLists(ABC):
-    """Lists of the k nearest items of each row, itself first, and how far its farthest is; cut into blocks of rows.
+    """Lists of the k nearest items of each row, itself first, and its largest distance; cut into blocks of rows.
 
     Attributes
     ----------
     stage
-        Where they are.
+        Stage of the workspace.
     k
         Length of a list, the row itself counted.
     block_rows
@@ -49,7 +49,7 @@ class BlockedLists(ABC):
         return RowRange(start, min(start + self.block_rows, self.n_items))
 
     def tile_part(self, first: int, second: int) -> str:
-        """Name of what a pair of blocks gave."""
+        """Name of the part of a pair of blocks."""
         return f"tile-{first:05d}-{second:05d}"
 
     def block_part(self, block: int) -> str:
@@ -74,7 +74,7 @@ class BlockedLists(ABC):
         return np.concatenate(list(self._pieces(rows, "distance")))
 
     def last_kept(self, items: NDArray[np.int64], length: int) -> Float64:
-        """How far the last one is in the lists of some items, ascending, when a list holds `length`, itself counted.
+        """Distance of the last entry in the lists of some items, ascending, for lists of `length`, the item counted.
 
         Returns
         -------
@@ -94,3 +94,15 @@ class BlockedLists(ABC):
             own = self.rows(block)
             cut = slice(max(rows.start - own.start, 0), rows.stop - own.start)
             yield self.stage.read(self.block_part(block), name)[name][cut]
+
+
+def own_first(numbers: Int64, own: Float64, others: Surroundings, k: int) -> dict[str, NDArray[np.generic]]:
+    """Finished lists of some items: each item itself, by number and own distance, then the others."""
+    missing = ((0, 0), (0, k - 1 - others.index.shape[1]))
+    index = np.pad(others.index, missing, constant_values=-1)
+    distance = np.pad(others.distance, missing, constant_values=np.inf)
+    return {
+        "index": np.column_stack([numbers, index]).astype(np.int32),
+        "distance": np.column_stack([own, distance]),
+        "farthest": np.maximum(others.farthest, own),
+    }
