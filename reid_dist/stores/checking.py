@@ -7,7 +7,7 @@ Oddities are counted and named, and are for people to judge: rows of zeros, exac
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from reid_dist.core.plurals import counted
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
 from reid_dist.stores.digests import ContentHasher, bytes_of
+from reid_dist.stores.folders import folder_at
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
-from reid_dist.stores.locations import canonical_uri, local_path
-from reid_dist.stores.objects import ObjectFolder, is_object_uri
+from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
 from reid_dist.stores.stored import Damage, StoredRows, open_stored
 
@@ -160,20 +160,12 @@ def check_store(
     try:
         rows = open_stored(uri)
     except IncompleteStoreError:
-        present = sum(1 for _ in _files_of(uri, "features/c"))
-        what = f"no commit mark: the ingest was stopped, or is at work; {present} files of features are there"
+        present = sum(1 for _ in folder_at(uri).walk("features/c"))
+        what = f"no commit marker: the ingest was stopped, or is at work; {present} files of features are there"
         return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", what),))
     except DamagedStoreError as error:
         return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", str(error)),))
     return _check_rows(rows, progress)
-
-
-def _files_of(uri: str, below: str) -> Iterator[str]:
-    if is_object_uri(uri):
-        yield from ObjectFolder(uri).walk(below)
-        return
-    for _, _, files in os.walk(local_path(uri) / below):
-        yield from (name for name in files if not name.endswith(".partial"))
 
 
 def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | None) -> CheckReport:

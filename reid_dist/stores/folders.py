@@ -1,77 +1,120 @@
-"""Folders of small files, on disk or on S3, whose files appear at once and whole."""
+"""Byte storage: one protocol for files under a URI, with an implementation for directories and one for S3.
+
+All that differs between a disk and object storage is in `LocalFolder` and `reid_dist.stores.objects.ObjectFolder`.
+
+Symbolic links are refused: all of them once, when a store is opened, and the last one of a path at every read, which
+the system does at no cost.  A store may come from anybody, and a link in it would show, or replace, any file of its
+reader.  A folder that is itself reached through links is as good as any other.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import mmap
+import os
 import shutil
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.errors import StoreError
-from reid_dist.stores.links import Bounds
-from reid_dist.stores.locations import local_path
-from reid_dist.stores.objects import ObjectFolder, is_object_uri
+from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.objects import ObjectFolder, is_read_whole
 
-__all__ = ["Folder", "folder_at"]
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 class Folder(Protocol):
-    """What a workspace needs of where it is."""
+    """Files below a URI; names are relative to it, and writes appear at once and whole."""
+
+    def exists(self) -> bool:
+        """Whether anything is at the URI: a file, or a folder with a file in it."""
 
     def has(self, name: str) -> bool:
         """Whether there is a file of that name."""
 
+    def size(self, name: str) -> int | None:
+        """Size of a file in bytes; None if it is missing."""
+
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading; FileNotFoundError if there is none."""
+        """Open a file for reading; FileNotFoundError if it is missing."""
+
+    def read(self, name: str) -> bytes | None:
+        """Read a whole file; None if it is missing."""
+
+    def read_into(self, name: str, target: memoryview) -> bool:
+        """Fill a buffer with the first bytes of a file; False if it is missing or too short."""
+
+    def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
+        """Read rows of a file of `n_bytes` bytes, shape (n, row_bytes); None if it is missing or of another size."""
 
     def write(self, name: str, content: bytes | memoryview) -> int:
-        """Write a file, at once and whole, over what may be there; return its size in bytes."""
+        """Write a file, over what may be there; return its size in bytes."""
 
     def names(self) -> list[str]:
-        """Names of the files, ascending."""
+        """Names of the files directly in the folder, ascending."""
 
     def folders(self) -> list[str]:
-        """Names of the folders, ascending."""
+        """Names of the folders directly in the folder, ascending."""
+
+    def walk(self, below: str = "") -> Iterator[str]:
+        """Names of all files in the folder, or below one of its folders."""
 
     def remove(self, name: str) -> None:
         """Remove a file that may be there."""
 
-    def clear(self) -> None:
-        """Remove the folder with all that is in it."""
+    def clear(self, last: str = "") -> None:
+        """Remove the folder with all files in it, one of them after all others."""
+
+    def refuse_link(self, name: str) -> None:
+        """Refuse a name that is a symbolic link."""
+
+    def refuse_links(self) -> None:
+        """Refuse the folder if any name in it, at any depth, is a symbolic link."""
+
+    def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
+        """Results of work on items, in order; several at a time, `n_bytes` each, where requests take long to begin."""
+
+    def zarr_store(self, *, read_only: bool) -> Store:
+        """Zarr store of the folder."""
 
 
-def folder_at(uri: str, name: str = "") -> Folder:
-    """Return the folder of a name at a canonical URI, or the one at the URI itself; it may not be there yet."""
-    if is_object_uri(uri):
-        return ObjectFolder(f"{uri}/{name}" if name else uri)
-    return LocalFolder(Bounds(local_path(uri)), name)
+def folder_at(uri: str) -> Folder:
+    """Return the folder at a canonical URI; it may not be there yet."""
+    return ObjectFolder(uri) if is_object_uri(uri) else LocalFolder(Path(uri))
 
 
 @dataclass(frozen=True)
 class LocalFolder:
-    """A directory.
+    """A directory."""
 
-    Attributes
-    ----------
-    bounds
-        What no link may lead out of.
-    within
-        Where in it the directory is; nothing for the whole of it.
-    """
+    path: Path
 
-    bounds: Bounds
-    within: str = ""
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self.bounds.folder / self.within
+    def exists(self) -> bool:
+        """Whether there is a file, or a directory with anything in it but temporary files of Zarr."""
+        if not self.path.is_dir():
+            return self.path.exists()
+        return any(not entry.name.endswith(".partial") for entry in self.path.iterdir())
 
     def has(self, name: str) -> bool:
         """Whether there is a file of that name."""
         return (self.path / name).exists()
+
+    def size(self, name: str) -> int | None:
+        """Size of a file in bytes; None if it is missing."""
+        path = self.path / name
+        return path.stat().st_size if path.exists() else None
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading.
@@ -79,11 +122,60 @@ class LocalFolder:
         Raises
         ------
         FileNotFoundError
-            If there is none.
+            If it is missing.
         StoreError
-            If a link leads out of the bounds.
+            If it is a symbolic link.
         """
-        return self.bounds.open(str(Path(self.within) / name))
+        return BufferedReader(self._open(name))
+
+    def _open(self, name: str) -> FileIO:
+        try:
+            return FileIO(self.path / name, opener=_open_no_link)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                self.refuse_link(name)
+            raise
+
+    def read(self, name: str) -> bytes | None:
+        """Read a whole file; None if it is missing, StoreError if it cannot be read."""
+        try:
+            with self.open(name) as file:
+                return bytes(file.read())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except StoreError:
+            raise
+        except OSError as error:
+            raise StoreError(f"cannot read {self.path / name}: {error.strerror or error}") from error
+
+    def read_into(self, name: str, target: memoryview) -> bool:
+        """Read straight into the buffer."""
+        try:
+            with self._open(name) as file:
+                while len(target) and (count := file.readinto(target)):
+                    target = target[count:]
+        except StoreError:
+            raise
+        except OSError:
+            return False
+        return not len(target)
+
+    def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
+        """Map the file: a row is found by arithmetic."""
+        try:
+            with self._open(name) as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except StoreError:
+            raise
+        except (OSError, ValueError):
+            return None
+        if len(mapped) != n_bytes:
+            return None
+        n_rows = n_bytes // row_bytes
+        if is_read_whole(len(rows), n_rows):
+            mapped.madvise(mmap.MADV_WILLNEED)
+        held = np.frombuffer(mapped, np.uint8, n_rows * row_bytes).reshape(-1, row_bytes)
+        return held[rows]
 
     def write(self, name: str, content: bytes | memoryview) -> int:
         """Write a file under another name and rename it; two that write the same do no harm to each other.
@@ -91,21 +183,18 @@ class LocalFolder:
         Raises
         ------
         StoreError
-            If it cannot be written, and nothing is left then, or if a link leads out of the bounds.
+            If it cannot be written; nothing is left then.
         """
-        # Of the file itself there is no question: a link would be replaced.
-        self.bounds.refuse_way_out(self.within)
         file = self.path / name
-        draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("wb") as out:
+            with temporary.open("wb") as out:
                 out.write(content)
-            # As one step, over what may be there.
-            draft.replace(file)
+            temporary.replace(file)
         except OSError as error:
             with contextlib.suppress(OSError):
-                draft.unlink()
+                temporary.unlink()
             why = error.strerror or error
             raise StoreError(
                 f"cannot write {file} in the workspace: {why}; make room or choose another --workspace"
@@ -113,21 +202,87 @@ class LocalFolder:
         return len(content)
 
     def names(self) -> list[str]:
-        """Names of the files."""
+        """Names of the files directly in the folder, ascending."""
         return sorted(entry.name for entry in self._entries() if not entry.is_dir())
 
     def folders(self) -> list[str]:
-        """Names of the folders."""
+        """Names of the folders directly in the folder, ascending."""
         return sorted(entry.name for entry in self._entries() if entry.is_dir())
 
     def _entries(self) -> list[Path]:
         return list(self.path.iterdir()) if self.path.is_dir() else []
 
+    def walk(self, below: str = "") -> Iterator[str]:
+        """Names of all files, but for temporary files of Zarr."""
+        for above, _, files in os.walk(self.path / below):
+            place = Path(above).relative_to(self.path)
+            yield from (str(place / name) for name in files if not name.endswith(".partial"))
+
     def remove(self, name: str) -> None:
-        """Remove a file."""
-        self.bounds.refuse_way_out(self.within)
+        """Remove a file that may be there."""
         (self.path / name).unlink(missing_ok=True)
 
-    def clear(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def clear(self, last: str = "") -> None:
+        """Remove the folder; of a symbolic link, the link alone.
+
+        Raises
+        ------
+        OSError
+            If it cannot be removed.
+        """
+        if self.path.is_symlink():
+            self.path.unlink()
+            return
+        for entry in self._entries():
+            if entry.name != last:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        if self.path.exists():
+            shutil.rmtree(self.path)
+
+    def refuse_link(self, name: str) -> None:
+        """Refuse a name that is a symbolic link.
+
+        Raises
+        ------
+        StoreError
+            Naming the link and its target.
+        """
+        path = self.path / name
+        if path.is_symlink():
+            raise StoreError(
+                f"{self.path}: {name!r} in it is a symbolic link to {str(path.readlink())!r}, and links are not "
+                "followed; put the file or folder in the place of the link (cp -rL makes a copy without links)"
+            )
+
+    def refuse_links(self) -> None:
+        """Refuse the folder if any name in it, at any depth, is a symbolic link.
+
+        Raises
+        ------
+        StoreError
+            Naming the first one.
+        """
+        waiting = [""]
+        while waiting:
+            below = waiting.pop()
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path / below) as entries:
+                for entry in entries:
+                    name = f"{below}/{entry.name}" if below else entry.name
+                    if entry.is_symlink():
+                        self.refuse_link(name)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(name)
+
+    def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
+        """Do work on items, one at a time."""
+        return map(work, items)
+
+    def zarr_store(self, *, read_only: bool) -> Store:
+        """Zarr store of the directory."""
+        from zarr.storage import LocalStore
+
+        return LocalStore(self.path, read_only=read_only)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)

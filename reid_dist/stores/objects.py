@@ -25,27 +25,21 @@ from functools import lru_cache
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reid_dist.errors import InputError
-from reid_dist.stores.object_errors import NO_BUCKET, SCHEME, is_object_uri, refuse_unusable_endpoint, storage_errors
+from reid_dist.stores.object_errors import NO_BUCKET, SCHEME, refuse_unusable_endpoint, storage_errors
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Store
     from zarr.abc.store import Store
 
-__all__ = [
-    "ObjectFolder",
-    "ahead",
-    "begin",
-    "canonical_object_uri",
-    "in_flight",
-    "is_object_uri",
-    "storage_errors",
-    "zarr_object_store",
-]
-
 # Requests in flight at a time, and the bytes that they may hold together.
 _MOST_REQUESTS = 32
 _MOST_BYTES = 64 << 20
+# When one row in this many is wanted, the whole file is read: one long read beats a request, or a page fault, for each.
+_ROWS_PER_READ = 32
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _YES = ("1", "true", "yes", "on")
@@ -84,62 +78,71 @@ def canonical_object_uri(text: str) -> str:
     return SCHEME + "/".join([bucket, *segments])
 
 
+def is_read_whole(n_wanted: int, n_rows: int) -> bool:
+    """Whether a whole file is read for some of its rows."""
+    return n_wanted * _ROWS_PER_READ > n_rows
+
+
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ObjectFolder:
-    """All objects whose keys begin alike.
-
-    Attributes
-    ----------
-    uri
-        Canonical ``s3://BUCKET/KEY``; names of objects are relative to it.
-    """
+    """All objects below a canonical ``s3://BUCKET/KEY``; names are relative to it."""
 
     uri: str
+
+    def exists(self) -> bool:
+        """Whether there is an object below the URI, or at it."""
+        if next(self.walk(), None) is not None:
+            return True
+        place = _parts(self.uri)
+        above, _, name = self.uri.rpartition("/")
+        return bool(place.key) and ObjectFolder(above).has(name)
 
     def has(self, name: str) -> bool:
         """Whether there is an object of that name."""
         return self.size(name) is not None
 
     def size(self, name: str) -> int | None:
-        """Size of an object in bytes, or None if there is none."""
+        """Size of an object in bytes; None if it is missing."""
         obstore = _library()
-        return self._ask(lambda store: int(obstore.head(store, name)["size"]))
+        return self._request(lambda store: int(obstore.head(store, name)["size"]))
 
     def read(self, name: str) -> bytes | None:
-        """Read a whole object; None if there is none.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be read.
-        """
+        """Read a whole object; None if it is missing, StoreError if it cannot be read."""
         obstore = _library()
-        return self._ask(lambda store: bytes(obstore.get(store, name).bytes()))
+        return self._request(lambda store: bytes(obstore.get(store, name).bytes()))
 
-    def read_ranges(self, name: str, starts: Sequence[int], length: int) -> list[memoryview] | None:
-        """Read equally long pieces of an object; what is near each other comes in one request.
+    def read_into(self, name: str, target: memoryview) -> bool:
+        """Fill a buffer with the first bytes of an object; False if it is missing or too short."""
+        content = self.read(name)
+        if content is None or len(content) < len(target):
+            return False
+        target[:] = memoryview(content)[: len(target)]
+        return True
 
-        Returns
-        -------
-        The pieces; None if there is no such object, or it is too short.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be read.
-        """
+    def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
+        """Read the whole object where many rows of it are wanted, and ranges of bytes where few are."""
+        n_rows = n_bytes // row_bytes
+        if is_read_whole(len(rows), n_rows):
+            content = self.read(name)
+            if content is None or len(content) != n_bytes:
+                return None
+            whole = np.frombuffer(content, np.uint8, n_rows * row_bytes).reshape(-1, row_bytes)
+            return whole[rows]
         obstore = _library()
-        lengths = [length] * len(starts)
-        found = self._ask(lambda store: obstore.get_ranges(store, name, starts=starts, lengths=lengths))
-        return None if found is None else [memoryview(piece) for piece in found]
+        starts, lengths = (rows * row_bytes).tolist(), [row_bytes] * len(rows)
+        # Ranges near each other come in one request.
+        pieces = self._request(lambda store: obstore.get_ranges(store, name, starts=starts, lengths=lengths))
+        if pieces is None or any(len(piece) != row_bytes for piece in pieces):
+            return None
+        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, row_bytes)
 
     def write(self, name: str, content: bytes | memoryview) -> int:
         """Write an object, at once and whole; return its size in bytes."""
         obstore = _library()
-        with self._answers(writing=True) as store:
+        with self._client(writing=True) as store:
             obstore.put(store, name, bytes(content))
         return len(content)
 
@@ -153,15 +156,15 @@ class ObjectFolder:
 
     def _listed(self) -> dict[str, Any]:
         obstore = _library()
-        with self._answers() as store:
+        with self._client() as store:
             found: dict[str, Any] = obstore.list_with_delimiter(store)
         return found
 
-    def walk(self, below: str | None = None) -> Iterator[str]:
+    def walk(self, below: str = "") -> Iterator[str]:
         """Names of all objects in the folder, or below one of its folders."""
         obstore = _library()
-        with self._answers() as store:
-            for batch in obstore.list(store, prefix=below):
+        with self._client() as store:
+            for batch in obstore.list(store, prefix=below or None):
                 yield from (str(entry["path"]) for entry in batch)
 
     def open(self, name: str) -> IO[bytes]:
@@ -180,29 +183,41 @@ class ObjectFolder:
         return io.BytesIO(content)
 
     def remove(self, name: str) -> None:
-        """Remove an object, whether or not it is there."""
-        self.remove_all([name])
+        """Remove an object that may be there."""
+        self._remove_all([name])
 
-    def clear(self) -> None:
-        """Remove all objects in the folder."""
-        self.remove_all(list(self.walk()))
+    def clear(self, last: str = "") -> None:
+        """Remove all objects in the folder, one of them after all others."""
+        self._remove_all([name for name in self.walk() if name != last])
+        if last:
+            self.remove(last)
 
-    def remove_all(self, names: Sequence[str]) -> None:
-        """Remove objects, whether or not they are there."""
+    def _remove_all(self, names: Sequence[str]) -> None:
         if names:
             obstore = _library()
-            self._ask(lambda store: obstore.delete(store, list(names)), writing=True)
+            self._request(lambda store: obstore.delete(store, list(names)), writing=True)
 
-    def copy_to(self, name: str, other: ObjectFolder) -> None:
-        """Copy an object to another folder of the same bucket, within the storage."""
-        obstore = _library()
-        with self._answers(writing=True):
-            source, target = (f"{_parts(folder.uri).key}/{name}".lstrip("/") for folder in (self, other))
-            obstore.copy(_make_store(_parts(self.uri).bucket, None, True, _told()), source, target)
+    def refuse_link(self, name: str) -> None:
+        """Do nothing: object storage has no links."""
 
-    def _ask(self, request: Callable[[S3Store], Made], *, writing: bool = False) -> Made | None:
+    def refuse_links(self) -> None:
+        """Do nothing: object storage has no links."""
+
+    def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
+        """Do work on items in many threads, as `ahead` does."""
+        return ahead(work, items, n_bytes)
+
+    def zarr_store(self, *, read_only: bool) -> Store:
+        """Zarr store of the folder."""
+        _library()
+        from zarr.storage import ObjectStore
+
+        place = _parts(self.uri)
+        return ObjectStore(_make_store(place.bucket, place.key or None, True, _environment()), read_only=read_only)
+
+    def _request(self, request: Callable[[S3Store], Made], *, writing: bool = False) -> Made | None:
         """Make a request for one object; None if it is missing, but for want of its bucket."""
-        with self._answers(writing=writing) as store:
+        with self._client(writing=writing) as store:
             try:
                 return request(store)
             except FileNotFoundError as error:
@@ -215,16 +230,16 @@ class ObjectFolder:
             return None
 
     @contextlib.contextmanager
-    def _answers(self, *, writing: bool = False) -> Iterator[S3Store]:
-        place, told = _parts(self.uri), _told()
-        store = _make_store(place.bucket, place.key or None, (place.bucket, told) in _ANSWERED, told)
+    def _client(self, *, writing: bool = False) -> Iterator[S3Store]:
+        place, environment = _parts(self.uri), _environment()
+        store = _make_store(place.bucket, place.key or None, (place.bucket, environment) in _REACHED, environment)
         with storage_errors(self.uri, writing=writing):
             yield store
-        _ANSWERED.add((place.bucket, told))
+        _REACHED.add((place.bucket, environment))
 
 
-# Buckets that have answered this process, each in the environment of that time.
-_ANSWERED: set[tuple[str, int]] = set()
+# Buckets that this process has reached, each with the environment of that time.
+_REACHED: set[tuple[str, int]] = set()
 
 
 @dataclass(frozen=True)
@@ -238,15 +253,6 @@ def _parts(uri: str) -> _Place:
     return _Place(bucket, key)
 
 
-def zarr_object_store(uri: str, *, read_only: bool) -> Store:
-    """Return the Zarr store of a canonical URI on S3."""
-    _library()
-    from zarr.storage import ObjectStore
-
-    place = _parts(uri)
-    return ObjectStore(_make_store(place.bucket, place.key or None, True, _told()), read_only=read_only)
-
-
 def _library() -> ModuleType:
     try:
         return importlib.import_module("obstore")
@@ -254,13 +260,13 @@ def _library() -> ModuleType:
         raise InputError("s3:// needs obstore, which is not installed: pip install 'reid-dist[s3]'") from None
 
 
-def _told() -> int:
-    """Tell one environment from another: a process may be told of another endpoint while it runs."""
+def _environment() -> int:
+    """Hash of the settings of storage: a process may change its endpoint while it runs."""
     return hash(tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
 
 
 @lru_cache(maxsize=256)
-def _make_store(bucket: str, key: str | None, patient: bool, _environment: int) -> S3Store:
+def _make_store(bucket: str, key: str | None, patient: bool, _settings: int) -> S3Store:
     from obstore.store import S3Store
 
     patience: RetryConfig = {
@@ -283,17 +289,7 @@ def _make_store(bucket: str, key: str | None, patient: bool, _environment: int) 
 
 
 def ahead(work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
-    """Do work on items in many threads, ahead of whoever takes the results, and give them in their order.
-
-    Parameters
-    ----------
-    work
-        Mostly waits, for storage.
-    items
-        What for.
-    n_bytes
-        What one result holds in memory: it bounds how many there are at a time.
-    """
+    """Do work on items in many threads, ahead of the consumer; results in order, `n_bytes` of memory each."""
     width = in_flight(n_bytes)
     waiting: deque[Future[Made]] = deque()
     try:

@@ -49,11 +49,12 @@ def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, war
             problem = str(error).partition(";")[0]
             if isinstance(error, DamagedPartError):
                 remove_part(error)
-                # Whoever copied one part over another may have copied more.
-                more = _remove_strangers(error.place)
+                # Where one part was copied over another, more may have been.
+                more = _remove_foreign_parts(error.place)
                 problem += f", as are {more} more parts of this stage" if more else ""
             else:
-                folder_at(error.place).clear()
+                with contextlib.suppress(OSError):
+                    folder_at(error.place).clear()
             warn(f"{problem}: made again")
 
 
@@ -69,7 +70,7 @@ def _is_derived(place: str, workspace: Workspace | None) -> bool:
     return workspace is not None and above == workspace.path and name.startswith(DERIVED)
 
 
-def _remove_strangers(place: str) -> int:
+def _remove_foreign_parts(place: str) -> int:
     above, _, name = place.rpartition("/")
     stages = Workspace(above).stages(name.rpartition("-")[0])
-    return sum(stage.remove_foreign_parts() for stage in stages if stage == Stage(place, stage.seal))
+    return sum(stage.remove_foreign_parts() for stage in stages if stage == Stage(place, stage.checksum))

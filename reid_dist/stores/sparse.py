@@ -15,6 +15,7 @@ The content digest is over those of the pieces, so it does not depend on how any
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,21 +28,24 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, StoreError, StoreNotFoundError
+from reid_dist.stores.commits import Replacement, commit_together, remove_leftovers
 from reid_dist.stores.digests import bytes_of
+from reid_dist.stores.folders import folder_at
 from reid_dist.stores.locations import (
     MANIFEST_KEY,
-    WRITING_MARK,
+    WRITING_MARKER,
     State,
     canonical_uri,
-    incoming_place,
-    put_in_place,
-    read_mark,
+    hidden_beside,
+    read_marker,
+    read_twice,
     refuse_unless_free,
     remove,
     state_of,
     zarr_store,
 )
-from reid_dist.stores.objects import storage_errors
+from reid_dist.stores.locks import lock, unlock
+from reid_dist.stores.object_errors import storage_errors
 
 __all__ = ["GraphPiece", "StoredGraph", "write_graph"]
 
@@ -87,7 +91,7 @@ def write_graph(
     uri: str,
     shape: tuple[int, int, int],
     read: Callable[[RowRange], GraphPiece],
-    told: Mapping[str, Any],
+    described: Mapping[str, Any],
     *,
     overwrite: bool,
 ) -> None:
@@ -101,7 +105,7 @@ def write_graph(
         Items, entries of all rows, and length of a list.
     read
         Gives a range of rows.
-    told
+    described
         What the manifest says of the graph: parameters and inputs, as JSON.
     overwrite
         Whether a complete store may be replaced.
@@ -114,29 +118,45 @@ def write_graph(
         If it cannot be written.
     """
     place = canonical_uri(uri)
-    state = refuse_unless_free(place, overwrite=overwrite)
-    target = incoming_place(place) if state is State.COMPLETE else place
-    if state is not State.NOTHING and state_of(target) is not State.NOTHING:
-        remove(target)
+    reserved = lock(place)
+    try:
+        state = refuse_unless_free(place, overwrite=overwrite)
+        target = hidden_beside(place, "incoming") if state is State.COMPLETE else place
+        if state is not State.NOTHING and state_of(target) is not State.NOTHING:
+            remove(target)
+        _write_or_remove(place, target, shape, read, described)
+        if target != place:
+            replacement = [Replacement(place)]
+            commit_together(replacement)
+            remove_leftovers(replacement)
+    finally:
+        unlock(reserved, os.getpid())
+
+
+def _write_or_remove(
+    place: str,
+    target: str,
+    shape: tuple[int, int, int],
+    read: Callable[[RowRange], GraphPiece],
+    described: Mapping[str, Any],
+) -> None:
     try:
         with storage_errors(place, writing=True):
-            _write(target, shape, read, told)
+            _write(target, shape, read, described)
     except BaseException as error:
         if state_of(target) is not State.NOTHING:
             remove(target)
         if isinstance(error, OSError) and not isinstance(error, StoreError):
             raise StoreError(f"cannot write {place}: {error.strerror or error}") from None
         raise
-    if target != place:
-        put_in_place(target, place)
 
 
 def _write(
-    target: str, shape: tuple[int, int, int], read: Callable[[RowRange], GraphPiece], told: Mapping[str, Any]
+    target: str, shape: tuple[int, int, int], read: Callable[[RowRange], GraphPiece], described: Mapping[str, Any]
 ) -> None:
     n_items, n_entries, k = shape
     group = zarr.create_group(
-        zarr_store(target, read_only=False), zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARK}
+        zarr_store(target, read_only=False), zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER}
     )
     flat = {
         name: _create(group, name, (n,), kind)
@@ -171,7 +191,7 @@ def _write(
         "piece_rows": PIECE_ROWS,
         "piece_digests": digests,
         "content_digest": _content_digest(n_items, digests),
-        **told,
+        **described,
     }
     group.attrs[MANIFEST_KEY] = {**entry, "manifest_digest": _own_digest(entry)}
 
@@ -224,23 +244,28 @@ class StoredGraph:
             If there is none, or it is not whole.
         """
         place = canonical_uri(uri)
+        folder_at(place).refuse_links()
+        return read_twice(place, lambda: cls._open(place))
+
+    @classmethod
+    def _open(cls, place: str) -> StoredGraph:
         state = state_of(place)
         if state is State.NOTHING:
             raise StoreNotFoundError(f"no neighbour graph at {place}: nothing is there")
         if state is State.WRITING:
             raise IncompleteStoreError(
-                f"{place} has no commit mark: its writer was stopped, or is still at work; save the graph again"
+                f"{place} has no commit marker: its writer was stopped, or is still at work; save the graph again"
             )
-        mark = read_mark(place) or {}
-        if mark.get("kind") != _KIND:
+        marker = read_marker(place) or {}
+        if marker.get("kind") != _KIND:
             raise StoreError(f"{place} is no neighbour graph; NeighbourGraph.save writes one")
-        version = mark.get("format_version")
+        version = marker.get("format_version")
         if isinstance(version, int) and version > _FORMAT_VERSION:
             raise StoreError(
                 f"{place} has format version {version} and this release reads up to {_FORMAT_VERSION}; update reid-dist"
             )
-        written = {name: value for name, value in mark.items() if name != "manifest_digest"}
-        if mark.get("manifest_digest") != _own_digest(written):
+        written = {name: value for name, value in marker.items() if name != "manifest_digest"}
+        if marker.get("manifest_digest") != _own_digest(written):
             raise DamagedStoreError(
                 f"{place}: the manifest in zarr.json does not match its own digest: it was damaged or edited; save the "
                 "graph again"
@@ -255,6 +280,9 @@ class StoredGraph:
         DamagedStoreError
             If it is not what was written.
         """
+        return read_twice(self.uri, lambda: self._read_verified(number))
+
+    def _read_verified(self, number: int) -> GraphPiece:
         n_items = self.manifest["shape"][0]
         rows = RowRange(number * PIECE_ROWS, min((number + 1) * PIECE_ROWS, n_items))
         try:

@@ -11,6 +11,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,20 +25,21 @@ from reid_dist.errors import (
     StoreError,
     StoreNotFoundError,
 )
-from reid_dist.stores.chunks import chunks_at
+from reid_dist.stores.chunks import Chunks
 from reid_dist.stores.digests import digest_label, digest_rows
+from reid_dist.stores.folders import folder_at
 from reid_dist.stores.layout import read_label
 from reid_dist.stores.locations import (
     State,
+    cut_short_note,
     holds,
-    local_path,
-    read_mark,
+    read_marker,
+    read_twice,
+    refuse_stripped,
     state_of,
-    told_of_cut_short,
-    zarr_store,
 )
 from reid_dist.stores.manifest import Manifest
-from reid_dist.stores.objects import ahead, is_object_uri, storage_errors
+from reid_dist.stores.object_errors import storage_errors
 from reid_dist.stores.rows import FeatureArray
 
 __all__ = ["Damage", "StoredRows", "open_stored"]
@@ -92,10 +94,11 @@ class StoredRows:
         self.allow_zero = manifest.allow_zero
         self.zero_rows = manifest.zero_rows
         self.notes = manifest.notes
+        self._folder = folder_at(uri)
         with storage_errors(uri):
-            store = zarr_store(uri, read_only=True)
+            store = self._folder.zarr_store(read_only=True)
             self._group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
-        self._chunks = chunks_at(uri, manifest)
+        self._chunks = Chunks(self._folder, manifest)
         self._features = self._open_features()
         self._labels: dict[str, NDArray[Any]] = {}
         self._lock = threading.Lock()
@@ -243,6 +246,9 @@ class StoredRows:
         numpy.ndarray or Damage
             (rows, dim) in the stored dtype, or what is wrong.
         """
+        return read_twice(self.uri, lambda: self._examine_chunk(index), _is_damage)
+
+    def _examine_chunk(self, index: int) -> FeatureArray | Damage:
         file = self.manifest.file_of_chunk(index)
         held = self.manifest.rows_of_chunk(index)
         try:
@@ -251,11 +257,11 @@ class StoredRows:
         except (MemoryError, StoreError):
             raise
         except Exception as error:
-            size = self._chunks.size(file) or 0
+            size = self._folder.size(file) or 0
             return Damage("features", index, file, f"unreadable, {size} bytes in the file ({_cause(error)})")
         if digest_rows(rows) == self.manifest.chunk_digests[index]:
             return rows
-        if self._chunks.size(file) is None:
+        if self._folder.size(file) is None:
             return Damage("features", index, file, "missing")
         if np.isnan(rows).all():
             return Damage("features", index, file, "missing in its shard")
@@ -263,13 +269,13 @@ class StoredRows:
 
     def examine_chunks(self) -> Iterator[FeatureArray | Damage]:
         """Read and verify all chunks in their order, several at a time where each takes a while to begin."""
-        chunks = range(self.manifest.n_chunks)
-        if is_object_uri(self.uri):
-            return ahead(self.examine_chunk, chunks, self.manifest.chunk_bytes)
-        return map(self.examine_chunk, chunks)
+        return self._folder.map(self.examine_chunk, range(self.manifest.n_chunks), self.manifest.chunk_bytes)
 
     def examine_label(self, name: str) -> NDArray[Any] | Damage:
         """Read and verify one label array."""
+        return read_twice(self.uri, lambda: self._examine_label(name), _is_damage)
+
+    def _examine_label(self, name: str) -> NDArray[Any] | Damage:
         entry = self.manifest.labels[name]
         try:
             with storage_errors(self.uri):
@@ -285,7 +291,7 @@ class StoredRows:
     def _damaged(self, damage: Damage) -> DamagedStoreError:
         current = None
         with contextlib.suppress(ReidDistError):
-            current = (read_mark(self.uri) or {}).get("content_digest")
+            current = (read_marker(self.uri) or {}).get("content_digest")
         if current != self.content_digest:
             error = DamagedStoreError(f"{self.uri} was changed while in use, found at {damage}; run again")
         else:
@@ -295,6 +301,10 @@ class StoredRows:
 
     def __reduce__(self) -> Any:
         raise TypeError("a reader is not sent anywhere; send its FeatureSet")
+
+
+def _is_damage(found: NDArray[Any] | Damage) -> bool:
+    return isinstance(found, Damage)
 
 
 def _cause(error: Exception) -> str:
@@ -317,26 +327,32 @@ def open_stored(uri: str) -> StoredRows:
     StoreNotFoundError
         If nothing is there.
     IncompleteStoreError
-        If its writer never came to the commit mark.
+        If it has no commit marker.
     StoreError
         If it is something else, or of a newer format.
     DamagedStoreError
         If its manifest or the metadata of its features is damaged.
     """
+    folder_at(uri).refuse_links()
+    return read_twice(uri, lambda: _open_stored(uri))
+
+
+def _open_stored(uri: str) -> StoredRows:
     state = state_of(uri)
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no feature store at {uri}: nothing is there{told_of_cut_short(uri)}")
+        raise StoreNotFoundError(f"no feature store at {uri}: nothing is there{cut_short_note(uri)}")
     if state is State.WRITING:
         raise IncompleteStoreError(
-            f"{uri} has no commit mark: its writer was stopped, or is still at work; ingest the source again"
+            f"{uri} has no commit marker: its writer was stopped, or is still at work; ingest the source again"
         )
-    mark = read_mark(uri)
-    if state is State.FOREIGN or mark is None:
+    marker = read_marker(uri)
+    if state is State.FOREIGN or marker is None:
+        refuse_stripped(uri)
         raise StoreError(_not_a_store(uri))
-    if mark.get("kind") == "neighbour_graph":
+    if marker.get("kind") == "neighbour_graph":
         raise StoreError(f"{uri} is a neighbour graph, not a feature store; NeighbourGraph.open reads it")
     try:
-        manifest = Manifest.from_json(mark, uri)
+        manifest = Manifest.from_json(marker, uri)
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedStoreError(f"{uri}: the manifest in zarr.json is not readable: {error!r}") from error
     return StoredRows(uri, manifest)
@@ -346,6 +362,6 @@ def _not_a_store(uri: str) -> str:
     parts = [name for name in ("query.zarr", "gallery.zarr") if holds(uri, name)]
     if parts:
         return f"{uri} is a folder that holds {' and '.join(parts)}; open one of these"
-    if not is_object_uri(uri) and local_path(uri).is_file():
+    if Path(uri).is_file():
         return f"{uri} is a file and no feature store; `reid-dist ingest` makes a store of it"
     return f"{uri} is not a feature store of reid-dist; `reid-dist ingest` makes one of a Zarr group with features"

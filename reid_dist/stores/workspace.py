@@ -1,18 +1,18 @@
-"""The workspace: what a long job has computed so far, part by part, where every worker sees it.
+"""The workspace: finished parts of a long job, in a place that every worker sees.
 
-A *stage* is one step of a job.  Its directory is named after a fingerprint of everything that its content depends on,
-so that whoever needs the same finds it there, and nobody takes one thing for another.  It holds a description in JSON
-and *parts*: files of named arrays that appear at once and whole.  A part that is there is done; a part that is not is
-computed again.  Arrays are `.npy` in an uncompressed `.npz`, whose checksums are compared when it is read, and are
-never unpickled.
+A *stage* is one step of a job.  Its directory is named after a fingerprint of everything that its content depends on:
+equal work finds it, and other work does not.  It holds a description in JSON and *parts*: files of named arrays that
+appear at once and whole.  A part that exists is done; a missing part is computed again.  Arrays are `.npy` in an
+uncompressed `.npz`, whose checksums are compared when it is read, and are never unpickled.
 
-Each part carries its identity: the name of its stage, its own name, and the seal of the description, which says how
-rows are cut into parts.  Every read compares it, so that a part under another name, of another stage or of another cut
-is never used.  `reid_dist.stores.remaking` removes what is damaged or another part and has it made again.
+Each part carries its identity: the name of its stage, its own name, and the checksum of the description, which
+determines how rows are cut into parts.  Every read compares it, so that a part under another name, of another stage or
+of another cut is never used.  `reid_dist.stores.remaking` removes damaged and foreign parts and repeats the work.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -31,22 +31,22 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.errors import DamagedPartError, StoreError
 from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
-from reid_dist.stores.locations import at_location, canonical_uri
+from reid_dist.stores.locations import at_location, canonical_uri, read_twice
 
 __all__ = ["INNER", "Stage", "Workspace"]
 
 INNER = "sweep-"
 """What names of workspaces begin with that lie in another one."""
 
-# What the content of stages is written by: one more whenever the same inputs may give other bytes.
+# Version of the content of stages: one more whenever the same inputs may give other bytes.
 _FORMAT = 2
 _DESCRIPTION = "stage.json"
-_SEAL = "seal"
+_CHECKSUM = "seal"
 _SUFFIX = ".npz"
 _FINGERPRINT_LENGTH = 20
 _AGAIN: Final = "run again to have it made again"
 
-# What reading an archive breaks with where its bytes are not those that were written.
+# Errors of reading an archive with damaged bytes.
 _DAMAGE: Final = (
     *(ValueError, EOFError, LookupError, TypeError, RuntimeError, OverflowError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -63,19 +63,19 @@ class Stage:
     ----------
     path
         Where it is, a canonical URI.
-    seal
+    checksum
         Fingerprint of its name and its description, which its parts carry.
     """
 
     path: str
-    seal: str = ""
+    checksum: str = ""
 
     def has(self, part: str) -> bool:
         """Whether a part is done."""
         return self._folder.has(_file_of(part))
 
     def done(self) -> frozenset[str]:
-        """Return all parts that are done: one question, where `has` is one for each part."""
+        """Return all parts that are done: one request, where `has` is one for each part."""
         return frozenset(name.removesuffix(_SUFFIX) for name in self._folder.names() if name.endswith(_SUFFIX))
 
     def write(self, part: str, arrays: Mapping[str, NDArray[Any]]) -> int:
@@ -100,7 +100,8 @@ class Stage:
         StoreError
             If it cannot be read, or storage does not answer.
         """
-        return self._verified(part, lambda file: read_arrays(file, names, self._identity(part)))
+        identity = self._identity(part)
+        return read_twice(self.path, lambda: self._verified(part, lambda file: read_arrays(file, names, identity)))
 
     def remove_foreign_parts(self) -> int:
         """Remove all parts whose identity is another or cannot be read, and return how many; no array is read."""
@@ -114,7 +115,7 @@ class Stage:
         return count
 
     def _identity(self, part: str) -> str:
-        return f"{self._name}/{part} {self.seal}"
+        return f"{self._name}/{part} {self.checksum}"
 
     def _verified(self, part: str, read: Callable[[IO[bytes]], Read]) -> Read:
         """Read from the file of a part."""
@@ -131,7 +132,7 @@ class Stage:
                 "it with --workspace, or run again",
             ) from None
         except AnotherIdentityError as error:
-            found = _told(str(error), self._identity(part))
+            found = _difference(str(error), self._identity(part))
             raise self._unusable(part, f"{file_name} is another part ({found}); {_AGAIN}") from None
         except _DAMAGE as error:
             raise self._unusable(part, f"{file_name} is damaged ({' '.join(str(error).split())}); {_AGAIN}") from None
@@ -164,8 +165,8 @@ class Stage:
         DamagedPartError
             If it is not there, or not what was written.
         """
-        found = _read_description(self._folder, self._name)
-        if found is None or found[1] != self.seal:
+        found = _read_description(self.path)
+        if found is None or found[1] != self.checksum:
             raise self._unusable("", f"{self.path}/{_DESCRIPTION} is missing or not what was written; {_AGAIN}")
         return found[0]
 
@@ -175,40 +176,46 @@ class Stage:
 
     @property
     def _folder(self) -> Folder:
-        # What a stage is in may be reached by links; the stage itself, and its parts, may not lead out of that.
+        # The workspace may be reached by links; the stage itself, and its parts, are none.
         above, slash, name = self.path.rpartition("/")
-        return folder_at(above or slash, name)
+        folder_at(above or slash).refuse_link(name)
+        return folder_at(self.path)
 
 
 def _file_of(part: str) -> str:
     return f"{part}{_SUFFIX}"
 
 
-def _told(found: str, expected: str) -> str:
-    """What is different between two identities, in words."""
+def _difference(found: str, expected: str) -> str:
+    """Difference between two identities, in words."""
     if not found:
         return "it carries no identity"
-    (place, _, seal), (wanted, _, _) = found.partition(" "), expected.partition(" ")
-    return f"its rows are cut in another way, seal {seal}" if place == wanted else f"it was written as {place}"
+    (place, _, checksum), (wanted, _, _) = found.partition(" "), expected.partition(" ")
+    return f"its rows are cut in another way, checksum {checksum}" if place == wanted else f"it was written as {place}"
 
 
-def _seal_of(name: str, content: Mapping[str, Any]) -> str:
+def _checksum_of(name: str, content: Mapping[str, Any]) -> str:
     return fingerprint(name, content)[:_FINGERPRINT_LENGTH]
 
 
-def _read_description(folder: Folder, name: str) -> tuple[dict[str, Any], str] | None:
-    """Read the description of a stage and its seal; None where there is none, or not what was written."""
+def _read_description(path: str) -> tuple[dict[str, Any], str] | None:
+    """Description of the stage at a URI and its checksum; None if it is missing or damaged."""
+    return read_twice(path, lambda: _read_description_once(path))
+
+
+def _read_description_once(path: str) -> tuple[dict[str, Any], str] | None:
+    stage = Stage(path)
     try:
-        with folder.open(_DESCRIPTION) as file:
+        with stage._folder.open(_DESCRIPTION) as file:
             content = json.loads(file.read())
     except StoreError:
         raise
     except (OSError, ValueError, RecursionError):
         return None
-    # The seal is over the name too: the description of another stage is none of this one.
-    if not isinstance(content, dict) or content.pop(_SEAL, None) != (seal := _seal_of(name, content)):
+    # The checksum is over the name too: the description of another stage does not match.
+    if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(stage._name, content):
         return None
-    return content, seal
+    return content, _checksum_of(stage._name, content)
 
 
 @dataclass(frozen=True)
@@ -254,15 +261,15 @@ class Workspace:
         """
         name = f"{kind}-{fingerprint(_FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
         path = at_location(self.path, name)
-        folder = Stage(path)._folder
-        found = _read_description(folder, name)
+        found = _read_description(path)
         if found is None:
-            # Where it was damaged, parts that were cut in the same way are still good, for they carry the same seal.
+            # After damage, parts that were cut in the same way are still good, for they carry the same checksum.
             content = json.loads(json.dumps({"kind": kind, "format": _FORMAT, **description}))
-            seal = _seal_of(name, content)
-            folder.write(_DESCRIPTION, json.dumps({**content, _SEAL: seal}, indent=1).encode())
+            checksum = _checksum_of(name, content)
+            document = json.dumps({**content, _CHECKSUM: checksum}, indent=1)
+            Stage(path)._folder.write(_DESCRIPTION, document.encode())
             # Of several processes that begin it at the same time, the last one to write decides for all.
-            found = _read_description(folder, name) or (content, seal)
+            found = _read_description(path) or (content, checksum)
         return Stage(path, found[1])
 
     def stages(self, kind: str) -> list[Stage]:
@@ -270,7 +277,7 @@ class Workspace:
         begun = []
         for name in folder_at(self.path).folders():
             path = at_location(self.path, name)
-            if name.startswith(f"{kind}-") and (found := _read_description(Stage(path)._folder, name)) is not None:
+            if name.startswith(f"{kind}-") and (found := _read_description(path)) is not None:
                 begun.append(Stage(path, found[1]))
         return begun
 
@@ -290,11 +297,13 @@ class Workspace:
 
     def remove(self, stage: Stage) -> None:
         """Remove a stage with all its parts."""
-        stage._folder.clear()
+        with contextlib.suppress(OSError):
+            stage._folder.clear()
 
     def clear(self) -> None:
         """Remove everything in it."""
-        folder_at(self.path).clear()
+        with contextlib.suppress(OSError):
+            folder_at(self.path).clear()
 
     def place(self, name: str) -> str:
         """Return the URI of something else in the workspace, such as a feature store."""

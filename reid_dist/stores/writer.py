@@ -1,17 +1,18 @@
 """Write a store, row block by row block, in the memory of about two chunks.
 
-The writer marks the group as being written, writes chunks and labels, and replaces the mark by the manifest in one
-atomic update.  Killed anywhere before that, it leaves something that is never opened as a store and that the next
-writer may replace.  Nothing is forced to disk: what a power cut tears shows in checksums and digests.
+The writer creates the group without a commit marker, writes chunks and labels, and writes the marker, which is the
+manifest, in one atomic update.  Killed anywhere before that, it leaves something that is never opened as a store and
+that the next writer may replace.  Nothing is forced to disk: the damage of a power cut shows in checksums and digests.
 
-When it replaces a complete store, it writes beside it and swaps at the very end, so that a failure leaves the old
-store as it was.  Stores that belong together are committed together: see
-`reid_dist.stores.writer_commit`.
+A lock beside the store keeps other writers away.  When the writer replaces a complete store, it writes beside it and
+renames at the very end, so that a failure leaves the old store as it was.  Stores that belong together are committed
+together: see `reid_dist.stores.commits`.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
@@ -23,6 +24,7 @@ import zarr
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from reid_dist.errors import InputError, StoreError
+from reid_dist.stores.commits import Commit, FirstStore, Replacement, commit_writers
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
 from reid_dist.stores.layout import (
@@ -34,22 +36,21 @@ from reid_dist.stores.layout import (
 )
 from reid_dist.stores.locations import (
     MANIFEST_KEY,
-    WRITING_MARK,
+    WRITING_MARKER,
     State,
     canonical_uri,
-    incoming_place,
+    hidden_beside,
     refuse_unless_free,
     remove,
     state_of,
-    swap_of,
     zarr_store,
 )
+from reid_dist.stores.locks import lock, unlock
 from reid_dist.stores.manifest import LabelEntry, Manifest
 from reid_dist.stores.memory import as_feature_array
-from reid_dist.stores.objects import begin, in_flight, is_object_uri, storage_errors
+from reid_dist.stores.object_errors import is_object_uri, storage_errors
+from reid_dist.stores.objects import begin, in_flight
 from reid_dist.stores.rows import FeatureArray, RowFaults, conversion_note, convert_rows, find_faults, kept_dtype
-from reid_dist.stores.swaps import Swap
-from reid_dist.stores.writer_commit import FirstStore, commit_together
 
 if TYPE_CHECKING:
     from typing import Self
@@ -79,7 +80,7 @@ class FeatureWriter:
     allow_zero
         Recorded in the store: whether rows of zeros are meant.
     overwrite
-        Replace a complete store once the new one is complete.
+        Replace a complete store once the new one is complete; not on object storage.
     notes
         What happened to the values before, one line each.
     source
@@ -88,12 +89,12 @@ class FeatureWriter:
     Attributes
     ----------
     is_committed : bool
-        Whether the store is one, and stays when the writer is told to abort.
+        Whether the store is committed, and stays after `abort`.
 
     Raises
     ------
     StoreExistsError
-        If a complete store, or something else, is there.
+        If a complete store, another writer, or something else is there.
     InputError
         If an option or a row cannot be used.
 
@@ -133,7 +134,7 @@ class FeatureWriter:
         largest = chunk_rows or default_chunk_rows(dim, self.dtype.itemsize)
         self._chunk_rows = largest if n_rows is None else balanced_chunk_rows(n_rows, largest)
         if chunk_rows is not None:
-            # A number that was asked for is kept, only never longer than the set.
+            # An explicit number is kept, only never longer than the set.
             self._chunk_rows = largest if n_rows is None else min(largest, n_rows)
         self._shard_rows = None if shard_rows is None else shard_rows_for(self._chunk_rows, shard_rows)
         self._allow_zero = allow_zero
@@ -148,22 +149,21 @@ class FeatureWriter:
         self._behind: deque[Future[None]] = deque()
         self.faults = RowFaults()
         self.is_committed = False
-        self._replaced = refuse_unless_free(self.uri, overwrite=overwrite)
-        self._target = self._begin()
+        self.release = weakref.finalize(self, unlock, lock(self.uri), os.getpid())
+        try:
+            self._target = self._begin(refuse_unless_free(self.uri, overwrite=overwrite))
+        except BaseException:
+            self.release()
+            raise
 
-    def _begin(self) -> str:
-        if self._replaced is State.COMPLETE:
-            target = incoming_place(self.uri)
-            if state_of(target) is not State.NOTHING:
-                remove(target)
-        else:
-            target = self.uri
-            if self._replaced is State.WRITING:
-                remove(target)
+    def _begin(self, found: State) -> str:
+        target = hidden_beside(self.uri, "incoming") if found is State.COMPLETE else self.uri
+        if found is not State.NOTHING and state_of(target) is not State.NOTHING:
+            remove(target)
         try:
             with storage_errors(self.uri, writing=True):
                 store = zarr_store(target, read_only=False)
-                self._group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARK})
+                self._group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER})
         except StoreError:
             raise
         except OSError as error:
@@ -264,7 +264,7 @@ class FeatureWriter:
         if not is_object_uri(self.uri):
             self._store_rows(array, block, self._written)
             return
-        # Who writes keeps the block, and the next one is another.
+        # The thread that writes keeps the block.
         self._behind.append(begin(self._store_rows, array, block, self._written))
         self._unit = np.empty_like(self._unit)
         self._wait(in_flight(block.nbytes) - 1)
@@ -310,7 +310,7 @@ class FeatureWriter:
         self._unit = np.empty((0, self._dim), dtype=self.dtype)
         labels = self._labels if self._labels is not None else self._gathered_labels(n_rows)
         if "pids" not in labels:
-            raise InputError(f"{self.uri} was given no pids; every row needs an identity")
+            raise InputError(f"no pids were given for {self.uri}; every row needs an identity")
         with storage_errors(self.uri, writing=True):
             entries = {
                 name: LabelEntry(write_label(self._group, name, values), len(values), digest_label(values))
@@ -347,19 +347,18 @@ class FeatureWriter:
         )
 
     def commit(self) -> None:
-        """Make the store a store: write the manifest in one atomic update."""
-        commit_together([self])
+        """Finish, and write the commit marker, which is the manifest, in one atomic update."""
+        commit_writers([self])
 
-    def ready(self) -> Swap:
-        """Finish, and return what is left to do for the store to be seen."""
+    def ready(self) -> Commit:
+        """Finish, and return the step that makes the store visible."""
         if not hasattr(self, "_manifest"):
             self.finish()
-        mark = self._manifest.to_json()
+        marker = self._manifest.to_json()
         if self._target == self.uri:
-            return FirstStore(self.uri, mark, after=self._replaced)
-        with storage_errors(self.uri, writing=True):
-            self._group.attrs[MANIFEST_KEY] = mark
-        return swap_of(self._target, self.uri)
+            return FirstStore(self.uri, marker)
+        self._group.attrs[MANIFEST_KEY] = marker
+        return Replacement(self.uri)
 
     def abort(self) -> None:
         """Remove everything that was written, unless it is committed."""
@@ -370,6 +369,7 @@ class FeatureWriter:
         self._behind.clear()
         if state_of(self._target) is not State.NOTHING:
             remove(self._target)
+        self.release()
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A real S3 API on loopback, in the process of the tests, that can be told to be slow or to fail."""
+"""A real S3 API on loopback, in the process of the tests, that can be made slow, failing or corrupt."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class Server:
         Given method and path of a request: whether it is answered by an error.
     status
         That error.
+    corrupt
+        Given method and path of a request: whether one bit in the middle of the answer is flipped.
     requests
         Method and path of all requests so far.
     """
@@ -48,6 +50,7 @@ class Server:
     def reset(self) -> None:
         self.delay = 0.0
         self.refuse: Callable[[str, str], bool] = lambda method, path: False
+        self.corrupt: Callable[[str, str], bool] = lambda method, path: False
         self.status = "500 Internal Server Error"
         self.requests: list[tuple[str, str]] = []
 
@@ -59,6 +62,10 @@ class Server:
             start_response(self.status, [("Content-Length", "0")])
             return [b""]
         answer: Iterable[bytes] = self._application(environ, start_response)
+        if self.corrupt(*asked):
+            body = bytearray(b"".join(answer))
+            body[len(body) // 2] ^= 4
+            return [bytes(body)]
         return answer
 
     def environment(self) -> dict[str, str]:

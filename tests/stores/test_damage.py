@@ -17,7 +17,7 @@ import zarr
 from feature_arrays import Arrays, make_arrays
 
 from reid_dist.errors import DamagedStoreError, StoreError, StoreNotFoundError
-from reid_dist.stores import FeatureSet, check_store, ingest
+from reid_dist.stores import FeatureSet, check_store, ingest, open_features
 
 
 def flip(file: Path) -> None:
@@ -104,6 +104,43 @@ def test_an_edited_manifest_is_noticed(store: FeatureSet, old_and_new: tuple[str
     with pytest.raises(DamagedStoreError, match="manifest"):
         FeatureSet.open(store.uri)
     assert check_store(store.uri).damaged
+
+
+def edit(store: Path, old: str, new: str) -> None:
+    text = (store / "zarr.json").read_text()
+    assert text.count(old) == 1
+    (store / "zarr.json").write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize("shard_rows", [None, 60])
+@pytest.mark.parametrize("new", ['"reid_disu"', '"attributes": {}, "unused"', "gone"])
+def test_a_store_without_its_manifest_is_not_another_group(
+    tmp_path: Path, arrays: Arrays, new: str, shard_rows: int | None
+) -> None:
+    """Nothing in it could be verified."""
+    source = tmp_path / "in" / "query.zarr"
+    held = FeatureSet.from_arrays(arrays.features, **arrays.labels())
+    for place in (source, tmp_path / "in" / "gallery.zarr"):
+        held.save(place, chunk_rows=60, shard_rows=shard_rows)
+    if new == "gone":
+        (source / "zarr.json").unlink()
+    else:
+        edit(source, '"reid_dist"', new)
+    for read in (
+        lambda: FeatureSet.open(source),
+        lambda: check_store(source),
+        lambda: open_features(source),
+        lambda: open_features(tmp_path / "in", "query"),
+        lambda: ingest(source, tmp_path / "out"),
+        lambda: ingest(tmp_path / "in", tmp_path / "out"),
+    ):
+        with pytest.raises(StoreError) as refused:
+            read()
+        assert str(refused.value).startswith(
+            f"{source} has the arrays of a feature store, and no zarr.json with the attribute 'reid_dist'"
+        )
+        assert "ingest the source again" in str(refused.value)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("file", ["zarr.json", "features/zarr.json", "pids/zarr.json"])

@@ -21,7 +21,7 @@ from reid_dist.errors import (
     StoreExistsError,
     StoreNotFoundError,
 )
-from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest, objects, open_features
+from reid_dist.stores import FeatureSet, FeatureWriter, Workspace, check_store, ingest, objects, open_features
 
 Harm = Callable[[bytes], bytes]
 Made = TypeVar("Made")
@@ -99,38 +99,25 @@ def test_a_check_has_many_chunks_under_way(bucket: Bucket) -> None:
 
 
 class TestOverwriting:
-    def test_a_complete_store_is_refused(self, bucket: Bucket, arrays: Arrays) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"))
-        with pytest.raises(StoreExistsError, match="is a complete store already"):
-            a_set(make_arrays(seed=3)).save(stored.uri)
-        assert FeatureSet.open(stored.uri).content_digest == stored.content_digest
-
-    def test_a_successor_takes_its_place_and_leaves_nothing(self, bucket: Bucket, arrays: Arrays) -> None:
-        a_set(arrays).save(bucket.uri("a/set.zarr"), chunk_rows=10)
-        successor = a_set(make_arrays(100, seed=3)).save(bucket.uri("a/set.zarr"), chunk_rows=50, overwrite=True)
-        np.testing.assert_array_equal(successor.read(0, 100), make_arrays(100, seed=3).features)
-        assert not check_store(successor.uri).damaged
-        assert all(key.startswith("a/set.zarr/") for key in bucket.listed())
-        assert sum("/features/c/" in key for key in bucket.listed()) == 2
-
-    def test_a_failed_successor_leaves_the_store(self, bucket: Bucket, arrays: Arrays) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"))
-        with pytest.raises(InputError, match="NaN"), FeatureWriter(stored.uri, dim=7, overwrite=True) as writer:
-            writer.append(np.full((3, 7), np.nan, np.float32), pids=[1, 2, 3])
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_complete_store_is_not_replaced(self, bucket: Bucket, arrays: Arrays, overwrite: bool) -> None:
+        stored = a_set(arrays).save(bucket.uri("a/set.zarr"))
+        before = bucket.listed()
+        with pytest.raises(StoreExistsError, match=f"write to another prefix, or delete it first .*{stored.uri}"):
+            a_set(make_arrays(100, seed=3)).save(stored.uri, overwrite=overwrite)
+        assert bucket.listed() == before
         assert not check_store(stored.uri).damaged
-        assert all(key.startswith("set.zarr/") for key in bucket.listed())
 
-    def test_what_is_killed_while_it_takes_the_place_is_incomplete(self, bucket: Bucket, arrays: Arrays) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
-        # The mark is copied last: without it, whatever is there is no store.
-        bucket.server.refuse = lambda method, path: method == "PUT" and path.endswith("/set.zarr/features/c/3/0")
-        with pytest.raises(StoreError, match="HTTP status 500"):
-            fast_to_give_up(lambda: a_set(make_arrays(seed=4)).save(stored.uri, chunk_rows=50, overwrite=True))
-        bucket.server.reset()
-        with pytest.raises(IncompleteStoreError, match="no commit mark"):
-            FeatureSet.open(stored.uri)
-        again = a_set(make_arrays(seed=4)).save(stored.uri, chunk_rows=50)
+    def test_overwrite_where_nothing_is(self, bucket: Bucket, arrays: Arrays) -> None:
+        assert not check_store(a_set(arrays).save(bucket.uri("set.zarr"), overwrite=True).uri).damaged
+
+    def test_what_a_killed_writer_left_is_replaced(self, bucket: Bucket, arrays: Arrays) -> None:
+        writer = FeatureWriter(bucket.uri("set.zarr"), dim=7, chunk_rows=1)
+        writer.append(np.ones((500, 7), np.float32), pids=np.arange(500))
+        writer.finish()
+        again = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
         assert not check_store(again.uri).damaged
+        assert sum("/features/c/" in key for key in bucket.listed()) == 6
 
     def test_something_else_is_never_overwritten(self, bucket: Bucket, arrays: Arrays) -> None:
         bucket.write("a.zarr/notes.txt", b"mine")
@@ -212,6 +199,67 @@ class TestDamage:
             with pytest.raises(StoreError, match="HTTP status 500") as caught:
                 fast_to_give_up(work)
             assert not isinstance(caught.value, DamagedStoreError)
+
+
+class Once:
+    """One faulty answer to the requests for an object, by the server of the tests."""
+
+    def __init__(self, bucket: Bucket, key: str, fault: str) -> None:
+        self._path, self.count = f"/{bucket.name}/{key}", 0
+        setattr(bucket.server, fault, self._is_faulty)
+        bucket.server.status = "404 Not Found"
+
+    def _is_faulty(self, method: str, path: str) -> bool:
+        is_first = method == "GET" and path == self._path and not self.count
+        self.count += is_first
+        return is_first
+
+
+OBJECTS = ["zarr.json", "features/zarr.json", "features/c/2/0", "pids/zarr.json", "pids/c/0", "item_ids/utf8/c/0"]
+
+
+@pytest.mark.parametrize("fault", ["corrupt", "refuse"])
+class TestPassingFaults:
+    """One corrupt body, and one answer 404, to the first request for an object."""
+
+    @pytest.mark.parametrize("name", OBJECTS)
+    @pytest.mark.parametrize("shard_rows", [None, 60])
+    def test_a_read_is_right(
+        self, bucket: Bucket, arrays: Arrays, name: str, shard_rows: int | None, fault: str
+    ) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
+        faulty = Once(bucket, f"set.zarr/{name}", fault)
+        found = FeatureSet.open(stored.uri)
+        np.testing.assert_array_equal(found.read(0, 300), arrays.features)
+        for label, values in arrays.labels().items():
+            np.testing.assert_array_equal(found.labels[label], values)
+        assert faulty.count == 1
+
+    @pytest.mark.parametrize("name", OBJECTS)
+    def test_a_check_finds_no_damage(self, bucket: Bucket, arrays: Arrays, name: str, fault: str) -> None:
+        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
+        faulty = Once(bucket, f"set.zarr/{name}", fault)
+        assert not check_store(stored.uri).damaged
+        assert faulty.count == 1
+
+    @pytest.mark.parametrize("name", ["one.npz", "stage.json"])
+    def test_a_part_of_a_workspace_is_kept(self, bucket: Bucket, name: str, fault: str) -> None:
+        workspace = Workspace.at(bucket.uri("work"))
+        stage = workspace.stage("lists", [1], {"k": 3})
+        stage.write("one", {"x": np.arange(300)})
+        faulty = Once(bucket, next(key for key in bucket.listed() if key.endswith(name)), fault)
+        # Another description would give another checksum.
+        again = workspace.stage("lists", [1], {"k": 4})
+        np.testing.assert_array_equal(again.read("one")["x"], np.arange(300))
+        assert again == stage
+        assert faulty.count == 1
+
+
+def test_scattered_rows_after_a_passing_fault(bucket: Bucket, arrays: Arrays) -> None:
+    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
+    faulty = Once(bucket, "set.zarr/features/c/1/0", "refuse")
+    np.testing.assert_array_equal(stored.read_unverified(np.array([3, 150])), arrays.features[[3, 150]])
+    assert faulty.count == 1
 
 
 def test_several_chunks_are_written_at_a_time(bucket: Bucket) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from feature_arrays import make_arrays
-from s3_server import Bucket
 
 from reid_dist.errors import IncompleteStoreError, StoreError, StoreNotFoundError
-from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest, open_features
+from reid_dist.stores import FeatureSet, check_store, ingest, open_features
 
 SIDES = ("query", "gallery")
 N_RENAMINGS = 4
@@ -68,16 +67,16 @@ def models(tmp_path: Path) -> Models:
     return Models(tmp_path, tmp_path / "out")
 
 
-def at_every_renaming(monkeypatch: pytest.MonkeyPatch, told: Callable[[int], None]) -> None:
+def at_every_renaming(monkeypatch: pytest.MonkeyPatch, report: Callable[[int], None]) -> None:
     """Call with a number before and after a store's directory gets another name: 0 and 1, 2 and 3, …"""
     rename, calls = Path.rename, iter(range(1000))
 
     def renamed(path: Path, target: Any) -> Path:
         if not Path(target).name.endswith((".zarr", ".incoming", ".outgoing")):
             return rename(path, target)
-        told(next(calls))
+        report(next(calls))
         done = rename(path, target)
-        told(next(calls))
+        report(next(calls))
         return done
 
     monkeypatch.setattr(Path, "rename", renamed)
@@ -92,13 +91,13 @@ def hidden(out: Path) -> list[str]:
 def test_an_interrupt_between_renamings_leaves_the_old_pair(
     models: Models, monkeypatch: pytest.MonkeyPatch, cut: int, error: BaseException
 ) -> None:
-    def told(number: int) -> None:
+    def report(number: int) -> None:
         assert not models.is_mixed()
         if number == cut:
             raise error
 
     with monkeypatch.context() as patch:
-        at_every_renaming(patch, told)
+        at_every_renaming(patch, report)
         expected = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else StoreError
         with pytest.raises(expected):
             models.replace()
@@ -141,21 +140,21 @@ def test_an_interrupt_while_the_old_pair_is_removed_leaves_the_new_pair(
     assert not any(check_store(Path(models.out) / f"{role}.zarr").damaged for role in SIDES)
 
 
-def test_an_interrupt_at_the_mark_of_the_second_store_leaves_no_first_one(
+def test_an_interrupt_at_the_marker_of_the_second_store_leaves_no_first_one(
     tmp_path: Path, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing is replaced, and where one side is."""
-    from reid_dist.stores import writer_commit
+    from reid_dist.stores import commits
 
-    write_mark = writer_commit.write_mark
+    write_marker = commits.write_marker
 
-    def interrupted(uri: str, mark: dict[str, Any]) -> None:
-        write_mark(uri, mark)
-        if uri.endswith("gallery.zarr") and mark.get("state") == "complete":
+    def interrupted(uri: str, marker: dict[str, Any]) -> None:
+        write_marker(uri, marker)
+        if uri.endswith("gallery.zarr") and marker.get("state") == "complete":
             raise KeyboardInterrupt
 
     shutil.rmtree(Path(models.out) / "gallery.zarr")
-    monkeypatch.setattr(writer_commit, "write_mark", interrupted)
+    monkeypatch.setattr(commits, "write_marker", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ingest(models.source, tmp_path / "fresh")
     assert not (tmp_path / "fresh").exists()
@@ -222,68 +221,3 @@ def test_a_store_that_is_reached_by_a_link_is_replaced_and_what_it_led_to_stays(
     assert FeatureSet.open(tmp_path / "a.zarr").content_digest == second.content_digest
     assert FeatureSet.open(tmp_path / "far" / "a.zarr").content_digest == first.content_digest
     assert hidden(tmp_path) == []
-
-
-class TestOnS3:
-    @pytest.fixture
-    def remote(self, tmp_path: Path, bucket: Bucket) -> Models:
-        return Models(tmp_path, bucket.uri("out"))
-
-    def test_a_pair_replaces_another(self, remote: Models, bucket: Bucket) -> None:
-        remote.replace()
-        assert seen(remote.out) == remote.new
-        assert all(key.startswith(("out/query.zarr/", "out/gallery.zarr/")) for key in bucket.listed())
-
-    def test_what_fails_before_anything_is_copied_leaves_the_old_pair(self, remote: Models, bucket: Bucket) -> None:
-        bucket.server.status = "403 Forbidden"
-        bucket.server.refuse = lambda method, path: method == "PUT" and path.endswith("/out/gallery.zarr/zarr.json")
-        with pytest.raises(StoreError, match="are refused"):
-            remote.replace()
-        bucket.server.reset()
-        assert seen(remote.out) == remote.old
-        assert not any(check_store(f"{remote.out}/{role}.zarr").damaged for role in SIDES)
-        assert all(key.startswith(("out/query.zarr/", "out/gallery.zarr/")) for key in bucket.listed())
-
-    @pytest.mark.parametrize("role", SIDES)
-    def test_what_fails_while_it_is_copied_leaves_no_pair(self, remote: Models, bucket: Bucket, role: str) -> None:
-        bucket.server.status = "403 Forbidden"
-        bucket.server.refuse = lambda method, path: method == "PUT" and path.endswith(f"/out/{role}.zarr/pids/c/0")
-        with pytest.raises(StoreError, match="are refused"):
-            remote.replace()
-        bucket.server.reset()
-        # An old store of which nothing has been removed gets its mark back.
-        assert seen(remote.out) == ({} if role == "gallery" else {"gallery": remote.old["gallery"]})
-        remote.replace()
-        assert seen(remote.out) == remote.new
-
-    def test_no_old_store_is_seen_beside_a_new_one(self, remote: Models, bucket: Bucket) -> None:
-        """Before every writing request, the marks are looked at as a reader would."""
-        looks: list[bool] = []
-        places = [f"out/{role}.zarr/zarr.json" for role in SIDES]
-        old = [bucket.read(place) for place in places]
-
-        def look(method: str, path: str) -> bool:
-            if method in ("PUT", "DELETE", "POST") and "incoming" not in path:
-                marks = [bucket.read(place) for place in places]
-                whole = [b'"complete"' in mark for mark in marks]
-                are_old = {mark == before for mark, before, is_whole in zip(marks, old, whole, strict=True) if is_whole}
-                looks.append(are_old == {True, False})
-            return False
-
-        bucket.server.refuse = look
-        remote.replace()
-        bucket.server.reset()
-        assert len(looks) > 8
-        assert not any(looks)
-
-    def test_what_a_kill_while_copying_left_is_removed_by_the_next(self, remote: Models, bucket: Bucket) -> None:
-        for role in SIDES:
-            for key in bucket.listed(f"out/{role}.zarr/"):
-                bucket.write(key.replace(f"out/{role}", f"out/.{role}").replace(".zarr/", ".zarr.incoming/"), b"x")
-            bucket.delete(f"out/{role}.zarr/zarr.json")
-            FeatureWriter(f"{remote.out}/{role}2.zarr", dim=2)
-            bucket.write(f"out/{role}.zarr/zarr.json", bucket.read(f"out/{role}2.zarr/zarr.json"))
-            bucket.delete(f"out/{role}2.zarr/zarr.json")
-        ingest(remote.source, remote.out)
-        assert seen(remote.out) == remote.new
-        assert all(key.startswith(("out/query.zarr/", "out/gallery.zarr/")) for key in bucket.listed())

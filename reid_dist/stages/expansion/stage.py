@@ -23,6 +23,7 @@ from reid_dist.kernels.averaging import average_rows, similarity_weights
 from reid_dist.stages.expansion.definition import Expansion
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
+from reid_dist.stores.locations import remove
 from reid_dist.stores.matched_labels import join_item_ids
 from reid_dist.stores.stored import open_stored
 
@@ -303,11 +304,13 @@ def _ready(
         return None
     except DamagedStoreError as error:
         where.progress.warn(f"{str(error).partition(';')[0]}: made again")
+        remove(target)
         return None
     except StoreError:
         return None
     if stored.manifest.source.get("identity") != _recipe(features, inputs, step, side):
         where.progress.warn(f"{target} holds other features than its name stands for: made again")
+        remove(target)
         return None
     return FeatureSet(stored)
 

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.stores.commits import commit_writers
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelOptions
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
@@ -20,17 +21,16 @@ from reid_dist.stores.locations import (
     State,
     at_location,
     canonical_uri,
+    cut_short_note,
     holds,
     local_path,
     refuse_unless_free,
     state_of,
-    told_of_cut_short,
 )
 from reid_dist.stores.memory import hold
-from reid_dist.stores.objects import is_object_uri
+from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.rows import kept_dtype, natural_dtype
 from reid_dist.stores.writer import FeatureWriter
-from reid_dist.stores.writer_commit import commit_together
 
 __all__ = ["ingest", "open_features"]
 
@@ -146,7 +146,7 @@ def ingest(
             _copy_rows(part, writer, allow_zero, report)
             writers.append(writer)
         # Query and gallery of two models, each of them whole, would be evaluated, and to a wrong number.
-        commit_together(writers)
+        commit_writers(writers)
         on_error.pop_all()
     return [FeatureSet.open(target) for target in targets]
 
@@ -228,11 +228,11 @@ def open_features(
     uri = canonical_uri(location)
     state = state_of(uri)
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no features at {uri}: nothing is there{told_of_cut_short(uri)}")
+        raise StoreNotFoundError(f"no features at {uri}: nothing is there{cut_short_note(uri)}")
     if state in (State.COMPLETE, State.WRITING):
         return FeatureSet.open(uri)
     side = None if role is None else at_location(uri, f"{role}.zarr")
-    if side is not None and (holds(uri, f"{role}.zarr") or told_of_cut_short(side)):
+    if side is not None and (holds(uri, f"{role}.zarr") or cut_short_note(side)):
         return FeatureSet.open(side)
     options = LabelOptions(
         names=ArrayNames.of(names),

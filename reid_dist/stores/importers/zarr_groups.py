@@ -10,8 +10,9 @@ import zarr
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
+from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
-from reid_dist.stores.locations import State, at_location, state_of, zarr_store
+from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of, zarr_store
 from reid_dist.stores.stored import StoredRows, open_stored
 
 __all__ = ["ZARR"]
@@ -29,7 +30,7 @@ class StoredFeatures(RowArray):
 
 
 class ZarrRows(RowArray):
-    """An array of somebody else's group."""
+    """An array of a group of another writer."""
 
     def __init__(self, array: zarr.Array[Any]) -> None:
         super().__init__(array.shape, np.dtype(array.dtype))
@@ -40,7 +41,7 @@ class ZarrRows(RowArray):
 
 
 def _open_zarr(path: Path) -> Source:
-    return _open_stores(str(path)) or _source_of_others(path)
+    return _open_stores(str(path)) or _source_of_group(path)
 
 
 def _open_remote(uri: str) -> Source:
@@ -56,7 +57,10 @@ def _open_stores(uri: str) -> Source | None:
     """Open a store, or a folder of two; None if it is neither."""
     if state_of(uri) in (State.COMPLETE, State.WRITING):
         return _source_of_stores(uri, {"": open_stored(uri)})
+    refuse_stripped(uri)
     sides = {f"{role}_": at_location(uri, f"{role}.zarr") for role in ("query", "gallery")}
+    for side in sides.values():
+        refuse_stripped(side)
     if all(state_of(side) in (State.COMPLETE, State.WRITING) for side in sides.values()):
         return _source_of_stores(uri, {prefix: open_stored(side) for prefix, side in sides.items()})
     return None
@@ -80,7 +84,8 @@ def _source_of_stores(uri: str, stores: dict[str, StoredRows]) -> Source:
     return Source(uri, arrays, vocabularies=vocabularies, notes=tuple(notes))
 
 
-def _source_of_others(path: Path) -> Source:
+def _source_of_group(path: Path) -> Source:
+    folder_at(str(path)).refuse_links()
     node = zarr.open(zarr_store(str(path), read_only=True), mode="r")
     found = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     arrays: dict[str, RowArray] = {}

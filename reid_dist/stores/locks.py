@@ -1,0 +1,111 @@
+"""Locks on the places of stores: one writer at a time.
+
+A lock is a hidden file beside the store, made by exclusive creation, with host and process of its writer.  A lock of
+a process of this host that has ended is taken over.  Object storage needs no lock: stores are not replaced there, and
+of two first writers to one place, digests reveal any chunk that is not the one of the manifest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from reid_dist.errors import StoreError, StoreExistsError
+from reid_dist.stores.locations import hidden_beside
+from reid_dist.stores.object_errors import is_object_uri
+
+# Between the creation of a lock and its content, which is written at once, it is empty.
+_EMPTY_SECONDS = 10.0
+# Another process may take over the same lock, or release it, between two looks.
+_MOST_TRIES = 20
+
+
+def lock(uri: str) -> Path | None:
+    """Reserve the place of a store for this process; return the lock, None where there is none.
+
+    Raises
+    ------
+    StoreExistsError
+        If another writer has it.
+    StoreError
+        If nothing can be written there.
+    """
+    if is_object_uri(uri):
+        return None
+    path = Path(hidden_beside(uri, "lock"))
+    found: dict[str, Any] | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for _ in range(_MOST_TRIES):
+            with contextlib.suppress(FileExistsError), path.open("x") as file:
+                file.write(json.dumps(_owner()))
+                return path
+            with contextlib.suppress(FileNotFoundError), path.open("r+") as file:
+                found = _read(file)
+                if not _is_abandoned(found, file):
+                    break
+                _remove_abandoned(path, file)
+    except OSError as error:
+        raise StoreError(f"cannot write a store at {uri}: {error}") from error
+    owner = f"process {found['pid']} on {found['host']}" if found else "another process"
+    raise StoreExistsError(
+        f"{uri} is being written by {owner}; wait for it, or write elsewhere (if that process has ended, delete {path})"
+    )
+
+
+def unlock(path: Path | None, pid: int) -> None:
+    """Release a lock that this process has; a forked process has none."""
+    if path is not None and pid == os.getpid():
+        with contextlib.suppress(OSError), path.open() as file:
+            if _read(file) == _owner():
+                path.unlink()
+
+
+def _owner() -> dict[str, Any]:
+    return {"host": os.uname().nodename, "pid": os.getpid(), "started": _start_of(os.getpid())}
+
+
+def _start_of(pid: int) -> str | None:
+    """When a process of this host was started, in ticks of its clock; None if there is none, or no way to tell."""
+    try:
+        # The name of the program, in parentheses, may hold spaces.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _read(file: IO[str]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(file.read())
+        return {name: found[name] for name in ("host", "pid", "started")}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_abandoned(owner: dict[str, Any] | None, file: IO[str]) -> bool:
+    """Whether the writer has ended; of one on another host nothing is known."""
+    if owner is None:
+        return time.time() - os.fstat(file.fileno()).st_mtime > _EMPTY_SECONDS
+    if owner["host"] != os.uname().nodename:
+        return False
+    try:
+        os.kill(owner["pid"], 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    # The number of a process is used again after some time.
+    return bool(_start_of(owner["pid"]) != owner["started"])
+
+
+def _remove_abandoned(path: Path, file: IO[str]) -> None:
+    """Remove the lock that is open; of several processes that do so, one does, and no newer lock is removed."""
+    fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            path.unlink()

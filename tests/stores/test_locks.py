@@ -1,0 +1,212 @@
+"""Two writers at one place: one writes, the other is refused in one line, and what was there stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from feature_arrays import make_arrays
+
+from reid_dist.errors import StoreExistsError
+from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest
+from reid_dist.stores.locks import lock, unlock
+from reid_dist.stores.sparse import GraphPiece, write_graph
+
+SIDES = ("query", "gallery")
+
+# Ingests, and waits after the first rows until a file appears.
+SLOW = """
+import sys, time
+from pathlib import Path
+from reid_dist.stores import ingest
+def progress(done, total, what):
+    print(done, flush=True)
+    while not Path(sys.argv[3]).exists():
+        time.sleep(0.01)
+ingest(sys.argv[1], sys.argv[2], chunk_rows=20, overwrite=len(sys.argv) > 4, progress=progress)
+"""
+
+# Ingests as soon as a file appears, by the command.
+AT_ONCE = """
+import sys, time
+from pathlib import Path
+import reid_dist.stores.importers
+from reid_dist.cli import main
+print("ready", flush=True)
+while not Path(sys.argv[1]).exists():
+    pass
+main(sys.argv[2:])
+"""
+
+
+def save_model(path: Path, seed: int) -> Path:
+    held: dict[str, np.ndarray] = {}
+    for role, n in zip(SIDES, (300, 500), strict=True):
+        arrays = make_arrays(n, 64, seed=seed + n)
+        held |= {f"{role}_f": arrays.features, f"{role}_label": arrays.pids, f"{role}_cam": arrays.camids}
+    np.savez(path, **held)
+    return path
+
+
+def digests(out: Path) -> list[str]:
+    assert not any(check_store(out / f"{role}.zarr").damaged for role in SIDES)
+    return [FeatureSet.open(out / f"{role}.zarr").content_digest for role in SIDES]
+
+
+def started(*words: object) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> list[str]:
+    ingest(save_model(tmp_path / "old.npz", 1), tmp_path / "out")
+    return digests(tmp_path / "out")
+
+
+def refused(tmp_path: Path, *options: str) -> str:
+    """The last line of a command that is refused."""
+    command = [sys.executable, "-m", "reid_dist.cli", "ingest", "new.npz", "--output", "out", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_second_writer_is_refused_while_the_first_replaces(tmp_path: Path, old: list[str]) -> None:
+    out, new = tmp_path / "out", save_model(tmp_path / "new.npz", 2)
+    first = started(SLOW, new, out, tmp_path / "go", "overwrite")
+    line = refused(tmp_path, "--overwrite")
+    assert line.startswith(f"Error: {out}/query.zarr is being written by process {first.pid} on ")
+    assert digests(out) == old
+    (tmp_path / "go").touch()
+    text = first.communicate(timeout=60)[1]
+    assert first.returncode == 0, text
+    assert not set(digests(out)) & set(old)
+    assert sorted(entry.name for entry in out.iterdir()) == ["gallery.zarr", "query.zarr"]
+    ingest(tmp_path / "old.npz", out, overwrite=True)
+    assert digests(out) == old
+
+
+def test_a_second_writer_is_refused_where_nothing_was(tmp_path: Path) -> None:
+    new = save_model(tmp_path / "new.npz", 2)
+    first = started(SLOW, new, tmp_path / "out", tmp_path / "go")
+    for options in ((), ("--overwrite",)):
+        assert f"is being written by process {first.pid} on " in refused(tmp_path, *options)
+    (tmp_path / "go").touch()
+    text = first.communicate(timeout=60)[1]
+    assert first.returncode == 0, text
+    ingest(new, tmp_path / "other")
+    assert digests(tmp_path / "out") == digests(tmp_path / "other")
+
+
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_of_two_that_start_together_one_writes(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """With `--overwrite` the other one may come after the first, and is refused otherwise."""
+    out, new = tmp_path / "out", save_model(tmp_path / "new.npz", 2)
+    if options:
+        ingest(save_model(tmp_path / "old.npz", 1), out)
+    both = [started(AT_ONCE, tmp_path / "go", "ingest", new, "--output", out, *options) for _ in range(2)]
+    (tmp_path / "go").touch()
+    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
+    codes = sorted(code for _, code in ended)
+    assert codes in ([0, 2], [0, 0] if options else [0, 2])
+    for text, code in ended:
+        assert "Traceback" not in text
+        if code:
+            line = text.strip().splitlines()[-1]
+            assert "is being written by process " in line or "is a complete store already" in line
+    ingest(new, tmp_path / "other")
+    assert digests(out) == digests(tmp_path / "other")
+    assert sorted(entry.name for entry in out.iterdir()) == ["gallery.zarr", "query.zarr"]
+
+
+def test_the_lock_of_a_killed_writer_does_not_block(tmp_path: Path, old: list[str]) -> None:
+    new = save_model(tmp_path / "new.npz", 2)
+    first = started(SLOW, new, tmp_path / "out", tmp_path / "go", "overwrite")
+    first.send_signal(signal.SIGKILL)
+    first.communicate(timeout=60)
+    assert (tmp_path / "out" / ".query.zarr.lock").exists()
+    assert digests(tmp_path / "out") == old
+    ingest(new, tmp_path / "out", overwrite=True)
+    assert not set(digests(tmp_path / "out")) & set(old)
+    assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["gallery.zarr", "query.zarr"]
+
+
+class TestLock:
+    @pytest.fixture
+    def uri(self, tmp_path: Path) -> str:
+        return str(tmp_path / "a.zarr")
+
+    @pytest.fixture
+    def held(self, tmp_path: Path) -> Path:
+        return tmp_path / ".a.zarr.lock"
+
+    def write(self, held: Path, **changed: object) -> None:
+        path = lock(str(held.with_name("a.zarr")))
+        assert path == held
+        held.write_text(json.dumps({**json.loads(held.read_text()), **changed}))
+
+    def test_it_is_refused_to_others_until_it_is_released(self, uri: str, held: Path) -> None:
+        path = lock(uri)
+        with pytest.raises(StoreExistsError, match=f"by process {os.getpid()} on"):
+            lock(uri)
+        unlock(path, os.getpid() + 1)
+        assert held.exists()
+        unlock(path, os.getpid())
+        assert not held.exists()
+        unlock(lock(uri), os.getpid())
+
+    def test_another_host_is_not_looked_into(self, uri: str, held: Path) -> None:
+        self.write(held, host="another", pid=2**22 + 1)
+        with pytest.raises(StoreExistsError, match=f"on another; .*if that process has ended, delete {held}"):
+            lock(uri)
+
+    def test_the_number_of_a_process_is_used_again(self, uri: str, held: Path) -> None:
+        self.write(held, started="1")
+        assert lock(uri) == held
+        assert json.loads(held.read_text())["started"] != "1"
+
+    def test_a_lock_without_content(self, uri: str, held: Path) -> None:
+        held.touch()
+        with pytest.raises(StoreExistsError, match="by another process"):
+            lock(uri)
+        long_ago = time.time() - 60
+        os.utime(held, (long_ago, long_ago))
+        assert lock(uri) == held
+
+    def test_a_newer_lock_is_not_released(self, uri: str, held: Path) -> None:
+        path = lock(uri)
+        held.write_text(json.dumps({"host": "another", "pid": 1, "started": "1"}))
+        unlock(path, os.getpid())
+        assert held.exists()
+
+    def test_a_writer_that_is_dropped_releases(self, uri: str, held: Path) -> None:
+        writer = FeatureWriter(uri, dim=2)
+        with pytest.raises(StoreExistsError, match="is being written"):
+            FeatureWriter(uri, dim=2)
+        del writer
+        assert not held.exists()
+        FeatureWriter(uri, dim=2).abort()
+
+    def test_a_graph_is_written_under_it(self, uri: str, held: Path) -> None:
+        path = lock(uri)
+        with pytest.raises(StoreExistsError, match="is being written"):
+            write_graph(uri, (1, 1, 1), lambda _: pytest.fail("nothing is read"), {}, overwrite=True)
+        unlock(path, os.getpid())
+        piece = GraphPiece(
+            np.arange(2), np.zeros(1, np.int32), np.ones(1), np.zeros((1, 1), np.int32), np.zeros((1, 1))
+        )
+        write_graph(uri, (1, 1, 1), lambda _: piece, {}, overwrite=True)
+        assert not held.exists()
