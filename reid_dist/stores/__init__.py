@@ -4,10 +4,9 @@ from reid_dist.stores.checking import CheckReport, check_store
 from reid_dist.stores.distance_block import DistanceBlock
 from reid_dist.stores.featureset import FeatureSet
 from reid_dist.stores.importers import FORMATS, ArrayNames, ingest, open_features
-from reid_dist.stores.importers.labels_alone import open_labels
+from reid_dist.stores.importers.ingest import FeatureSource, LabelSource, as_feature_set, as_labelled_set, open_labels
 from reid_dist.stores.importers.names import Role
 from reid_dist.stores.labelled import LabelledRows, LabelledSet
-from reid_dist.stores.sides import FeatureSource, LabelSource, as_feature_set, as_labelled_set
 from reid_dist.stores.workspace import Stage, Workspace
 from reid_dist.stores.writer import FeatureWriter
 

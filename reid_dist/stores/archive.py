@@ -112,6 +112,6 @@ def _read(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
     dtype, shape = np.dtype(header[1].decode()), tuple(int(size) for size in header[3].split(b",") if size.strip())
     if dtype.hasobject:
         raise ValueError(f"{member} holds objects")
-    # A copy, for whoever takes it may write to it.
+    # A copy, since the caller may write to it.
     flat = np.frombuffer(content, dtype, offset=header.end()).copy()
     return flat.reshape(shape, order="F" if header[2] == b"True" else "C")

@@ -1,7 +1,7 @@
-"""Check a store: read every chunk of every array, and say all that is wrong and all that is odd.
+"""Check a store: read every chunk of every array, and report all damage and all oddities.
 
-Damage is what must not be evaluated: bytes that are not those that were written, or that were never committed.
-Oddities are counted and named, and are for people to judge: rows of zeros, exact duplicates, junk and distractors.
+Damage prevents an evaluation: bytes that differ from those that were written, or that were never committed.
+Oddities are counted and listed for review: rows of zeros, exact duplicates, junk and distractors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["CheckReport", "check_store"]
 
 @dataclass(frozen=True)
 class LabelFacts:
-    """What the labels of a store are like.
+    """Facts on the labels of a store.
 
     Attributes
     ----------
@@ -59,32 +59,32 @@ class LabelFacts:
         cameras = "no cameras"
         if self.n_camids is not None and self.camid_range is not None:
             cameras = f"{counted(self.n_camids, 'camera')} ({self.camid_range[0]} to {self.camid_range[1]})"
-        told = [
+        lines = [
             f"identities: {self.n_pids} ({self.pid_range[0]} to {self.pid_range[1]}), {cameras}",
             f"junk (pid -1): {self.junk}; distractors (pid 0): {self.distractors}",
         ]
         if self.duplicate_item_ids:
-            told.append(f"item ids that an earlier row has: {self.duplicate_item_ids}")
-        told += [f"column {name}: {count} distinct values" for name, count in self.columns.items()]
-        return told
+            lines.append(f"item ids that an earlier row has: {self.duplicate_item_ids}")
+        lines += [f"column {name}: {count} distinct values" for name, count in self.columns.items()]
+        return lines
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found.
+    """Result of a check.
 
     Attributes
     ----------
     uri
         The store.
     shape, dtype, n_chunks, content_digest
-        As its manifest says; None if there is no readable one.
+        From its manifest; None if there is no readable one.
     damage
         All that is damaged, in the order of the store.
     faults
         Rows with NaN, with infinities, and of zeros; counted over the chunks that could be read.
     allow_zero
-        Whether the store says that rows of zeros are meant.
+        Whether the store allows rows of zeros.
     duplicates
         Rows that are byte for byte an earlier row.
     first_duplicates
@@ -112,24 +112,24 @@ class CheckReport:
 
     def lines(self) -> list[str]:
         """Return what to print: the verdict first, then damage, then oddities."""
-        told = [f"{self.uri}: {'damaged' if self.damaged else 'whole'}"]
-        told += [f"  damaged: {damage}" for damage in self.damage]
+        lines = [f"{self.uri}: {'damaged' if self.damaged else 'whole'}"]
+        lines += [f"  damaged: {damage}" for damage in self.damage]
         if self.shape is None:
-            return told
-        told.append(
+            return lines
+        lines.append(
             f"  {self.shape[0]} x {self.shape[1]} {self.dtype} in {counted(self.n_chunks or 0, 'chunk')}, content "
             f"{self.content_digest}"
         )
         for what, rows in (("NaN", self.faults.nan), ("infinity", self.faults.infinite)):
             if rows:
-                told.append(f"  {what}: {rows}")
+                lines.append(f"  {what}: {rows}")
         meant = ", meant" if self.allow_zero and self.faults.zero else ""
-        told.append(f"  zeros: {self.faults.zero}{meant}")
+        lines.append(f"  zeros: {self.faults.zero}{meant}")
         pairs = ", ".join(f"{row} = {earlier}" for row, earlier in self.first_duplicates)
-        told.append(f"  duplicates of an earlier row: {self.duplicates.count}" + (f" ({pairs})" if pairs else ""))
+        lines.append(f"  duplicates of an earlier row: {self.duplicates.count}" + (f" ({pairs})" if pairs else ""))
         if self.labels is not None:
-            told += [f"  {line}" for line in self.labels.lines()]
-        return told
+            lines += [f"  {line}" for line in self.labels.lines()]
+        return lines
 
 
 def check_store(
@@ -154,14 +154,14 @@ def check_store(
     StoreNotFoundError
         If nothing is there.
     StoreError
-        If it is no store of ours, or of a newer format.
+        If it is not a store of reid-dist, or of a newer format.
     """
     uri = canonical_uri(location)
     try:
         rows = open_stored(uri)
     except IncompleteStoreError:
         present = sum(1 for _ in folder_at(uri).walk("features/c"))
-        what = f"no commit marker: the ingest was stopped, or is at work; {present} files of features are there"
+        what = f"no commit marker: the ingest was stopped, or is still running; {present} files of features are there"
         return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", what),))
     except DamagedStoreError as error:
         return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", str(error)),))

@@ -1,4 +1,4 @@
-"""A block of distances that somebody else computed: an array (n_query, n_gallery), mapped from a `.npy` file.
+"""A block of distances from another program: an array (n_query, n_gallery), mapped from a `.npy` file.
 
 Only pieces of it are ever in memory.  Values are taken as they are; float32 and float16 are widened to float64, which
 is exact.
@@ -25,7 +25,7 @@ __all__ = ["DistanceBlock"]
 
 _HASHED_BYTES = 16 << 20
 
-# Values that a worker compares before it takes a file of that name for the block that was opened.
+# Values that a worker compares before it uses a file of that name.
 _COMPARED_VALUES = 4096
 
 _NPY_MAGIC = b"\x93NUMPY"
@@ -99,7 +99,7 @@ class DistanceBlock:
     def save(self, path: str | os.PathLike[str]) -> DistanceBlock:
         """Write the block to a `.npy` file and return the stored one.
 
-        The file appears whole; one of that name is replaced, and whoever has that one mapped keeps it.
+        The file appears whole; one of that name is replaced, and processes that have it mapped keep it.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class DistanceBlock:
         return np.asarray(self._values[row, column], dtype=np.float64)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of it."""
+        """Return the entry of the block in a report."""
         return {
             "uri": self.uri,
             "shape": list(self.shape),
@@ -177,7 +177,7 @@ class DistanceBlock:
 
 
 def _sample(values: NDArray[Any]) -> str:
-    """Hash some values at even distances: they tell one file from another."""
+    """Hash some values at even distances, to distinguish one file from another."""
     place = np.arange(0, values.size, -(-values.size // _COMPARED_VALUES))
     rows, columns = np.divmod(place, values.shape[1])
     return hashlib.sha256(f"{values.shape} {values.dtype.str}".encode() + values[rows, columns].tobytes()).hexdigest()
@@ -208,7 +208,7 @@ def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
 def _reopen(uri: str, content_digest: str, sample: str) -> NDArray[Any]:
     """Map the file of a block in another process; one at a time, since a mapped file that was removed takes space.
 
-    Of the digest nothing is verified but the sample; it tells apart what stood under one name at different times.
+    Only the sample is compared, not the digest; it distinguishes files that had one name at different times.
     """
     values = _map(uri)
     if values.ndim != 2 or not values.size or _sample(values) != sample:

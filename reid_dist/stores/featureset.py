@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,12 +23,14 @@ from reid_dist.stores.writer import FeatureWriter
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["FeatureSet", "Progress"]
+__all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 
 Progress = Callable[[int, int, str], None]
 """Called with rows done, rows in all, and what is being worked on."""
 
 _COPY_BYTES = 16 << 20
+# Whole chunks are read together up to so many bytes; one chunk that is longer is read as it is.
+_READ_BYTES = 16 << 20
 
 
 class Rows(Protocol):
@@ -64,7 +66,7 @@ class FeatureSet(LabelledSet):
     """Features and labels of n items: a lazy, immutable handle on a store or on arrays.
 
     Make one with `FeatureSet.open` or `FeatureSet.from_arrays`.  A stored set pickles to its URI and content digest and
-    is reopened once per process, when it is first looked at: a scheduler that only passes it on need not see the store.
+    is reopened once per process, at first use: a scheduler that only passes it on need not see the store.
     A set in memory pickles by value.  Several threads may read at once.
 
     Attributes
@@ -112,9 +114,9 @@ class FeatureSet(LabelledSet):
         StoreNotFoundError
             If nothing is there.
         IncompleteStoreError
-            If its writer never finished.
+            If it has no commit marker.
         StoreError
-            If it is not a store of ours, or of a newer format.
+            If it is not a store of reid-dist, or of a newer format.
         DamagedStoreError
             If its manifest is damaged.
         """
@@ -310,7 +312,7 @@ class FeatureSet(LabelledSet):
         return FeatureSet.open(writer.uri)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of an input: uri, shape, dtype, content digest, digest of the labels alone."""
+        """Return the entry of an input in a report: uri, shape, dtype, content digest, digest of the labels alone."""
         return {
             "uri": self.origin or self.uri,
             "shape": [self.n_rows, self.dim],
@@ -345,7 +347,7 @@ class FeatureSet(LabelledSet):
         return FeatureSet, (self._rows,)
 
 
-# What a set knows of itself only once it is open.
+# Attributes of a set that are known once it is open.
 _OF_ROWS = frozenset({"_rows", "n_rows", "dim", "dtype", "chunk_rows", "allow_zero"})
 
 
@@ -368,3 +370,47 @@ def _open_again(uri: str, content_digest: str) -> Rows:
             "run again"
         )
     return found
+
+
+def ranges_with(features: FeatureSet, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Cut a set into ranges that are cheap to read, and return those that hold some of the rows.
+
+    Parameters
+    ----------
+    features
+        The set.
+    rows
+        Row numbers in any order, shape (n,), int64.
+
+    Returns
+    -------
+    Start and stop (exclusive) of each range, ascending; of whole chunks where the set is stored.
+    """
+    row_bytes = features.dim * features.dtype.itemsize
+    unit = features.chunk_rows if features.is_stored else 1
+    step = unit * max(1, _READ_BYTES // (unit * row_bytes))
+    return [(place * step, min((place + 1) * step, features.n_rows)) for place in np.unique(rows // step).tolist()]
+
+
+def read_scattered(features: FeatureSet, rows: NDArray[np.int64]) -> Iterator[FeatureArray]:
+    """Read scattered rows, block by block.
+
+    Parameters
+    ----------
+    features
+        The set.
+    rows
+        Ascending row numbers, shape (n,), int64.
+
+    Yields
+    ------
+    (some, dim) in the dtype in which features are kept; the blocks together are the rows in their order.
+
+    Raises
+    ------
+    DamagedStoreError
+        If a chunk is missing or not what was written.
+    """
+    for start, stop in ranges_with(features, rows):
+        low, high = np.searchsorted(rows, [start, stop])
+        yield features.read_raw(start, stop)[rows[low:high] - start]

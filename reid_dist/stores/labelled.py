@@ -104,7 +104,7 @@ class LabelledSet(ABC):
         """Hex digest of the labels that an evaluation can use, without the features.
 
         It covers pids, camids, item ids and columns, with the texts that numbers stand for; not the image paths, which
-        only say where items came from.  Two sets of features of the same items, in the same order, share it, which is
+        only give the origin of items.  Two sets of features of the same items, in the same order, share it, which is
         what makes their evaluations comparable query by query.
         """
         digests = {name: self._label_digest(name) for name in self._label_names if name != "image_paths"}
@@ -117,7 +117,7 @@ class LabelledSet(ABC):
         return []
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of an input."""
+        """Return the entry of an input in a report."""
         return {
             "uri": self.uri,
             "shape": [self.n_rows],

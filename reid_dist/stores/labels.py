@@ -8,7 +8,7 @@ A label set is a mapping from name to one-dimensional array:
 ``item_ids``       int64 or ``<U`` (n,): what an item is called, wherever it is stored
 ``image_paths``    ``<U`` (n,)
 ``columns/NAME``   int64 (n,): clothes, location, tracklet, …
-``pid_names``      ``<U`` (P,): the text that was mapped to pid p stands at p - 1
+``pid_names``      ``<U`` (P,): the text of pid p is at p - 1
 ``camid_names``    ``<U`` (C,): likewise for cameras
 =================  =====================================================================
 
@@ -147,7 +147,7 @@ def as_whole_numbers(array: NDArray[Any], name: str) -> NDArray[np.int64]:
         If a value is not whole or does not fit.
     """
     if array.dtype.kind == "f":
-        # Beyond 2**53 a float no longer tells neighbouring whole numbers apart.
+        # Beyond 2**53 neighbouring whole numbers are equal as floats.
         wrong = ~(np.abs(array) <= 2.0**53) | (array != np.floor(array))
     elif array.dtype.kind == "u":
         wrong = array > np.iinfo(np.int64).max
@@ -162,7 +162,7 @@ def as_whole_numbers(array: NDArray[Any], name: str) -> NDArray[np.int64]:
 
 
 def as_numbers(values: ArrayLike, name: str) -> NumberedTexts:
-    """Bring identities or cameras to int64, numbering texts as the module says.
+    """Bring identities or cameras to int64, numbering texts as the module describes.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def make_labels(
     Returns
     -------
     dict of str to numpy.ndarray
-        As the module says, read-only.
+        As the module describes, read-only.
 
     Raises
     ------

@@ -28,7 +28,7 @@ class MemoryRows:
     features
         (n, dim) float32 or float16, C-contiguous, read-only.
     labels
-        As `reid_dist.stores.labels` says.
+        As in `reid_dist.stores.labels`.
     content_digest, zero_rows, notes, allow_zero
         As in a manifest.
     uri

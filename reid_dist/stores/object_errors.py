@@ -1,4 +1,4 @@
-"""What goes wrong with S3, in one line each.
+"""Errors of S3, in one line each.
 
 No text of the client library is passed on: it holds the endpoint as it was given, which may have a password in it.
 """
@@ -18,11 +18,11 @@ __all__ = ["NO_BUCKET", "SCHEME", "is_object_uri", "refuse_unusable_endpoint", "
 SCHEME = "s3://"
 
 NO_BUCKET = "NoSuchBucket"
-"""What an S3 server calls a bucket that there is not, also where one object is asked for."""
+"""Error code of a missing bucket, also in requests for an object."""
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
-# Where roles of machines and containers are asked for, which happens where no keys are given.
+# Endpoints of roles of machines and containers, which are requested where no keys are given.
 _METADATA = ("/latest/api/token", "/latest/meta-data", "169.254.170.2")
 
 
@@ -38,7 +38,7 @@ def storage_errors(uri: str, *, writing: bool = False) -> Iterator[None]:
     Raises
     ------
     StoreError
-        Never with a word of the library's own.
+        Never with text of the library.
     """
     if not is_object_uri(uri):
         yield
@@ -62,7 +62,7 @@ def _is_of_library(error: Exception) -> bool:
 
 
 def _explained(uri: str, error: Exception, *, writing: bool) -> StoreError:
-    """Say what went wrong, in none of the library's words: they hold the endpoint as it was given."""
+    """Error without the text of the library, which holds the endpoint as it was given."""
     text, what = str(error), "write" if writing else "read"
     code, status = _CODE.search(text), _STATUS.search(text)
     named = code[1] if code else f"HTTP status {status[1]}" if status else type(error).__name__
@@ -111,7 +111,7 @@ def _endpoint() -> str:
 
 
 def _given_endpoint() -> tuple[str, str]:
-    """The variable that names an endpoint, and what it says; nothing where there is none."""
+    """Name and value of the variable with the endpoint; empty texts if there is none."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     return next(((name, os.environ[name]) for name in names if os.environ.get(name)), ("", ""))
 

@@ -1,6 +1,6 @@
 """Items that two label sets share: rows of the query set that are rows of the gallery as well.
 
-Three facts tell that a query row and a gallery row are one item: both sets are the same, row by row (one content
+Three facts identify a query row with a gallery row: both sets are the same, row by row (one content
 digest); the two rows have one item id; they have one image path.  The first of them that holds of any row is taken.
 """
 
@@ -33,7 +33,7 @@ class SharedItems:
     Attributes
     ----------
     by
-        The fact that tells: ``content`` (row i is row i), ``item_ids`` or ``image_paths``.
+        The fact: ``content`` (row i is row i), ``item_ids`` or ``image_paths``.
     n_query
         Number of such query rows.
     """
@@ -52,7 +52,7 @@ def shared_items(query: LabelledSet, gallery: LabelledSet) -> SharedItems | None
 
     Returns
     -------
-    None where nothing tells of any.
+    None if there are none.
     """
     if query.content_digest == gallery.content_digest:
         return SharedItems("content", query.n_rows)
@@ -75,7 +75,7 @@ def own_queries(query: LabelledSet, gallery: LabelledSet, indptr: Int64, row: In
 
     Returns
     -------
-    None where nothing tells of any.
+    None if there are none.
     """
     if query.content_digest == gallery.content_digest:
         numbers = np.arange(query.n_rows)

@@ -1,4 +1,4 @@
-"""Work over a workspace that is done again where something in the workspace turned out to be damaged."""
+"""Work over a workspace that is repeated where a part of the workspace is damaged."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["DERIVED", "remove_part", "with_remade_parts"]
 Made = TypeVar("Made")
 
 DERIVED: Final = ("expanded-", "features-")
-"""What names of stores in a workspace begin with that a run derives from its inputs, and can derive again."""
+"""Prefixes of the names of stores in a workspace that a run derives from its inputs, and can derive again."""
 
 
 def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, warn: Callable[[str], None]) -> Made:
-    """Do work; where a part of the workspace is missing, damaged or another one, report it and do the work again.
+    """Do work; where a part of the workspace is missing, damaged or another one, report it and repeat the work.
 
-    What is whole is found again: the second attempt makes that part alone.
+    Whole parts are used again: the second attempt makes the damaged part alone.
 
     Parameters
     ----------
     work
-        What reads and writes the workspace.
+        Function that reads and writes the workspace.
     workspace
         The workspace, of which derived stores are removed as well; None for a temporary one.
     warn
@@ -35,7 +35,7 @@ def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, war
     Raises
     ------
     DamagedStoreError
-        If one and the same part is damaged twice, or what is damaged is no part of the workspace.
+        If the same part is damaged twice, or the damage is outside the workspace.
     """
     seen: set[tuple[str, str]] = set()
     while True:
@@ -59,7 +59,7 @@ def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, war
 
 
 def remove_part(error: DamagedPartError) -> None:
-    """Remove the part that an error is about, if it is one: whoever takes up its stage again makes it."""
+    """Remove the damaged part of an error, if it has one; the next run of its stage makes it again."""
     if error.part:
         with contextlib.suppress(StoreError):
             Stage(error.place).remove(error.part)

@@ -131,7 +131,7 @@ def find_faults(block: FeatureArray, first_row: int = 0) -> RowFaults:
         bad = np.flatnonzero(~finite.all(axis=1))
         has_nan = np.isnan(block[bad]).any(axis=1)
         nan, infinite = Offenders.of(bad[has_nan] + first_row), Offenders.of(bad[~has_nan] + first_row)
-    # One cache line per row tells nearly every row from zero; only the rest is looked at in full.
+    # One cache line distinguishes nearly every row from zero; only the others are read in full.
     candidates = np.flatnonzero(~block[:, :16].any(axis=1))
     zero = candidates[~block[candidates].any(axis=1)] if candidates.size else candidates
     return RowFaults(nan, infinite, Offenders.of(zero + first_row))
@@ -140,7 +140,7 @@ def find_faults(block: FeatureArray, first_row: int = 0) -> RowFaults:
 def _is_finite(block: FeatureArray) -> NDArray[np.bool_]:
     if block.dtype.itemsize > 2:
         return np.isfinite(block)
-    # Numpy widens every half-precision number to test it; the exponent bits alone tell, four times faster.
+    # Numpy widens every half-precision number to test it; the exponent bits suffice, four times faster.
     finite: NDArray[np.bool_] = (block.view(np.uint16) & _HALF_EXPONENT) != _HALF_EXPONENT
     return finite
 
@@ -163,7 +163,7 @@ def kept_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def natural_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which features of some dtype are kept when nobody asks for another.
+    """Return the dtype in which features of some dtype are kept by default.
 
     Raises
     ------

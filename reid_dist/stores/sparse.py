@@ -106,7 +106,7 @@ def write_graph(
     read
         Gives a range of rows.
     described
-        What the manifest says of the graph: parameters and inputs, as JSON.
+        Parameters and inputs, for the manifest, as JSON.
     overwrite
         Whether a complete store may be replaced.
 
@@ -254,7 +254,7 @@ class StoredGraph:
             raise StoreNotFoundError(f"no neighbour graph at {place}: nothing is there")
         if state is State.WRITING:
             raise IncompleteStoreError(
-                f"{place} has no commit marker: its writer was stopped, or is still at work; save the graph again"
+                f"{place} has no commit marker: its writer was stopped, or is still running; save the graph again"
             )
         marker = read_marker(place) or {}
         if marker.get("kind") != _KIND:

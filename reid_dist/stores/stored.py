@@ -1,8 +1,8 @@
 """Rows and labels of a store, read and verified.
 
-Zarr decodes whole chunks whatever part of them is asked for, so every read here is of whole chunks and every chunk is
-compared with its digest in the manifest: no row leaves this module that is not the row that was written, not even when
-another store is written to the same place between two reads.  The one exception is `StoredRows.read_unverified`.
+Zarr decodes whole chunks for any part of them, so every read here is of whole chunks and every chunk is compared with
+its digest in the manifest: every row that leaves this module is the row that was written, even when another store is
+written to the same place between two reads.  The one exception is `StoredRows.read_unverified`.
 """
 
 from __future__ import annotations
@@ -181,15 +181,15 @@ class StoredRows:
             intact = all(self._matches(rows, begin, chunk) for chunk in range(first, last + 1))
         except (MemoryError, StoreError):
             raise
-        except Exception:  # Zarr's error does not say which chunk it was; examine_chunk does.
+        except Exception:  # Zarr's error does not name the chunk; examine_chunk does.
             intact = False
         return rows if intact else self._read_one_by_one(first, last)
 
     def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
         """Return scattered rows, not verified where that would mean to read whole chunks for a few rows.
 
-        Chunks are raw bytes, so a row is found by arithmetic.  Whoever uses what comes from here must
-        compare it later with rows that `read_raw` gave.
+        Chunks are raw bytes, so a row is found by arithmetic.  The caller must compare
+        the rows later with rows from `read_raw`.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class StoredRows:
             bounds, wanted, self._chunks.read_unverified(wanted), strict=True
         ):
             if part is None:
-                # Reading it as a whole will say why.
+                # Reading it as a whole names the damage.
                 held = self.manifest.rows_of_chunk(chunk)
                 part = self.read_raw(held.start, held.stop)[inside]
             found[start:stop] = part
@@ -308,7 +308,7 @@ def _is_damage(found: NDArray[Any] | Damage) -> bool:
 
 
 def _cause(error: Exception) -> str:
-    """Say in words of ours why bytes cannot be read: those of the libraries print them, and are none for a user."""
+    """Cause of a failed read, in words for users: messages of the libraries may print the bytes."""
     if "checksum" in str(error):
         return "its bytes do not have the checksum that was written with them"
     return "a file of it is missing" if isinstance(error, FileNotFoundError | KeyError) else type(error).__name__
@@ -343,7 +343,7 @@ def _open_stored(uri: str) -> StoredRows:
         raise StoreNotFoundError(f"no feature store at {uri}: nothing is there{cut_short_note(uri)}")
     if state is State.WRITING:
         raise IncompleteStoreError(
-            f"{uri} has no commit marker: its writer was stopped, or is still at work; ingest the source again"
+            f"{uri} has no commit marker: its writer was stopped, or is still running; ingest the source again"
         )
     marker = read_marker(uri)
     if state is State.FOREIGN or marker is None:

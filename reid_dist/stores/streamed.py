@@ -82,7 +82,7 @@ def stream(
     Parameters
     ----------
     features
-        (n, dim) of a kind that `is_streamed` knows.
+        (n, dim), for which `is_streamed` is true.
     labels
         From `reid_dist.stores.labels.make_labels`.
     allow_zero

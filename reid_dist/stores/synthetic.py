@@ -36,7 +36,7 @@ class SyntheticShape:
     n_query, n_gallery
         Rows of the two sides; distractors and junk are part of the gallery.
     n_distractor, n_junk
-        Gallery rows with pid 0 (nobody's) and pid -1 (bad detections).
+        Gallery rows with pid 0 (distractors) and pid -1 (bad detections).
     dim
         Features per row.
     noise, camera_shift
@@ -89,7 +89,7 @@ def make_sets(shape: SyntheticShape, seed: int = 0) -> tuple[SyntheticSet, Synth
         features *= scale * np.float32(shape.noise)
         known = pids > 0
         features[known] += identities[pids[known] - 1]
-        # Distractors and junk are somebody, too: each has a direction that nobody else shares.
+        # Each distractor and each junk row has a direction of its own.
         features[~known] += rng.standard_normal((int((~known).sum()), shape.dim), np.float32) * scale
         features += cameras[camids]
         return SyntheticSet(features, pids, camids)

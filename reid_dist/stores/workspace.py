@@ -17,32 +17,35 @@ import errno
 import io
 import json
 import os
+import shutil
 import struct
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.errors import DamagedPartError, StoreError
 from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
-from reid_dist.stores.locations import at_location, canonical_uri, read_twice
-
-__all__ = ["INNER", "Stage", "Workspace"]
+from reid_dist.stores.locations import at_location, canonical_uri, local_path, read_twice
 
 INNER = "sweep-"
-"""What names of workspaces begin with that lie in another one."""
+"""Prefix of the names of workspaces in another workspace."""
 
 # Version of the content of stages: one more whenever the same inputs may give other bytes.
 _FORMAT = 2
 _DESCRIPTION = "stage.json"
 _CHECKSUM = "seal"
 _SUFFIX = ".npz"
+_RECORD = "json"
 _FINGERPRINT_LENGTH = 20
 _AGAIN: Final = "run again to have it made again"
 
@@ -308,3 +311,57 @@ class Workspace:
     def place(self, name: str) -> str:
         """Return the URI of something else in the workspace, such as a feature store."""
         return at_location(self.path, name)
+
+
+def write_record(stage: Stage, part: str, record: Mapping[str, Any]) -> None:
+    """Write a mapping of plain values as one part; NaN, infinities and every bit of a float are kept."""
+    stage.write(part, {_RECORD: np.frombuffer(json.dumps(record).encode(), np.uint8)})
+
+
+def read_record(stage: Stage, part: str, warn: Callable[[str], None]) -> dict[str, Any] | None:
+    """Read a record; None if it is missing, and, after one line to `warn`, if it is damaged or another part."""
+    if not stage.has(part):
+        return None
+    try:
+        found: dict[str, Any] = json.loads(stage.read(part, _RECORD)[_RECORD].tobytes())
+    except DamagedPartError as error:
+        warn(f"{str(error).partition(';')[0]}: made again")
+        return None
+    return found
+
+
+@contextlib.contextmanager
+def inner_folder(workspace: str | os.PathLike[str] | None, identity: str | None) -> Iterator[Path]:
+    """Directory that the parts of some work share.
+
+    Parameters
+    ----------
+    workspace
+        Directory to be in; None for a temporary one.
+    identity
+        Identity of the work, for a folder of its own, which is removed when all is done; None for `workspace` itself.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be made.
+    """
+    place = None if workspace is None else local_path(canonical_uri(workspace))
+    if place is None:
+        with tempfile.TemporaryDirectory(prefix=INNER) as name:
+            yield Path(name)
+        return
+    folder = place if identity is None else place / f"{INNER}{identity[:20]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
+    try:
+        yield folder
+    except BaseException:
+        # Finished parts stay, and the same work goes on from there.
+        if identity is not None and not Workspace(str(folder)).holds_parts():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if identity is not None:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -150,7 +150,7 @@ def test_labels_by_name_and_by_file_are_not_chosen_between(tmp_path: Path, what:
 
 def test_two_candidates_are_not_guessed_between(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=np.ones((3, 2)), pids=np.arange(3), labels=np.ones(3))
-    with pytest.raises(InputError, match=r"pids and labels could both be pids; say which with --pids of .*\(pids\)"):
+    with pytest.raises(InputError, match=r"pids and labels could both be pids; choose one with --pids of .*\(pids\)"):
         ingest(tmp_path / "a.npz", tmp_path / "out.zarr")
     (store,) = ingest(tmp_path / "a.npz", tmp_path / "out.zarr", ArrayNames(pids="labels"))
     assert store.pids.tolist() == [1, 1, 1]

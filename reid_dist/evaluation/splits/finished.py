@@ -15,7 +15,7 @@ from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.reports import Report
 from reid_dist.reports.plain import plain
 from reid_dist.stores import FeatureSet, Workspace
-from reid_dist.stores.records import read_record, write_record
+from reid_dist.stores.workspace import read_record, write_record
 
 __all__ = ["FinishedSplit", "FinishedSplits", "identity_of"]
 

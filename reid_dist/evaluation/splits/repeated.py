@@ -27,9 +27,8 @@ from reid_dist.metrics.definitions import parse_metrics
 from reid_dist.relevance.protocols import JUNK_PID, PROTOCOLS, Protocol
 from reid_dist.reports.notes import notes_of_splits, side_notes
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
-from reid_dist.stores.inner import inner_folder
-from reid_dist.stores.scattered import read_scattered
-from reid_dist.stores.workspace import INNER
+from reid_dist.stores.featureset import read_scattered
+from reid_dist.stores.workspace import INNER, inner_folder
 
 if TYPE_CHECKING:
     from distributed import Client

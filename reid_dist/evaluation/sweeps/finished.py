@@ -13,7 +13,7 @@ from reid_dist.reports import Report
 from reid_dist.reports.caution import n_identities
 from reid_dist.reports.plain import plain
 from reid_dist.stores import Workspace
-from reid_dist.stores.records import read_record, write_record
+from reid_dist.stores.workspace import read_record, write_record
 
 __all__ = ["FinishedPoint", "FinishedPoints"]
 

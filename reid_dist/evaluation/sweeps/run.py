@@ -24,7 +24,7 @@ from reid_dist.evaluation.visibility import visible_to
 from reid_dist.metrics.definitions import metric_names
 from reid_dist.reports.plain import plain
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
-from reid_dist.stores.inner import inner_folder
+from reid_dist.stores.workspace import inner_folder
 
 if TYPE_CHECKING:
     from distributed import Client

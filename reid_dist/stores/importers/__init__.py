@@ -1,12 +1,12 @@
 """Readers of file formats, one file each, and what is made of them; importing this package fills the registry."""
 
 from reid_dist.stores.importers import (
-    csv_files,
     hdf5_files,
     matlab,
     numpy_files,
     parquet,
     safetensors_files,
+    text_files,
     torch_files,
     zarr_groups,
 )
@@ -20,7 +20,6 @@ __all__ = [
     "Format",
     "RowArray",
     "Source",
-    "csv_files",
     "hdf5_files",
     "ingest",
     "matlab",
@@ -29,6 +28,7 @@ __all__ = [
     "open_source",
     "parquet",
     "safetensors_files",
+    "text_files",
     "torch_files",
     "zarr_groups",
 ]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.commits import commit_writers
 from reid_dist.stores.featureset import FeatureSet, Progress
-from reid_dist.stores.importers.label_options import LabelOptions
+from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
-from reid_dist.stores.importers.names import ArrayNames
+from reid_dist.stores.importers.names import ArrayNames, Role, find_labels
+from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
+from reid_dist.stores.labelled import LabelledRows, LabelledSet
+from reid_dist.stores.labels import COLUMN_PREFIX, as_column
 from reid_dist.stores.locations import (
     State,
     at_location,
@@ -32,7 +37,14 @@ from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.rows import kept_dtype, natural_dtype
 from reid_dist.stores.writer import FeatureWriter
 
-__all__ = ["ingest", "open_features"]
+if TYPE_CHECKING:
+    from typing import Unpack
+
+FeatureSource: TypeAlias = FeatureSet | str | os.PathLike[str]
+"""A feature set, or path or URI of a store, or of any file that `ingest` reads."""
+
+LabelSource: TypeAlias = LabelledSet | str | os.PathLike[str]
+"""Labels of one side, or path or URI of a store, or of any file that holds them."""
 
 
 def ingest(
@@ -41,19 +53,13 @@ def ingest(
     names: ArrayNames | Mapping[str, str | None] | None = None,
     *,
     format_name: str | None = None,
-    pids_file: str | os.PathLike[str] | None = None,
-    camids_file: str | os.PathLike[str] | None = None,
-    labels_file: str | os.PathLike[str] | None = None,
-    names_file: str | os.PathLike[str] | None = None,
-    pattern: str | None = None,
-    num_query: int | None = None,
     chunk_rows: int | None = None,
     shard_rows: int | None = None,
     dtype: DTypeLike | None = None,
-    drop_pids: Sequence[int] = (),
     allow_zero: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    **labels: Unpack[LabelFields],
 ) -> list[FeatureSet]:
     """Read a source in bounded memory and write it to feature stores.
 
@@ -89,7 +95,7 @@ def ingest(
     dtype
         ``"float32"`` or ``"float16"``; float16 sources stay float16 when None, all others become float32.
     drop_pids
-        Identities whose rows are left out; a note says how many rows these were.
+        Identities whose rows are left out; a note gives their number.
     allow_zero
         Keep rows of zeros; they are refused otherwise.
     overwrite
@@ -108,16 +114,7 @@ def ingest(
         As reading and writing do; zero rows without `allow_zero` are an InputError.
     """
     root = canonical_uri(output)
-    options = LabelOptions(
-        names=ArrayNames.of(names),
-        pids_file=pids_file,
-        camids_file=camids_file,
-        labels_file=labels_file,
-        names_file=names_file,
-        pattern=pattern,
-        num_query=num_query,
-        drop_pids=drop_pids,
-    )
+    options = LabelOptions(names=ArrayNames.of(names), **labels)
     with open_source(os.fspath(source), format_name) as opened, ExitStack() as on_error:
         parts = label_parts(opened, options)
         targets = [at_location(root, f"{part.role}.zarr") if part.role else root for part in parts]
@@ -140,7 +137,7 @@ def ingest(
                 allow_zero=allow_zero,
                 overwrite=overwrite,
                 notes=[*opened.notes, *part.notes],
-                source={"uri": opened.uri, "drop_pids": [int(pid) for pid in drop_pids]},
+                source={"uri": opened.uri, "drop_pids": [int(pid) for pid in options.drop_pids]},
             )
             on_error.callback(writer.abort)
             _copy_rows(part, writer, allow_zero, report)
@@ -193,15 +190,9 @@ def open_features(
     names: ArrayNames | Mapping[str, str | None] | None = None,
     *,
     format_name: str | None = None,
-    pids_file: str | os.PathLike[str] | None = None,
-    camids_file: str | os.PathLike[str] | None = None,
-    labels_file: str | os.PathLike[str] | None = None,
-    names_file: str | os.PathLike[str] | None = None,
-    pattern: str | None = None,
-    num_query: int | None = None,
-    drop_pids: Sequence[int] = (),
     allow_zero: bool = False,
     progress: Progress | None = None,
+    **labels: Unpack[LabelFields],
 ) -> FeatureSet:
     """Open a store, or read any known format into a set in memory (memory-mapped where the format allows it).
 
@@ -234,20 +225,11 @@ def open_features(
     side = None if role is None else at_location(uri, f"{role}.zarr")
     if side is not None and (holds(uri, f"{role}.zarr") or cut_short_note(side)):
         return FeatureSet.open(side)
-    options = LabelOptions(
-        names=ArrayNames.of(names),
-        pids_file=pids_file,
-        camids_file=camids_file,
-        labels_file=labels_file,
-        names_file=names_file,
-        pattern=pattern,
-        num_query=num_query,
-        drop_pids=drop_pids,
-    )
+    options = LabelOptions(names=ArrayNames.of(names), **labels)
     with open_source(uri, format_name) as opened:
         parts = label_parts(opened, options)
         if len(parts) > 1 and role is None:
-            raise InputError(f"{uri} holds query and gallery; say which of them is meant")
+            raise InputError(f"{uri} holds query and gallery; choose one of them")
         part = next((part for part in parts if part.role == role), parts[0])
         report = _Reporter(progress, len(part.kept))
         report.advance(0, uri)
@@ -260,3 +242,89 @@ def open_features(
         )
         report.advance(len(part.kept), uri)
     return FeatureSet(rows)
+
+
+def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
+    """Open the labels of one side.
+
+    Parameters
+    ----------
+    location
+        A feature store, a folder with ``query.zarr`` and ``gallery.zarr``, or a file of any known format that holds
+        arrays such as ``query_pids`` or ``pids``, with or without features; label columns of one's own are called
+        ``query_columns/NAME`` or ``columns/NAME``.  Columns ``is_query`` and ``is_gallery`` assign rows to sides.
+    role
+        Which side.
+
+    Raises
+    ------
+    StoreNotFoundError, StoreError, InputError
+        As reading does.
+    """
+    uri = canonical_uri(location)
+    state = state_of(uri)
+    if state is State.NOTHING:
+        raise StoreNotFoundError(f"no labels at {uri}: nothing is there")
+    if state in (State.COMPLETE, State.WRITING):
+        return FeatureSet.open(uri)
+    if holds(uri, f"{role}.zarr"):
+        return FeatureSet.open(at_location(uri, f"{role}.zarr"))
+    with open_source(uri, None) as source:
+        arrays = {what: source.arrays[name].whole() for what, name in find_labels(source, role).items()}
+    sides = sides_of(arrays)
+    if sides is not None:
+        arrays.setdefault("item_ids", np.arange(len(arrays["pids"])))
+        arrays = {
+            what: as_column(values, what)[sides[role]] for what, values in arrays.items() if what not in SIDE_LABELS
+        }
+    columns = {name.removeprefix(COLUMN_PREFIX): arrays[name] for name in arrays if name.startswith(COLUMN_PREFIX)}
+    return LabelledRows(
+        arrays["pids"],
+        arrays.get("camids"),
+        arrays.get("item_ids"),
+        columns=columns,
+        image_paths=arrays.get("image_paths"),
+        uri=uri,
+    )
+
+
+def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSet:
+    """Open a path; return a feature set as it is.
+
+    Parameters
+    ----------
+    source
+        What the caller gave.
+    role
+        Which side, where a file holds both; None for a set that is no side.
+
+    Raises
+    ------
+    StoreNotFoundError, StoreError, InputError
+        As reading does; an InputError also for what is neither.
+    """
+    if isinstance(source, str | os.PathLike):
+        return open_features(source, role=role)
+    if not isinstance(source, FeatureSet):
+        raise InputError(
+            f"{role or 'features'} must be a FeatureSet or a path, found {type(source).__name__}; use FeatureSet.open "
+            "or .from_arrays"
+        )
+    return source
+
+
+def as_labelled_set(source: LabelSource, role: Role) -> LabelledSet:
+    """Open the labels at a path; return labels as they are.
+
+    Raises
+    ------
+    StoreNotFoundError, StoreError, InputError
+        As reading does; an InputError also for what is neither.
+    """
+    if isinstance(source, str | os.PathLike):
+        return open_labels(source, role)
+    if not isinstance(source, LabelledSet):
+        raise InputError(
+            f"{role} must be labels, found {type(source).__name__}; use LabelledRows, a FeatureSet or a path"
+        )
+    return source

@@ -1,19 +1,29 @@
-"""Where labels come from, as a user says it."""
+"""Options: the sources of labels."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts import MARKET1501, NameLayout, layout_of_pattern
 from reid_dist.stores.importers.names import ArrayNames, option_of
 
-__all__ = ["LabelOptions", "Location"]
-
 Location: TypeAlias = str | os.PathLike[str]
+
+
+class LabelFields(TypedDict, total=False):
+    """Keyword arguments for the sources of labels; see `reid_dist.stores.importers.ingest.ingest`."""
+
+    pids_file: Location | None
+    camids_file: Location | None
+    labels_file: Location | None
+    names_file: Location | None
+    pattern: str | None
+    num_query: int | None
+    drop_pids: Sequence[int]
 
 
 @dataclass(frozen=True, kw_only=True)

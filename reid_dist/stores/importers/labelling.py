@@ -71,7 +71,7 @@ class LabelledPart:
 
 @dataclass
 class _Read:
-    """Labels of one part on their way."""
+    """Labels of one part, in preparation."""
 
     part: Part
     features: RowArray
@@ -327,11 +327,11 @@ def _drop(
 
 
 def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:
-    """Say how many rows go, and which pids no row has: with a wrong number, all rows would stay in silence."""
+    """Note on the dropped rows, and on pids that no row has: with a wrong pid, all rows would stay in silence."""
     held, wanted = set(pids.tolist()), list(dict.fromkeys(int(pid) for pid in drop_pids))
     there, absent = [pid for pid in wanted if pid in held], [pid for pid in wanted if pid not in held]
-    told = f"left out {np.isin(pids, there).sum()} of {len(pids)} rows" + (f": {_listed(there)}" if there else "")
-    return f"{told}; no row has {_listed(absent)}" if absent else told
+    note = f"left out {np.isin(pids, there).sum()} of {len(pids)} rows" + (f": {_listed(there)}" if there else "")
+    return f"{note}; no row has {_listed(absent)}" if absent else note
 
 
 def _listed(pids: list[int]) -> str:

@@ -228,7 +228,7 @@ def _find_part(source: Source, names: ArrayNames, role: Role | None, elsewhere: 
 
 
 def _further_columns(source: Source, role: Role | None) -> dict[str, str]:
-    """Columns under their own names, whatever they are: ``columns/NAME``, as a store of ours has them."""
+    """Columns under their own names, whatever they are: ``columns/NAME``, as in a store of reid-dist."""
     stored = f"{role}_{COLUMN_PREFIX}" if role else COLUMN_PREFIX
     return {COLUMN_PREFIX + name.removeprefix(stored): name for name in source.arrays if name.startswith(stored)}
 
@@ -312,7 +312,7 @@ def _look_up(source: Source, name: str) -> str:
 
 
 def _may_be(what: str, array: RowArray) -> bool:
-    """Whether an array can be what its name says; paths in numbers are something else."""
+    """Whether the dtype of an array fits its name; paths are no numbers."""
     return what != "image_paths" or array.dtype.kind in "US"
 
 
@@ -323,7 +323,7 @@ def _customary(source: Source, what: str, words: Iterable[str], role: Role | Non
         option = f"{role}_{what}" if role else what
         if what.startswith(COLUMN_PREFIX):
             raise InputError(f"{' and '.join(fitting)} could both be {what}; leave one out of the source")
-        raise InputError(f"{' and '.join(fitting)} could both be {option}; say which with {option_of(option)} of "
+        raise InputError(f"{' and '.join(fitting)} could both be {option}; choose one with {option_of(option)} of "
                          f"`reid-dist ingest` ({option})")  # fmt: skip
     if not fitting and what in _NEEDED and any(name.lower() in wanted for name in source.refused):
         name = next(name for name in source.refused if name.lower() in wanted)

@@ -168,7 +168,7 @@ def _is_list(arrow: Any, kind: Any) -> bool:
 
 
 def _list_length(file: Any, name: str, kind: Any) -> int:
-    """Return the length of the lists: told by the type, or by the first row, which all others must match."""
+    """Return the length of the lists: of the type, or of the first row, which all others must match."""
     if hasattr(kind, "list_size"):
         return int(kind.list_size)
     for batch in file.iter_batches(batch_size=1, columns=[name], use_threads=False):

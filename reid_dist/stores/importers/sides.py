@@ -1,4 +1,4 @@
-"""One set that holds query and gallery: which rows belong to which side."""
+"""Query and gallery rows of a single set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reid_dist.stores.importers.source import Source
 __all__ = ["SIDE_LABELS", "as_flags", "queries_first", "sides_of"]
 
 SIDE_LABELS = ("is_query", "is_gallery", "split")
-"""Marks of the side that a row belongs to; no labels of a store."""
+"""Columns that assign rows to sides; not stored."""
 
 _ENTRY = "num_query"
 _TRUE = ("true", "1", "1.0", "t", "yes")
@@ -80,7 +80,7 @@ def _entry(source: Source) -> int | None:
 
 
 def sides_of(labels: Mapping[str, NDArray[Any]]) -> dict[Role, Mask] | None:
-    """Return the rows of both sides by ``is_query`` and ``is_gallery``, or by ``split``; None if neither tells.
+    """Return the rows of both sides by ``is_query`` and ``is_gallery``, or by ``split``; None if there are neither.
 
     Raises
     ------

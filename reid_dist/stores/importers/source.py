@@ -77,7 +77,7 @@ def text_rows(texts: Sequence[str], what: str) -> NDArray[np.str_]:
 
 
 def starts_as_pickle(first: bytes) -> bool:
-    """Say whether the first bytes of a file are those of a pickle of protocol 2 or later."""
+    """Whether the first bytes of a file are those of a pickle of protocol 2 or later."""
     return len(first) > 1 and first[0] == 0x80 and 2 <= first[1] <= _LATEST_PICKLE
 
 
@@ -221,7 +221,7 @@ class Format:
     open_remote
         Opens an ``s3://`` URI; None where a file must be on this machine.
     sniff
-        Says whether a file is of the format by its bytes; None where bytes do not tell.
+        Recognizes a file of the format by its bytes; None where bytes do not suffice.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Text files of users: lists of labels or of file names, one a line, in the encodings that programs write."""
+"""Text files: lists of labels or of file names, one per line, and tables of labels in ``.csv``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.stores.importers.source import refuse_unless_file, text_rows
+from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source, refuse_unless_file, text_rows
 from reid_dist.stores.locations import canonical_uri, local_path
-
-__all__ = ["file_at", "read_lines", "read_names", "read_records", "read_text"]
 
 _NAMES_HEADERS = ("path", "paths", "name", "names", "file", "files", "filename", "filenames", "img_path", "image_path")
 
-_MARKS = (
-    # The mark of UTF-32 begins with that of UTF-16.
+_BYTE_ORDER_MARKS = (
+    # The one of UTF-32 begins with that of UTF-16.
     *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF8, "utf-8-sig")),
     *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
 )
@@ -44,7 +42,7 @@ def file_at(location: str | os.PathLike[str], what: str) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """Read a text in UTF-8, or in the encoding that its byte order mark tells.
+    """Read a text in UTF-8, or in the encoding of its byte order mark.
 
     Raises
     ------
@@ -52,7 +50,7 @@ def read_text(path: Path) -> str:
         If it is neither.
     """
     data = path.read_bytes()
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     if encoding.startswith("utf-8") and b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
         raise InputError(f"{path} is no text in UTF-8: line {line} holds a zero byte; save it as UTF-8")
@@ -85,7 +83,7 @@ def read_records(path: Path) -> list[list[str]]:
 
 
 def read_names(path: Path) -> NDArray[np.str_]:
-    """Read one name of a file a line, whatever characters it holds; a first line may say that it is one of names."""
+    """Read one file name per line, (n,) text; a header such as ``path`` is left out."""
     texts = [line.strip() for line in read_text(path).split("\n")]
     texts = [text for text in texts if text]
     return text_rows(texts[1:] if texts and texts[0].lower() in _NAMES_HEADERS else texts, str(path))
@@ -116,3 +114,27 @@ def read_lines(path: Path, headers: tuple[str, ...]) -> NDArray[np.str_]:
     if texts and texts[0].lower() in headers:
         texts = texts[1:]
     return text_rows(texts, str(path))
+
+
+def _open_csv(path: Path) -> Source:
+    rows = read_records(path)
+    if not rows:
+        raise InputError(f"{path} is empty; its first line must name the columns")
+    header, *records = rows
+    uneven = next((number for number, row in enumerate(records) if len(row) != len(header)), None)
+    if uneven is not None:
+        raise InputError(
+            f"{path}: record {uneven + 1} has {len(records[uneven])} values, and the first line names {len(header)} "
+            "columns"
+        )
+    arrays: dict[str, RowArray] = {
+        name.strip(): HeldRows(text_rows([row[at].strip() for row in records], name)) for at, name in enumerate(header)
+    }
+    # The index of a data frame is a column without a name.
+    arrays.pop("", None)
+    return Source(str(path), arrays)
+
+
+CSV = FORMATS.register(
+    Format("csv", "labels, one column each, for --labels; no features", "RFC 4180", (".csv",), _open_csv)
+)

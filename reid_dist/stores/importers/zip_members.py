@@ -51,7 +51,7 @@ def locate(path: Path, member: zipfile.ZipInfo) -> Part:
         file.seek(member.header_offset)
         header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
-        raise StoreError(f"{path} is damaged: member {member.filename} is not where the archive says")
+        raise StoreError(f"{path} is damaged: member {member.filename} is not at its place in the archive")
     *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
     return Part(member.header_offset + _LOCAL_HEADER.size + name_length + extra_length, member.file_size)
 
