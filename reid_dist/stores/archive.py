@@ -16,8 +16,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AnotherIdentityError", "read_arrays", "read_identity", "write_arrays"]
-
 # Magic, version 1.0 and length, then the header that numpy writes for anything but structured arrays.
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00..\{'descr': '([^']+)', 'fortran_order': (False|True), 'shape': \(([0-9, ]*)\), \} *\n",

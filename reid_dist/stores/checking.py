@@ -24,8 +24,6 @@ from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
 from reid_dist.stores.stored import Damage, StoredRows, open_stored
 
-__all__ = ["CheckReport", "check_store"]
-
 
 @dataclass(frozen=True)
 class LabelFacts:

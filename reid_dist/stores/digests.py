@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from reid_dist.stores.rows import FeatureArray, RowFaults, find_faults
 
-__all__ = ["BLOCK_ROWS", "ContentHasher", "bytes_of", "digest_label", "digest_rows", "scan"]
-
 BLOCK_ROWS = 1024
 """Rows per hashed block.  Part of the format: another number gives other content digests."""
 

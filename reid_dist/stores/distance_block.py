@@ -21,8 +21,6 @@ from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNot
 from reid_dist.stores.labels import to_numpy
 from reid_dist.stores.locations import canonical_uri, local_path
 
-__all__ = ["DistanceBlock"]
-
 _HASHED_BYTES = 16 << 20
 
 # Values that a worker compares before it uses a file of that name.

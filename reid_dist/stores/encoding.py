@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError
 
-__all__ = ["decode", "encode"]
-
 _STRUCTURE = "structure"
 
 

@@ -16,8 +16,6 @@ from reid_dist.errors import DamagedStoreError
 from reid_dist.stores.digests import digest_label
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
 
-__all__ = ["LabelledRows", "LabelledSet"]
-
 
 class LabelledSet(ABC):
     """Labels of n items by name.

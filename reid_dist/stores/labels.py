@@ -33,19 +33,6 @@ from numpy.typing import ArrayLike, NDArray
 from reid_dist.core.plurals import counted
 from reid_dist.errors import InputError
 
-__all__ = [
-    "COLUMN_PREFIX",
-    "Labels",
-    "NumberedTexts",
-    "Texts",
-    "ambiguous_numbers",
-    "as_column",
-    "as_numbers",
-    "make_labels",
-    "number_in_digits",
-    "number_jointly",
-]
-
 Labels: TypeAlias = dict[str, NDArray[Any]]
 
 COLUMN_PREFIX = "columns/"

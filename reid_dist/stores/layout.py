@@ -26,15 +26,6 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from reid_dist.errors import InputError
 
-__all__ = [
-    "balanced_chunk_rows",
-    "create_features",
-    "default_chunk_rows",
-    "read_label",
-    "shard_rows_for",
-    "write_label",
-]
-
 CHUNK_BYTES = 16 << 20
 """Aim for a chunk of features: long enough to amortise a request, short enough to keep many in memory."""
 

@@ -17,8 +17,6 @@ from blake3 import blake3
 from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.stores.rows import KEPT_DTYPES, Offenders
 
-__all__ = ["FORMAT_VERSION", "LabelEntry", "Manifest"]
-
 # Names become keys inside the store, and must not lead out of it.
 _NAME = re.compile(r"\w+(/\w+)*")
 

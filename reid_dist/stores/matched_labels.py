@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError
 from reid_dist.stores.labels import Texts, ambiguous_numbers, number_in_digits
 
-__all__ = ["join_item_ids", "join_numbers", "numbers_among"]
-
 _WORDS_FROM = 10**18
 """Words that meet numbers of another set are numbered from here on, beyond every number in digits."""
 

@@ -14,8 +14,6 @@ from reid_dist.stores.digests import digest_label, scan
 from reid_dist.stores.labels import Labels, to_numpy
 from reid_dist.stores.rows import FeatureArray, Offenders, conversion_note, convert_rows, natural_dtype
 
-__all__ = ["MemoryRows", "as_feature_array", "check_shape", "hold"]
-
 _CONVERTED_BYTES = 64 << 20
 
 

@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 
-__all__ = ["NO_BUCKET", "SCHEME", "is_object_uri", "refuse_unusable_endpoint", "storage_errors"]
-
 SCHEME = "s3://"
 
 NO_BUCKET = "NoSuchBucket"

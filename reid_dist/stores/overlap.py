@@ -17,8 +17,6 @@ from reid_dist.errors import InputError
 from reid_dist.stores.labelled import LabelledSet
 from reid_dist.stores.matched_labels import join_item_ids
 
-__all__ = ["SharedItems", "own_queries", "shared_items"]
-
 Int64 = NDArray[np.int64]
 By = Literal["content", "item_ids", "image_paths"]
 

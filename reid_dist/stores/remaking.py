@@ -10,8 +10,6 @@ from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.workspace import Stage, Workspace
 
-__all__ = ["DERIVED", "remove_part", "with_remade_parts"]
-
 Made = TypeVar("Made")
 
 DERIVED: Final = ("expanded-", "features-")

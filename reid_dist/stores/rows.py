@@ -16,19 +16,6 @@ from numpy.typing import DTypeLike, NDArray
 from reid_dist.core.plurals import counted
 from reid_dist.errors import InputError
 
-__all__ = [
-    "FIRST_OFFENDERS",
-    "KEPT_DTYPES",
-    "FeatureArray",
-    "Offenders",
-    "RowFaults",
-    "conversion_note",
-    "convert_rows",
-    "find_faults",
-    "kept_dtype",
-    "natural_dtype",
-]
-
 FeatureArray: TypeAlias = NDArray[np.floating[Any]]
 
 FIRST_OFFENDERS = 10

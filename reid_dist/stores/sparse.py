@@ -47,8 +47,6 @@ from reid_dist.stores.locations import (
 from reid_dist.stores.locks import lock, unlock
 from reid_dist.stores.object_errors import storage_errors
 
-__all__ = ["GraphPiece", "StoredGraph", "write_graph"]
-
 PIECE_ROWS = 16384
 """Rows of a piece.  Part of the format: another number gives other digests."""
 

@@ -42,8 +42,6 @@ from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.object_errors import storage_errors
 from reid_dist.stores.rows import FeatureArray
 
-__all__ = ["Damage", "StoredRows", "open_stored"]
-
 
 @dataclass(frozen=True)
 class Damage:

@@ -24,8 +24,6 @@ from reid_dist.stores.memory import check_shape
 from reid_dist.stores.rows import natural_dtype
 from reid_dist.stores.writer import FeatureWriter
 
-__all__ = ["StreamedStore", "is_streamed", "stream"]
-
 # Smaller arrays are held in memory, which takes no more than a few blocks of a larger one would.
 _HELD_BYTES = 64 << 20
 _BLOCK_BYTES = 16 << 20

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 
-__all__ = ["MARKET1501", "SyntheticSet", "SyntheticShape", "make_sets"]
-
 
 @dataclass(frozen=True)
 class SyntheticSet:

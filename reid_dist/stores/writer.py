@@ -55,8 +55,6 @@ from reid_dist.stores.rows import FeatureArray, RowFaults, conversion_note, conv
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["FeatureWriter"]
-
 _SCANNED_BYTES = 4 << 20
 
 

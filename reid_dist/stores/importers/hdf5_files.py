@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, require, text_rows
 
-__all__ = ["HDF5", "is_hdf5", "is_matlab", "open_hdf5"]
-
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _MATLAB_MAGIC = b"MATLAB 7.3 MAT-file"
 _MATLAB_CLASS = "MATLAB_class"

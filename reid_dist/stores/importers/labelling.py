@@ -19,8 +19,6 @@ from reid_dist.stores.importers.text_files import file_at, read_lines, read_name
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels, number_jointly
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
-__all__ = ["LabelledPart", "label_parts"]
-
 _BLOCK_BYTES = 8 << 20
 _HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
 _TRAIN = "train"

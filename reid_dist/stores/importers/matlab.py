@@ -13,8 +13,6 @@ from reid_dist.errors import StoreError
 from reid_dist.stores.importers.hdf5_files import is_hdf5, is_matlab, open_hdf5
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, require
 
-__all__ = ["MAT"]
-
 _VERSION_5_MAGIC = b"MATLAB 5.0 MAT-file"
 _NUMERIC = {"double": "f8", "single": "f4", "logical": "u1"} | {
     f"{sign}int{bits}": f"{sign or 'i'}{bits // 8}" for sign in ("u", "") for bits in (8, 16, 32, 64)

@@ -17,8 +17,6 @@ from reid_dist.errors import InputError
 from reid_dist.stores.importers.source import text_rows
 from reid_dist.stores.labels import COLUMN_PREFIX
 
-__all__ = ["LAYOUTS", "MARKET1501", "NameLayout", "first_file_name", "labels_of_names", "layout_of_pattern"]
-
 _LABEL_OF_GROUP = {"pid": "pids", "camid": "camids", "item_id": "item_ids"}
 _SHOWN = 3
 _IMAGE = re.compile(r".*[.](?:jpe?g|png|bmp|webp|tiff?|ppm|gif)", re.IGNORECASE | re.DOTALL)

@@ -12,8 +12,6 @@ from reid_dist.stores.importers.names import is_customary
 from reid_dist.stores.importers.pickled_arrays import BFLOAT16, Tensor
 from reid_dist.stores.importers.source import HeldRows, RowArray, text_rows
 
-__all__ = ["NamedRows", "add_named_rows"]
-
 _FEATURES = "features"
 
 

@@ -12,18 +12,6 @@ from reid_dist.errors import InputError
 from reid_dist.stores.importers.source import RowArray, Source, listed
 from reid_dist.stores.labels import COLUMN_PREFIX
 
-__all__ = [
-    "ArrayNames",
-    "Part",
-    "Role",
-    "find_labels",
-    "find_parts",
-    "find_table",
-    "is_customary",
-    "option_of",
-    "unread_notes",
-]
-
 Role: TypeAlias = Literal["query", "gallery"]
 
 _WORDS: dict[str, tuple[str, ...]] = {

@@ -17,8 +17,6 @@ from reid_dist.stores.importers.raw import RawRows, fortran_strides
 from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source
 from reid_dist.stores.importers.zip_members import MemberRows
 
-__all__ = ["NPY", "NPZ"]
-
 _SKIPPED_BYTES = 1 << 20
 _OBJECTS = "an object array, which would have to be unpickled and is never read; save it as text or numbers (.astype)"
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, listed, require, text_rows
 
-__all__ = ["PARQUET"]
-
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]*)(?P<number>0|[1-9][0-9]*)")
 _FEWEST_NUMBERED = 2
 _BATCH_ROWS = 1024

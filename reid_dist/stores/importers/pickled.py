@@ -14,8 +14,6 @@ from typing import Any
 
 from reid_dist.errors import StoreError
 
-__all__ = ["Call", "Entries", "Global", "Persistent", "Pickled", "read_pickle"]
-
 
 @dataclass(frozen=True, slots=True)
 class Global:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.pickled import Call, Global, Persistent
 
-__all__ = ["BFLOAT16", "Refused", "Storage", "Tensor", "interpret"]
-
 BFLOAT16 = "bfloat16"
 _STORAGES = {
     "FloatStorage": "f4",

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.source import RowArray
 
-__all__ = ["BFloat16Rows", "RawRows", "fortran_strides"]
-
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides, in items, of a C-contiguous array."""

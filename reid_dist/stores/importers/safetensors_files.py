@@ -12,8 +12,6 @@ from reid_dist.errors import StoreError
 from reid_dist.stores.importers.raw import BFloat16Rows, RawRows
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source
 
-__all__ = ["SAFETENSORS"]
-
 _DTYPES = {
     "F64": "<f8",
     "F32": "<f4",

@@ -12,8 +12,6 @@ from reid_dist.errors import InputError
 from reid_dist.stores.importers.names import Role
 from reid_dist.stores.importers.source import Source
 
-__all__ = ["SIDE_LABELS", "as_flags", "queries_first", "sides_of"]
-
 SIDE_LABELS = ("is_query", "is_gallery", "split")
 """Columns that assign rows to sides; not stored."""
 

@@ -25,22 +25,6 @@ from reid_dist.stores.object_errors import is_object_uri
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = [
-    "FORMATS",
-    "PICKLE_ADVICE",
-    "Format",
-    "HeldRows",
-    "OpenRows",
-    "RowArray",
-    "Source",
-    "listed",
-    "open_source",
-    "refuse_unless_file",
-    "require",
-    "starts_as_pickle",
-    "text_rows",
-]
-
 PICKLE_ADVICE = """is a pickle, a program that could do anything when it is read, and is never read.
 If you trust it, convert it where it was written:
   import pickle, numpy as np

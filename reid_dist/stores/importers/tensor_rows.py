@@ -16,8 +16,6 @@ from reid_dist.stores.importers.pickled_arrays import Tensor
 from reid_dist.stores.importers.source import RowArray
 from reid_dist.stores.importers.zip_members import Part, drain_member, locate
 
-__all__ = ["TensorRows"]
-
 
 class TensorRows(RowArray):
     """Tensors of one shape, each of which is a row.

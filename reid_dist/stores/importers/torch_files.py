@@ -34,8 +34,6 @@ from reid_dist.stores.importers.source import (
 from reid_dist.stores.importers.tensor_rows import TensorRows
 from reid_dist.stores.importers.zip_members import MemberRows
 
-__all__ = ["TORCH"]
-
 _DEEPEST = 8
 _MOST_POSITIONS = 10
 """A longer tuple is a list of rows and not several arrays."""

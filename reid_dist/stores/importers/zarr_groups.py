@@ -15,8 +15,6 @@ from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArra
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of, zarr_store
 from reid_dist.stores.stored import StoredRows, open_stored
 
-__all__ = ["ZARR"]
-
 
 class StoredFeatures(RowArray):
     """Features of a store of this package, verified as they are read."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.raw import RawRows
 
-__all__ = ["MemberRows", "Part", "drain", "drain_member", "locate"]
-
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _CHECKED_BYTES = 1 << 20
 
