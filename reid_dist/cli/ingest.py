@@ -82,7 +82,7 @@ def identities(store: FeatureSet) -> int:
 @click.option(
     "--allow-zero", is_flag=True, help="Keep zero vectors; under cosine they are at distance 1 from everything."
 )
-@click.option("--overwrite", is_flag=True, help="Replace a store that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace a store that is there; not on S3.")
 @_array_options
 def command(
     source: str,

@@ -39,7 +39,7 @@ __all__ = ["command"]
     type=click.IntRange(min=1),
     help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a store that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace a store that is there; not on S3.")
 def command(
     store: str,
     output: str,

@@ -279,7 +279,7 @@ class FeatureSet(LabelledSet):
         dtype
             ``"float32"`` or ``"float16"``; as it is when None, and then the content digest stays the same.
         overwrite
-            Replace a complete store that is there.
+            Replace a complete store that is there; not on object storage.
         progress
             Called after every block.
 

@@ -18,7 +18,14 @@ from reid_dist.engine.plan import make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph, execute
 from reid_dist.engine.tasks import Job
-from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.errors import (
+    DamagedStoreError,
+    IncompleteStoreError,
+    InputError,
+    StoreError,
+    StoreExistsError,
+    StoreNotFoundError,
+)
 from reid_dist.kernels.averaging import average_rows, similarity_weights
 from reid_dist.stages.expansion.definition import Expansion
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours
@@ -346,18 +353,24 @@ def _derived(
         "of": features.content_digest,
         "inputs": [each.content_digest for each in inputs],
     }
-    with FeatureWriter(
-        target,
-        dim=features.dim,
-        n_rows=features.n_rows,
-        # Averages may cancel; a row of zeros is then what the definition says.
-        allow_zero=True,
-        overwrite=True,
-        notes=[*features.notes, f"expanded by {step}"],
-        source=source,
-    ) as writer:
-        for block in range(averaging.n_blocks):
-            writer.append(stage.read(averaging.part(block), "features")["features"])
-        writer.set_labels(features.labels)
+    try:
+        with FeatureWriter(
+            target,
+            dim=features.dim,
+            n_rows=features.n_rows,
+            # Averages may cancel; a row of zeros is then correct.
+            allow_zero=True,
+            overwrite=True,
+            notes=[*features.notes, f"expanded by {step}"],
+            source=source,
+        ) as writer:
+            for block in range(averaging.n_blocks):
+                writer.append(stage.read(averaging.part(block), "features")["features"])
+            writer.set_labels(features.labels)
+    except StoreExistsError:
+        # Another run on this workspace may have finished the same features meanwhile.
+        if (ready := _ready(features, inputs, step, where, int(first > 0))) is None:
+            raise
+        return ready
     where.workspace.remove(stage)
     return FeatureSet.open(target)

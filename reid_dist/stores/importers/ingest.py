@@ -99,7 +99,7 @@ def ingest(
     allow_zero
         Keep rows of zeros; they are refused otherwise.
     overwrite
-        Replace complete stores, all of them once all successors are complete.
+        Replace complete stores, all of them once all successors are complete; not on object storage.
     progress
         Called after every block of rows.
 
