@@ -97,7 +97,7 @@ def _is_abandoned(owner: dict[str, Any] | None, file: IO[str]) -> bool:
         os.kill(owner["pid"], 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, TypeError):
         return False
     # The number of a process is used again after some time.
     return bool(_start_of(owner["pid"]) != owner["started"])

@@ -242,7 +242,6 @@ class StoredGraph:
             If there is none, or it is not whole.
         """
         place = canonical_uri(uri)
-        folder_at(place).refuse_links()
         return read_twice(place, lambda: cls._open(place))
 
     @classmethod
@@ -268,6 +267,7 @@ class StoredGraph:
                 f"{place}: the manifest in zarr.json does not match its own digest: it was damaged or edited; save the "
                 "graph again"
             )
+        folder_at(place).refuse_links()
         return cls(place, written)
 
     def piece(self, number: int) -> GraphPiece:

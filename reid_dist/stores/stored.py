@@ -331,7 +331,6 @@ def open_stored(uri: str) -> StoredRows:
     DamagedStoreError
         If its manifest or the metadata of its features is damaged.
     """
-    folder_at(uri).refuse_links()
     return read_twice(uri, lambda: _open_stored(uri))
 
 
@@ -353,6 +352,8 @@ def _open_stored(uri: str) -> StoredRows:
         manifest = Manifest.from_json(marker, uri)
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedStoreError(f"{uri}: the manifest in zarr.json is not readable: {error!r}") from error
+    # Only now: the folder is a store, and no other tree, however large, is searched.
+    folder_at(uri).refuse_links()
     return StoredRows(uri, manifest)
 
 

@@ -361,6 +361,7 @@ class FeatureWriter:
     def abort(self) -> None:
         """Remove everything that was written, unless it is committed."""
         if self.is_committed:
+            self.release()
             return
         # Nothing may be written after all is removed.
         wait(self._behind)

@@ -253,3 +253,12 @@ def test_a_command_says_so_in_one_line(store: Path, tmp_path: Path) -> None:
         assert last.startswith(f"Error: {store}: 'features/c/3/0' in it is a symbolic link to ")
         assert "Traceback" not in done.stderr
     assert not os.path.lexists(tmp_path / "out")
+
+
+def test_a_folder_that_is_no_store_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "images" / "a").mkdir(parents=True)
+    (tmp_path / "images" / "a" / "1.jpg").symlink_to("elsewhere.jpg")
+    monkeypatch.setattr(os, "scandir", lambda _: pytest.fail("the folder is searched"))
+    for read in (FeatureSet.open, check_store):
+        with pytest.raises(StoreError, match="is not a feature store of reid-dist"):
+            read(tmp_path / "images")

@@ -83,7 +83,9 @@ def _source_of_stores(uri: str, stores: dict[str, StoredRows]) -> Source:
 
 
 def _source_of_group(path: Path) -> Source:
-    folder_at(str(path)).refuse_links()
+    folder = folder_at(str(path))
+    if any(folder.has(name) for name in ("zarr.json", ".zgroup", ".zarray")):
+        folder.refuse_links()
     node = zarr.open(zarr_store(str(path), read_only=True), mode="r")
     found = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     arrays: dict[str, RowArray] = {}
