@@ -68,7 +68,7 @@ class StoreExistsError(StoreError, FileExistsError):
 
 
 class IncompleteStoreError(StoreError):
-    """A store whose writer never came to its commit mark."""
+    """A store without a commit marker: its writer was stopped, or is still running."""
 
 
 class DamagedStoreError(StoreError):

@@ -149,7 +149,11 @@ def write_marker(uri: str, marker: dict[str, Any]) -> None:
 
 def state_of(uri: str) -> State:
     """Return what lies at a canonical URI."""
-    marker = read_marker(uri)
+    return state_by(read_marker(uri), uri)
+
+
+def state_by(marker: dict[str, Any] | None, uri: str) -> State:
+    """Return what lies at a canonical URI, given its manifest attribute."""
     if marker is None:
         # A writer that was killed before its first metadata leaves an empty directory.
         return State.FOREIGN if folder_at(uri).exists() else State.NOTHING

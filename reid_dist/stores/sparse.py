@@ -41,6 +41,7 @@ from reid_dist.stores.locations import (
     read_twice,
     refuse_unless_free,
     remove,
+    state_by,
     state_of,
     zarr_store,
 )
@@ -246,14 +247,14 @@ class StoredGraph:
 
     @classmethod
     def _open(cls, place: str) -> StoredGraph:
-        state = state_of(place)
+        marker = read_marker(place) or {}
+        state = state_by(marker or None, place)
         if state is State.NOTHING:
             raise StoreNotFoundError(f"no neighbour graph at {place}: nothing is there")
         if state is State.WRITING:
             raise IncompleteStoreError(
                 f"{place} has no commit marker: its writer was stopped, or is still running; save the graph again"
             )
-        marker = read_marker(place) or {}
         if marker.get("kind") != _KIND:
             raise StoreError(f"{place} is no neighbour graph; NeighbourGraph.save writes one")
         version = marker.get("format_version")

@@ -36,7 +36,7 @@ from reid_dist.stores.locations import (
     read_marker,
     read_twice,
     refuse_stripped,
-    state_of,
+    state_by,
 )
 from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.object_errors import storage_errors
@@ -335,14 +335,14 @@ def open_stored(uri: str) -> StoredRows:
 
 
 def _open_stored(uri: str) -> StoredRows:
-    state = state_of(uri)
+    marker = read_marker(uri)
+    state = state_by(marker, uri)
     if state is State.NOTHING:
         raise StoreNotFoundError(f"no feature store at {uri}: nothing is there{cut_short_note(uri)}")
     if state is State.WRITING:
         raise IncompleteStoreError(
             f"{uri} has no commit marker: its writer was stopped, or is still running; ingest the source again"
         )
-    marker = read_marker(uri)
     if state is State.FOREIGN or marker is None:
         refuse_stripped(uri)
         raise StoreError(_not_a_store(uri))

@@ -162,7 +162,7 @@ def test_a_store_without_a_checksum_codec_is_still_verified(store: FeatureSet, a
 
 
 @pytest.mark.parametrize("file", ["features/c/3/0", "camids/c/0", "item_ids/utf8/c/0"])
-def test_a_wrong_checksum_is_told_in_one_line_of_words(store: FeatureSet, file: str) -> None:
+def test_a_wrong_checksum_gives_one_line(store: FeatureSet, file: str) -> None:
     flip(Path(store.uri) / file)
     array = file.split("/")[0]
     read = (lambda: store.read(0, 300)) if array == "features" else (lambda: getattr(FeatureSet.open(store.uri), array))
@@ -170,10 +170,10 @@ def test_a_wrong_checksum_is_told_in_one_line_of_words(store: FeatureSet, file: 
         read()
     (damage,) = check_store(store.uri).damage
     assert str(damage) in str(caught.value)
-    for told in (str(caught.value), str(damage)):
-        assert told.isprintable()
-        assert "b'" not in told
-        assert "Stored" not in told
+    for message in (str(caught.value), str(damage)):
+        assert message.isprintable()
+        assert "b'" not in message
+        assert "Stored" not in message
 
 
 class TestCheck:
@@ -237,11 +237,11 @@ def test_a_killed_ingest_is_never_taken_for_a_store(tmp_path: Path) -> None:
     process.stdout.close()
     assert list((out / "gallery.zarr/features/c").iterdir())
     for name in ("query.zarr", "gallery.zarr"):
-        with pytest.raises(StoreError, match="no commit mark"):
+        with pytest.raises(StoreError, match="no commit marker"):
             FeatureSet.open(out / name)
         report = check_store(out / name)
         assert report.damaged
-        assert "no commit mark" in report.lines()[1]
+        assert "no commit marker" in report.lines()[1]
     started = time.monotonic()
     stores = ingest(source, out)
     assert time.monotonic() - started < 60

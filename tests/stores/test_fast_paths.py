@@ -37,7 +37,7 @@ def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("options", [{"chunk_rows": 10}, {"chunk_rows": 103}, {"chunk_rows": 10, "shard_rows": 30}])
-def test_peek_gives_the_rows(tmp_path: Path, dtype: type, options: dict[str, int]) -> None:
+def test_gather_gives_the_rows(tmp_path: Path, dtype: type, options: dict[str, int]) -> None:
     rows, features = make(tmp_path / "s.zarr", dtype=dtype, **options)
     for wanted in ([0], [102], [3, 9, 10, 11, 57, 100], list(range(103))):
         assert rows.read_unverified(np.array(wanted)).tobytes() == features[wanted].tobytes()
@@ -45,7 +45,7 @@ def test_peek_gives_the_rows(tmp_path: Path, dtype: type, options: dict[str, int
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-9])])
-def test_peek_names_what_is_missing_or_cut(tmp_path: Path, harm) -> None:
+def test_gather_names_what_is_missing_or_cut(tmp_path: Path, harm) -> None:
     rows, _ = make(tmp_path / "s.zarr", chunk_rows=10)
     harm(tmp_path / "s.zarr" / "features" / "c" / "4" / "0")
     assert rows.read_unverified(np.array([39, 50])).shape == (2, 7)
@@ -53,8 +53,10 @@ def test_peek_names_what_is_missing_or_cut(tmp_path: Path, harm) -> None:
         rows.read_unverified(np.array([39, 44]))
 
 
-def test_a_row_that_changed_between_peek_and_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peeked rows are not verified when they are fetched; the sweep, which reads verified rows, must notice."""
+def test_a_row_that_changed_between_gather_and_read_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gathered rows are not verified when they are fetched; the sweep, which reads verified rows, must notice."""
     rows, _ = make(tmp_path / "s.zarr", chunk_rows=10)
     gallery = FeatureSet(rows)
     honest = evaluate(gallery, gallery, protocol="no_cameras").result_digest

@@ -214,10 +214,10 @@ class TestOpenRefuses:
     def test_half_written(self, tmp_path: Path) -> None:
         writer = FeatureWriter(tmp_path / "a.zarr", dim=2, chunk_rows=2)
         writer.append(np.ones((5, 2), np.float32), pids=np.arange(5))
-        with pytest.raises(IncompleteStoreError, match="no commit mark"):
+        with pytest.raises(IncompleteStoreError, match="no commit marker"):
             FeatureSet.open(tmp_path / "a.zarr")
         writer.finish()
-        with pytest.raises(IncompleteStoreError, match="no commit mark"):
+        with pytest.raises(IncompleteStoreError, match="no commit marker"):
             FeatureSet.open(tmp_path / "a.zarr")
         writer.commit()
         assert FeatureSet.open(tmp_path / "a.zarr").n_rows == 5

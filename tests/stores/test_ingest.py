@@ -120,7 +120,7 @@ def test_a_bad_gallery_leaves_no_query(tmp_path: Path, changed: dict[str, np.nda
     assert not (tmp_path / "out").exists()
 
 
-def test_existing_stores_are_kept_unless_told(tmp_path: Path) -> None:
+def test_existing_stores_are_kept_without_overwrite(tmp_path: Path) -> None:
     source = save_both(tmp_path / "a.npz")
     first = ingest(source, tmp_path / "out")
     with pytest.raises(StoreExistsError, match="complete store already"):

@@ -57,24 +57,24 @@ class TestOneLineEach:
         with pytest.raises(StoreError) as caught:
             WAYS[way](bucket, tmp_path)
         assert time.monotonic() - begun < within
-        told = str(caught.value)
-        assert "\n" not in told
-        assert SECRET not in told
-        assert KEY not in told
+        message = str(caught.value)
+        assert "\n" not in message
+        assert SECRET not in message
+        assert KEY not in message
         assert caught.value.exit_code == 2
-        return told
+        return message
 
     def test_no_bucket(self, way: str, bucket: Bucket, tmp_path: Path) -> None:
         bucket.name = "another-one"
-        told = self.says(way, bucket, tmp_path)
-        assert "there is no bucket 'another-one' at 127.0.0.1:" in told
+        message = self.says(way, bucket, tmp_path)
+        assert "there is no bucket 'another-one' at 127.0.0.1:" in message
 
     def test_nobody_listens(
         self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int
     ) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://user:{SECRET}@127.0.0.1:{closed_port}")
-        told = self.says(way, bucket, tmp_path)
-        assert f"at 127.0.0.1:{closed_port}: connection refused; check AWS_ENDPOINT_URL" in told
+        message = self.says(way, bucket, tmp_path)
+        assert f"at 127.0.0.1:{closed_port}: connection refused; check AWS_ENDPOINT_URL" in message
 
     def test_no_such_host(self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://storage.invalid")
@@ -87,9 +87,9 @@ class TestOneLineEach:
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         # Where a machine in a cloud would be asked for its role.
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed_port}")
-        told = self.says(way, bucket, tmp_path)
-        assert "no credentials for s3://" in told
-        assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in told
+        message = self.says(way, bucket, tmp_path)
+        assert "no credentials for s3://" in message
+        assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in message
 
     def test_plain_http_is_not_assumed(
         self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -117,7 +117,7 @@ def test_credentials_that_are_refused(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "told"),
+    ("uri", "message"),
     [
         ("s3://", "names no bucket"),
         ("s3:///key", "names no bucket"),
@@ -129,8 +129,8 @@ def test_credentials_that_are_refused(bucket: Bucket) -> None:
         (f"https://user:{SECRET}@bucket.invalid/set.zarr?key={SECRET}", "known are paths"),
     ],
 )
-def test_uris_that_are_refused(uri: str, told: str) -> None:
-    with pytest.raises(InputError, match=told) as caught:
+def test_uris_that_are_refused(uri: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
         canonical_uri(uri)
     assert SECRET not in str(caught.value)
 
@@ -156,10 +156,10 @@ def test_the_command_says_it_in_one_line(bucket: Bucket, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         main(["check", bucket.uri("set.zarr")])
     assert ended.value.code == 2
-    told = capsys.readouterr().err.strip()
-    assert told.startswith("Error: ")
-    assert "there is no bucket" in told
-    assert "\n" not in told
+    message = capsys.readouterr().err.strip()
+    assert message.startswith("Error: ")
+    assert "there is no bucket" in message
+    assert "\n" not in message
 
 
 def test_secrets_are_nowhere(bucket: Bucket, arrays: Arrays) -> None:

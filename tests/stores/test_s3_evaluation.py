@@ -43,7 +43,7 @@ def test_on_workers(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
 def test_by_the_command(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     stored = store_sides(sides, bucket)
     command = [sys.executable, "-m", "reid_dist.cli", "evaluate", *(side.uri for side in stored), "--json"]
-    told = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout)["result_digest"] == evaluate(*sides).result_digest
-    assert SECRET not in told.stdout + told.stderr
+    message = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    assert message.returncode == 0, message.stderr
+    assert json.loads(message.stdout)["result_digest"] == evaluate(*sides).result_digest
+    assert SECRET not in message.stdout + message.stderr

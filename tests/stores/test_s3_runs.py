@@ -33,6 +33,11 @@ def test_stages_are_kept_there_and_found_again(sides: Sides, bucket: Bucket) -> 
     assert any("/expanded-" in key for key in written)
     assert evaluate(*stored, workspace=bucket.uri("work"), **EXPANDED).result_digest == digest
     assert set(bucket.listed("work/")) == written
+    damaged = next(key for key in written if "/expanded-" in key and key.endswith(".zarr/zarr.json"))
+    bucket.write(damaged, bucket.read(damaged).replace(b'"notes"', b'"n0tes"'))
+    with pytest.warns(UserWarning, match="does not match its own digest.*made again"):
+        assert evaluate(*stored, workspace=bucket.uri("work"), **EXPANDED).result_digest == digest
+    assert set(bucket.listed("work/")) == written
     assert len(nearest(stored[1], stored[1], k=3, workspace=bucket.uri("work")).index) == 400
 
 
@@ -65,18 +70,18 @@ def test_a_run_that_was_cut_short_goes_on(sides: Sides, bucket: Bucket, tmp_path
         return subprocess.run([*command, *more], capture_output=True, text=True, cwd=root, check=False)
 
     bucket.server.refuse, bucket.server.status = refuse, "403 Forbidden"
-    told = run()
-    assert told.returncode in (2, 3)
-    assert "credentials in the environment are refused" in told.stderr
-    assert "Traceback" not in told.stderr
-    assert SECRET not in told.stderr
+    message = run()
+    assert message.returncode in (2, 3)
+    assert "credentials in the environment are refused" in message.stderr
+    assert "Traceback" not in message.stderr
+    assert SECRET not in message.stderr
     (stage,) = Workspace.at(workspace).stages("partials")
     kept = stage.done()
     assert len(kept) == 3
     assert Workspace.at(workspace).holds_parts()
     bucket.server.reset()
-    told = run("--resume")
-    assert told.returncode == 0, told.stderr
+    message = run("--resume")
+    assert message.returncode == 0, message.stderr
     report = json.loads((output / "report.json").read_text())
     assert report["result_digest"] == evaluate(*sides).result_digest
     written = {
@@ -90,15 +95,15 @@ def test_a_run_that_was_cut_short_goes_on(sides: Sides, bucket: Bucket, tmp_path
 def test_a_report_stays_on_this_machine(bucket: Bucket, words: tuple[str, ...]) -> None:
     name, *options = words
     command = [sys.executable, "-m", "reid_dist.cli", name, bucket.uri("q"), bucket.uri("g"), *options]
-    told = subprocess.run(
+    message = subprocess.run(
         [*command, "--output", "s3://bucket/out"],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
         check=False,
     )
-    assert told.returncode == 2
-    assert told.stderr.strip().endswith("a report is kept in a local directory, found the URI s3://bucket/out")
+    assert message.returncode == 2
+    assert message.stderr.strip().endswith("a report is kept in a local directory, found the URI s3://bucket/out")
 
 
 def test_what_needs_a_directory_says_so(sides: Sides, bucket: Bucket) -> None:

@@ -141,10 +141,10 @@ class TestDamage:
         writer = FeatureWriter(bucket.uri("set.zarr"), dim=2, chunk_rows=2)
         writer.append(np.ones((5, 2), np.float32), pids=np.arange(5))
         writer.finish()
-        with pytest.raises(IncompleteStoreError, match="no commit mark"):
+        with pytest.raises(IncompleteStoreError, match="no commit marker"):
             FeatureSet.open(bucket.uri("set.zarr"))
         report = check_store(bucket.uri("set.zarr"))
-        assert "no commit mark" in report.lines()[1]
+        assert "no commit marker" in report.lines()[1]
         assert "3 files of features" in report.lines()[1]
         writer.commit()
         assert FeatureSet.open(bucket.uri("set.zarr")).n_rows == 5
@@ -154,9 +154,9 @@ class TestDamage:
         stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
         bucket.delete("set.zarr/features/c/4/0")
         bucket.delete("set.zarr/camids/c/0")
-        told = "\n".join(check_store(stored.uri).lines())
-        assert "features chunk 4 (features/c/4/0): missing" in told
-        assert "camids" in told
+        message = "\n".join(check_store(stored.uri).lines())
+        assert "features chunk 4 (features/c/4/0): missing" in message
+        assert "camids" in message
         with pytest.raises(DamagedStoreError, match=r"features chunk 4 .*missing"):
             stored.read(0, 300)
         with pytest.raises(DamagedStoreError, match=r"features chunk 4 .*missing"):
