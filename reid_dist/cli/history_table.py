@@ -14,7 +14,7 @@ from rich.text import Text
 
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.definitions import reported_name
-from reid_dist.nightly.history.liveness import FINISHED, run_state
+from reid_dist.nightly.history.run_state import FINISHED, run_state
 from reid_dist.nightly.history.streaks import Streak
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
 from reid_dist.nightly.history.wording import brief_verdict, size
@@ -180,7 +180,7 @@ def _ending_in_full(run: Run) -> str:
     state = run_state(run)
     if state == FINISHED:
         return f"{run.finished}, exit code {run.exit_code}"
-    return state if run.seen is None else f"{state}, last seen {run.seen}"
+    return f"{state}, last seen {run.seen}"
 
 
 def _table() -> Table:

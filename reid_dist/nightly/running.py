@@ -19,7 +19,7 @@ from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreE
 from reid_dist.evaluation.runs import evaluate_sides, open_side
 from reid_dist.nightly.entries import done_entry, undone_entry
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.liveness import RUNNING
+from reid_dist.nightly.history.run_state import RUNNING
 from reid_dist.nightly.history.schema import now
 from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
 from reid_dist.nightly.judgement import judged
@@ -142,17 +142,17 @@ def run_suite(
         suite.digest,
         folder=str(folder.absolute()),
         planned=[planned.name for planned in suite.planned()],
+        hours=suite.hours,
         above=_last_report(folder),
     )
     places = _Places(folder, number, shared.place(_shared_name(history, number)))
     try:
-        with history.alive(number):
-            left_out = _run_jobs(suite, jobs, history, places, surroundings, deadline)
-            Workspace(places.shared).clear()
-            if workspace is None:
-                with contextlib.suppress(OSError):
-                    (folder / "workspace").rmdir()
-            history.finish(number, STOPPED if left_out == INTERRUPTED else _exit_code(history.run(number)))
+        left_out = _run_jobs(suite, jobs, history, places, surroundings, deadline)
+        Workspace(places.shared).clear()
+        if workspace is None:
+            with contextlib.suppress(OSError):
+                (folder / "workspace").rmdir()
+        history.finish(number, STOPPED if left_out == INTERRUPTED else _exit_code(history.run(number)))
         return history.run(number)
     except StoreError as error:
         raise RunFailedError(

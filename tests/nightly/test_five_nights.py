@@ -19,7 +19,7 @@ import pytest
 from small_nights import damage, save_model, write_suite
 
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.liveness import run_state
+from reid_dist.nightly.history.run_state import run_state
 
 THREADS = "kind: threads\n"
 # Three nights are enough here, and only what is grossly slow counts: machines that run tests are busy.

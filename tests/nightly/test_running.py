@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from distributed import Client
@@ -21,7 +21,6 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, StoreError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.seals import update_row
-from reid_dist.nightly.history.sign_of_life import SignOfLife
 from reid_dist.nightly.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import read_suite
@@ -215,39 +214,16 @@ def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path) -> None:
     assert [folder.exists() for folder in left] == [False, True, False, True, True, True]
 
 
-def test_a_night_is_seen_while_it_runs_and_knows_what_its_suite_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str | None] = []
-    inside: list[int] = []
-
-    class Watched(SignOfLife):
-        def __enter__(self) -> Self:
-            inside.append(1)
-            return super().__enter__()
-
-        def __exit__(self, *error: Any) -> None:
-            inside.pop()
-            super().__exit__(*error)
-
-    def alive(history: History, number: int) -> SignOfLife:
-        return Watched(lambda: sqlite3.connect(history.path), number)
-
-    def begun(*_: object) -> None:
-        with History.open(tmp_path / "nights.db", create=False, read_only=True) as history:
-            seen.extend(run.seen for run in history.runs())
-        assert inside == [1]
-
-    monkeypatch.setattr(History, "alive", alive)
+def test_a_run_holds_the_whole_suite_and_its_budget(tmp_path: Path) -> None:
+    """Its jobs, also those that are left out, and the time after which another host takes it for killed."""
     suite = read_suite(write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, JOBS))
+    suite = suite.model_copy(update={"hours": 30.0})
     with History.open(tmp_path / "nights.db") as history:
-        told = Surroundings(connect=contextlib.nullcontext, begun=begun)
-        run = run_suite(suite, [*suite.planned()][:1], history, tmp_path / "nights", told)
-    assert inside == []
-    assert seen
-    assert all(seen)
+        run = run_suite(suite, [*suite.planned()][:1], history, tmp_path / "nights", threads())
     assert [entry.name for entry in run.entries] == ["a/set/plain"]
     assert run.planned == ("a/set/plain", "a/set/reranked")
+    assert run.hours == 30.0
+    assert run.started <= run.seen <= str(run.finished)
 
 
 def test_another_wording_is_not_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

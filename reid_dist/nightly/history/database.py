@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 from reid_dist._version import __version__
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history.keeping import how_to_restore, marker_path, read_marker
-from reid_dist.nightly.history.mounts import network_file_system
 from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA, make_tables, now
 from reid_dist.nightly.history.seals import ChangedRowError, seal_of, what_is_damaged
 
@@ -50,9 +49,6 @@ class Database:
     ----------
     path, timeout
         As above.
-    network
-        The kind of file system that the file lies on, if hosts reach it over a network; empty if not, or if the file
-        was opened for reading alone.
     missing_runs
         In one line which runs were begun and are not in the file; empty for none.
 
@@ -82,11 +78,10 @@ class Database:
         with self._explained():
             if not found:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.network = "" if read_only else network_file_system(self.path)
             self.connection = self._patiently(lambda: self._opened(create=create, read_only=read_only))
 
     def close(self) -> None:
-        """Close the connection; the last one to close also empties the write-ahead log."""
+        """Close the connection."""
         with self._explained():
             self.connection.close()
 
@@ -98,7 +93,8 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Everything written within is there when it ends, or nothing is."""
-        yield from self._transaction("BEGIN IMMEDIATE")
+        # Not IMMEDIATE, which waits for readers at the end: the marker is written by then.
+        yield from self._transaction("BEGIN EXCLUSIVE")
 
     @contextmanager
     def apart(self) -> Iterator[sqlite3.Connection]:
@@ -106,16 +102,10 @@ class Database:
         with self._explained():
             yield self.connection
 
-    def another(self, *, timeout: float) -> sqlite3.Connection:
-        """Return one more connection to the file, for another thread, which closes it; errors are those of SQLite."""
-        connection = self._connected("rw", timeout)
-        connection.execute("PRAGMA trusted_schema = OFF")
-        return connection
-
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         connection = self.connection
         with self._explained():
-            self._patiently(lambda: connection.execute(begin))
+            self._patiently(lambda: self._begun(begin))
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -123,11 +113,21 @@ class Database:
                 connection.rollback()
                 raise
 
+    def _begun(self, begin: str) -> None:
+        """Begin a transaction that holds its lock."""
+        self.connection.execute(begin)
+        try:
+            # A deferred transaction has no lock before the first page is read.
+            self.connection.execute("PRAGMA schema_version").fetchone()
+        except BaseException:
+            self.connection.rollback()
+            raise
+
     def _patiently(self, action: Callable[[], T]) -> T:
         """Try until the timeout.
 
-        SQLite waits by itself for a writer to end its transaction, but not while another connection changes the
-        journal mode or, as the last one to close, empties the write-ahead log.
+        SQLite waits by itself for locks of other connections, but not while one of them rolls back what a killed
+        process left.
         """
         deadline = time.monotonic() + self.timeout
         while True:
@@ -139,7 +139,13 @@ class Database:
             time.sleep(_PAUSE)
 
     def _opened(self, *, create: bool, read_only: bool) -> sqlite3.Connection:
-        connection = self._connected("ro" if read_only else "rwc" if create else "rw", self.timeout)
+        # Also for reading alone: whoever comes first after a killed process rolls back its journal.  SQLite opens a
+        # write-protected file for reading.
+        mode = "rwc" if create and not read_only else "rw"
+        # isolation_level None: transactions begin and end where this module says, never by themselves.
+        connection = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, timeout=self.timeout, isolation_level=None
+        )
         try:
             schema = self._schema_of(connection, empty_is_new=create and not read_only, large=not read_only)
             connection.execute("PRAGMA foreign_keys = ON")
@@ -149,35 +155,16 @@ class Database:
                 connection.execute("PRAGMA query_only = ON")
                 return connection
             if schema == 0:
-                # Both have to be settled before there is a table.
+                # Before the first table: later it has no effect.
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            _choose_journal(connection, over_network=bool(self.network))
-            # A night that was reported is there after the power went, too; of a log, this is as much as FULL.
+            # A rollback journal needs nothing but locks; a write-ahead log also needs shared memory, which two hosts
+            # do not have (https://www.sqlite.org/wal.html).
+            connection.execute("PRAGMA journal_mode = DELETE")
+            # A committed transaction survives a power failure.
             connection.execute("PRAGMA synchronous = EXTRA")
             if schema == 0:
                 _make(connection)
             self.missing_runs = self._missing_runs(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _connected(self, mode: str, timeout: float) -> sqlite3.Connection:
-        uri = self.path.absolute().as_uri()
-        # isolation_level None: transactions begin and end where this module says, never by themselves.
-        connection = sqlite3.connect(f"{uri}?mode={mode}", uri=True, timeout=timeout, isolation_level=None)
-        try:
-            connection.execute("PRAGMA schema_version").fetchone()
-        except sqlite3.OperationalError as error:
-            connection.close()
-            # Without a right to write into the directory, SQLite cannot make the index of a write-ahead log. Where
-            # there is no log, there is nothing to index.
-            file = self.path.resolve()
-            log = file.with_name(f"{file.name}-wal")
-            unwritable = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-            if mode != "ro" or not unwritable or log.exists():
-                raise
-            return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
         except BaseException:
             connection.close()
             raise
@@ -202,7 +189,8 @@ class Database:
             if schema != SCHEMA:
                 raise StoreError(
                     f"history {self.path} has schema {schema}, reid-dist {__version__} reads and writes {SCHEMA}; use "
-                    "the version that wrote it, or begin another history; nothing was changed"
+                    "the version of reid-dist that wrote it, or name another file for a new history; nothing was "
+                    "changed"
                 )
             problem = what_is_damaged(connection, large=large)
             if problem:
@@ -257,8 +245,8 @@ class Database:
             )
         if code in _BUSY:
             return StoreError(
-                f"history {path} is locked: another process has been writing to it for more than {self.timeout:g} s; "
-                "try again when it is done"
+                f"history {path} is locked: another process has been using it for more than {self.timeout:g} s; try "
+                "again when it is done"
             )
         if code == sqlite3.SQLITE_NOTADB and not _has_magic(path):
             return StoreError(f"{path} is not a history: it is no SQLite file; name another file")
@@ -266,6 +254,11 @@ class Database:
             return self._damaged(str(error))
         if code == sqlite3.SQLITE_FULL:
             return StoreError(f"cannot write to history {path}: the disk is full; free some space and run again")
+        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:
+            return StoreError(
+                f"cannot read history {path}: a process was killed while it wrote, and rolling back its journal needs "
+                "the right to write; run the command once as a user who has it"
+            )
         if code == sqlite3.SQLITE_READONLY:
             return StoreError(f"cannot write to history {path}: the file or its directory is read-only")
         if code == sqlite3.SQLITE_CANTOPEN:
@@ -278,23 +271,6 @@ class Database:
             f"history {self.path} is damaged ({_in_short(found)}); nothing was changed: {how_to_restore(self.path)}; "
             "or save what can be read with `sqlite3 FILE .recover`"
         )
-
-
-def _choose_journal(connection: sqlite3.Connection, *, over_network: bool) -> None:
-    """Set how a file takes what is written: by a write-ahead log, or over a network by a rollback journal.
-
-    A write-ahead log has its index in memory that is shared through a file, so everybody who has the history open must
-    be on one host (https://www.sqlite.org/wal.html): looked at from a login node while a night runs on another, it
-    may be damaged even where locks hold.  A rollback journal asks for nothing but locks that hold, as those of NFSv4,
-    Lustre and GPFS do when they are switched on.  What it costs, that who reads and who writes wait for each other,
-    is milliseconds a night.
-    """
-    try:
-        connection.execute(f"PRAGMA journal_mode = {'DELETE' if over_network else 'WAL'}")
-    except sqlite3.OperationalError as error:
-        # Somebody else has the file open and keeps the log that is there; the next one to have it alone changes that.
-        if not over_network or _code(error) not in _BUSY:
-            raise
 
 
 def _make(connection: sqlite3.Connection) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import IO, Any, Final
 
 from reid_dist.errors import InputError
-from reid_dist.nightly.history.liveness import run_state
+from reid_dist.nightly.history.run_state import run_state
 from reid_dist.nightly.history.schema import SCHEMA
 from reid_dist.nightly.history.values import GATES, Entry, Run
 from reid_dist.reports.plain import plain

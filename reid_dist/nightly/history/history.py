@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,24 +16,20 @@ from reid_dist.errors import InputError
 from reid_dist.nightly.history.database import Database
 from reid_dist.nightly.history.facts import stored_text
 from reid_dist.nightly.history.keeping import Marker, copy_before, read_marker, write_marker
-from reid_dist.nightly.history.liveness import run_state, this_host
 from reid_dist.nightly.history.lookups import entry_row, require_entry_row, require_run
 from reid_dist.nightly.history.pruning import Pruned, prune
 from reid_dist.nightly.history.references import reference_entry
 from reid_dist.nightly.history.report_rows import insert_report, read_report
 from reid_dist.nightly.history.rows import insert_entry, insert_findings, read_entries
 from reid_dist.nightly.history.run_rows import insert_run, read_runs
+from reid_dist.nightly.history.run_state import run_state, this_host
 from reid_dist.nightly.history.schema import now
 from reid_dist.nightly.history.seals import insert_rows, update_row
-from reid_dist.nightly.history.sign_of_life import BEAT, SignOfLife
 from reid_dist.nightly.history.values import DONE, Entry, Finding, Past, Run
 from reid_dist.reports import Report
 from reid_dist.reports.packing import pack
 
 __all__ = ["History"]
-
-# Seconds that a sign of life waits for others who write; it can be given up, the next one follows.
-_SIGN_WAITS: Final = 1.0
 
 # Runs that are read at once by who goes back from the newest: few at first, for mostly few are enough.
 _FIRST_BATCH: Final = 4
@@ -44,8 +40,8 @@ class History:
     """An SQLite file with the runs of suites.
 
     Several processes may read and write it at once, and each may be killed at any moment: what a method returned for
-    is in the file, whole, and nothing else is.  The file belongs on a disk of the machine: two machines that share it
-    over a network may not see each other's locks, see `caution`.  Made by :meth:`open`.
+    is in the file, whole, and nothing else is.  Two hosts may share the file if their file system has locks.  Made by
+    :meth:`open`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -99,14 +95,8 @@ class History:
 
     @property
     def caution(self) -> str:
-        """What who writes should know of the file and its place, in one line; empty if nothing."""
-        found = [self._database.missing_runs]
-        if self._database.network:
-            found.append(
-                f"history {self.path} is on a network file system ({self._database.network}), where locks may not "
-                "hold: let one host at a time use it, or keep the file on a local disk and copy it afterwards"
-            )
-        return "; ".join(filter(None, found))
+        """Warning for a writer in one line, such as of runs that are lost; empty for none."""
+        return self._database.missing_runs
 
     def close(self) -> None:
         """Close the file."""
@@ -122,7 +112,8 @@ class History:
         pid: int | None = None,
         version: str = __version__,
         started: str | None = None,
-        planned: Sequence[str] | None = None,
+        planned: Sequence[str] = (),
+        hours: float | None = None,
         above: int = 0,
     ) -> int:
         """Write down that a run began; return its number, which no other run ever has.
@@ -136,7 +127,9 @@ class History:
         started
             UTC, ISO 8601 with seconds and ``Z``; None for now.
         planned
-            Names of all jobs of the suite; None where they are not known.
+            Names of all jobs of the suite.
+        hours
+            Time budget of the suite; None for none.
         above
             The number is larger than this one: of a directory that holds reports of a history that is lost.
         """
@@ -149,7 +142,8 @@ class History:
             pid=os.getpid() if pid is None else pid,
             version=version,
             folder=folder,
-            planned=None if planned is None else tuple(planned),
+            planned=tuple(planned),
+            hours=hours,
         )
         with self._database.writing() as connection:
             marker = read_marker(self._database.path)
@@ -173,10 +167,6 @@ class History:
         with self._database.apart() as connection:
             (last,) = connection.execute("SELECT last_run FROM made").fetchone()
             return copy_before(connection, self._database.path, int(last) + 1) if last else None
-
-    def alive(self, run_number: int, *, every: float = BEAT, clock: Callable[[], str] = now) -> SignOfLife:
-        """Return a block in which it is written down, every so many seconds, that a run is there."""
-        return SignOfLife(lambda: self._database.another(timeout=_SIGN_WAITS), run_number, every=every, clock=clock)
 
     def add(self, run_number: int, entry: Entry, report: Report | None) -> None:
         """Write an entry, and the report behind it.
@@ -420,7 +410,8 @@ class History:
         keep_reports
             Newest runs of each suite whose reports stay; the numbers of older ones stay in any case.
         at
-            The time that `older_than` and signs of life count from; None for now.
+            The time that `older_than` and the state of runs (:func:`~reid_dist.nightly.history.run_state.run_state`)
+            refer to; None for now.
         dry_run
             Only tell what would be removed.
 

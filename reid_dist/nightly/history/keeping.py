@@ -122,8 +122,6 @@ def copy_before(connection: sqlite3.Connection, history: Path, run: int) -> Path
     try:
         with closing(sqlite3.connect(draft)) as copy:
             connection.backup(copy)
-            # A copy is one file: what follows it would otherwise be a log of its own.
-            copy.execute("PRAGMA journal_mode = DELETE")
         with draft.open("rb") as file:
             os.fsync(file.fileno())
         draft.replace(target)
@@ -142,8 +140,8 @@ def how_to_restore(history: Path) -> str:
     if not found:
         return "put back a copy of it"
     return (
-        f"put back the newest copy while no night runs: remove {history}-wal and {history}-shm if they are there, and "
-        f"copy {found[-1]} to {history}"
+        f"put back the newest copy while no night runs: remove {history}-journal if it is there, and copy {found[-1]} "
+        f"to {history}"
     )
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.database import Database
-from reid_dist.nightly.history.liveness import RUNNING, run_state, this_host
 from reid_dist.nightly.history.references import reference_entry
 from reid_dist.nightly.history.rows import read_entries
 from reid_dist.nightly.history.run_rows import read_runs
+from reid_dist.nightly.history.run_state import RUNNING, run_state
 from reid_dist.nightly.history.values import reports_folder
 
 __all__ = ["Pruned", "prune", "remove_folder"]
@@ -85,11 +85,6 @@ def prune(
     with database.apart() as connection:
         # As a script, which takes all steps of a statement; each frees one page.
         connection.executescript("PRAGMA incremental_vacuum")
-        # The file itself becomes shorter when the log is moved into it.  Who still reads keeps that from happening;
-        # the next one to write does it then.
-        connection.execute("PRAGMA busy_timeout = 0")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * database.timeout)}")
     return replace(pruned, n_bytes=max(0, before - _size(database)))
 
 
@@ -206,10 +201,8 @@ def _first(items: Iterable[Any]) -> list[Any]:
 
 
 def _running(connection: sqlite3.Connection, database: Database, at: datetime) -> set[int]:
-    """Return the runs that are running; of other hosts, those of older histories give no sign of life, and are not."""
-    runs = read_runs(
-        connection, "WHERE finished IS NULL AND (host = ? OR seen IS NOT NULL)", (this_host(),), file=database.path
-    )
+    """Return the numbers of the running runs."""
+    runs = read_runs(connection, "WHERE finished IS NULL", (), file=database.path)
     return {run.number for run in runs if run_state(run, at=at) == RUNNING}
 
 

@@ -41,14 +41,12 @@ def removals(run: Run, earlier: Sequence[Run]) -> tuple[Removal, ...]:
     earlier
         The runs of its suite before, oldest first.
     """
-    # A night that was killed told nobody: what went then is told now.
+    # A killed night has reported nothing.
     before = next((each for each in reversed(earlier) if each.finished is not None), None)
-    if run.planned is None or before is None:
+    if not run.planned or before is None:
         return ()
-    # Of a run of an older history it is known what it did, not what it left out.
-    then = [entry.name for entry in before.entries] if before.planned is None else before.planned
     now = frozenset(run.planned)
-    return tuple(Removal(name, _last_run(name, earlier) or before.number) for name in then if name not in now)
+    return tuple(Removal(name, _last_run(name, earlier) or before.number) for name in before.planned if name not in now)
 
 
 def _last_run(name: str, earlier: Sequence[Run]) -> int | None:

@@ -16,8 +16,8 @@ __all__ = ["insert_run", "read_runs"]
 
 _COLUMNS: Final = SEALED["runs"]
 _SELECT: Final = """
-    SELECT number, suite, suite_digest, started, finished, exit_code, host, pid, version, folder, seen, planned,
-        runs.seal, content
+    SELECT number, suite, suite_digest, started, finished, exit_code, host, pid, version, folder, seen, hours,
+        planned, runs.seal, content
     FROM runs LEFT JOIN facts ON facts.digest = runs.planned
 """
 _TEXTS: Final = ("suite", "suite_digest", "started", "host", "version", "folder")
@@ -35,11 +35,8 @@ def insert_run(connection: sqlite3.Connection, run: Run, *, above: int) -> int:
     above
         The number is larger than this one, and than all that were given before.
     """
-    planned = None
-    if run.planned is not None:
-        content = as_json([stored_text(name) for name in run.planned])
-        insert_facts(connection, [content])
-        planned = digest_of(content)
+    content = as_json([stored_text(name) for name in run.planned])
+    insert_facts(connection, [content])
     (last,) = connection.execute("SELECT last_run FROM made").fetchone()
     number = 1 + max(above, int(last))
     values: dict[str, Any] = {
@@ -47,7 +44,8 @@ def insert_run(connection: sqlite3.Connection, run: Run, *, above: int) -> int:
         **{name: stored_text(getattr(run, name)) for name in _TEXTS},
         "pid": int(run.pid),
         "seen": now(),
-        "planned": planned,
+        "hours": None if run.hours is None else float(run.hours),
+        "planned": digest_of(content),
     }
     insert_rows(connection, "runs", [[values.get(name) for name in _COLUMNS]])
     update_row(connection, "made", 1, last_run=number)
@@ -80,7 +78,7 @@ def read_runs(connection: sqlite3.Connection, where: str, parameters: Sequence[o
         try:
             if seal_of("runs", row) != seal:
                 raise ValueError("its seal is another")
-            names = None if planned is None else tuple(read_fact(planned, content))
+            names = tuple(read_fact(planned, content))
         except (ValueError, TypeError, AttributeError) as error:
             raise DamagedStoreError(
                 f"history {file} is damaged: run {values['number']} is not as it was written ({error}); "

@@ -20,7 +20,7 @@ __all__ = ["APPLICATION_ID", "LARGE", "SCHEMA", "SEALED", "SEAL_MASK", "make_tab
 APPLICATION_ID: Final = 0x52454944
 """``REID``; stands in the header of the file and tells a history from other SQLite files."""
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 """The schema that this version writes and reads."""
 
 SEAL_MASK: Final = (1 << 62) - 1
@@ -49,9 +49,10 @@ _TABLES: Final = (
         pid INTEGER NOT NULL,
         version TEXT NOT NULL,
         folder TEXT NOT NULL,
-        seen TEXT,
+        seen TEXT NOT NULL,
+        hours REAL,
         -- The names of all jobs of the suite that night, as a list in JSON.
-        planned TEXT REFERENCES facts (digest),
+        planned TEXT NOT NULL REFERENCES facts (digest),
         seal INTEGER NOT NULL
     ) STRICT
     """,
@@ -166,7 +167,7 @@ SEALED: Final = {
     "made": ("id", "version", "at", "last_run"),
     "runs": (
         *("number", "suite", "suite_digest", "started", "finished", "exit_code", "host", "pid", "version", "folder"),
-        *("seen", "planned"),
+        *("seen", "hours", "planned"),
     ),
     "entries": (
         *("id", "run", "name", "model", "dataset", "job", "state", "reason", "started", "seconds", "timing"),

@@ -259,10 +259,11 @@ class Run:
     entries
         In the order of the suite.
     seen
-        UTC, as `started`: when it was last known to be there, which is written down about once a minute; None for runs
-        of older histories.
+        UTC, as `started`: time of its last entry, or of its begin.
     planned
-        Names of all jobs of the suite that night, also of those that were left out; None for runs of older histories.
+        Names of all jobs of the suite that night, also of those that were left out.
+    hours
+        Time budget of the suite; None for none.
     """
 
     number: int
@@ -276,8 +277,9 @@ class Run:
     version: str = ""
     folder: str = ""
     entries: tuple[Entry, ...] = ()
-    seen: str | None = None
-    planned: tuple[str, ...] | None = None
+    seen: str = ""
+    planned: tuple[str, ...] = ()
+    hours: float | None = None
 
     @property
     def regressions(self) -> tuple[Entry, ...]:

@@ -60,10 +60,10 @@ def test_an_empty_file_becomes_a_history_only_when_asked_to(path: Path) -> None:
         assert history.begin("market", "") == 1
 
 
-def test_a_history_is_in_write_ahead_mode_with_strict_tables(path: Path) -> None:
+def test_a_history_has_a_rollback_journal_and_strict_tables(path: Path) -> None:
     two_nights(path)
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
     assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
@@ -111,7 +111,18 @@ def test_a_history_of_another_schema_is_refused_and_left_alone(path: Path, schem
         assert f"has schema {schema}, reid-dist " in one_line(caught.value)
         assert f"reads and writes {SCHEMA};" in str(caught.value)
         assert not isinstance(caught.value, DamagedStoreError)
+        assert "use the version of reid-dist that wrote it, or name another file" in str(caught.value)
     assert digest_of(path) == before
+
+
+def test_a_write_ahead_log_that_another_program_set_is_given_up(path: Path) -> None:
+    two_nights(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+    connection.close()
+    with History.open(path) as history:
+        assert history.begin("market", "") == 3
+        assert not list(path.parent.glob("*-wal"))
 
 
 def test_a_file_that_another_process_just_makes_is_no_stranger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,10 +151,26 @@ def test_a_lock_is_waited_for_and_then_told(path: Path) -> None:
         assert len(history.runs()) == 2  # reading goes on beside a writer
         with pytest.raises(StoreError) as caught:
             history.begin("market", "")
-        assert "is locked: another process has been writing to it for more than 0.2 s" in one_line(caught.value)
+        assert "is locked: another process has been using it for more than 0.2 s" in one_line(caught.value)
         holder.execute("ROLLBACK")
         assert history.begin("market", "") == 3
     holder.close()
+
+
+def test_a_reader_delays_a_writer_and_loses_nothing(path: Path) -> None:
+    two_nights(path)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM runs").fetchone() == (2,)
+    with History.open(path, timeout=0.2) as history:
+        with pytest.raises(StoreError, match="is locked: another process has been using it") as caught:
+            history.begin("market", "")
+        assert one_line(caught.value)
+        assert [run.number for run in history.runs()] == [1, 2]
+        assert History.open(path).caution == "", "no run is missing"
+        reader.execute("ROLLBACK")
+        assert history.begin("market", "") == 3
+    reader.close()
 
 
 def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:

@@ -174,7 +174,7 @@ def test_kills_at_random_moments(path: Path, tmp_path: Path) -> None:
         process.join(60)
         assert process.exitcode == -signal.SIGKILL
         told = [line.split() for line in answers.read_text().splitlines()]
-        # Before anything else: what a reader finds, who may not put the file in order for the next writer.
+        # The first to open the file only reads; it rolls back the journal that the killed process left.
         with History.open(path, create=False, read_only=True) as history:
             runs = {run.number: run for run in history.runs()}
             newest = sorted({int(number) for number, _, _ in told})[-19:]

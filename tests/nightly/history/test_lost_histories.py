@@ -130,14 +130,13 @@ def test_a_marker_that_is_damaged_is_a_marker_still_and_is_written_again(path: P
             History.open(path)
 
 
-def test_runs_that_a_log_has_lost_are_told_of(path: Path) -> None:
-    """A crash leaves the newest runs in the log beside the file; without it they are gone, and nothing else says so."""
+def test_runs_that_are_missing_at_the_end_are_reported(path: Path) -> None:
+    """After a copy from before them took the place of the file."""
     nights(path, range(1))
-    history = History.open(path)
-    history.begin("market", "")
-    shutil.copy(path, path.with_name("crashed.db"))
-    history.close()
-    shutil.copy(path.with_name("crashed.db"), path)
+    shutil.copy(path, path.with_name("older.db"))
+    with History.open(path) as history:
+        history.begin("market", "")
+    shutil.copy(path.with_name("older.db"), path)
     with History.open(path) as opened:
         assert len(opened.runs()) == 1
         assert "ends with run 1, and run 2 was begun" in opened.caution

@@ -1,4 +1,4 @@
-"""Whether a run is running: by its process on this host, by its signs of life on another."""
+"""State of a run: by its process on this host, by the time of its last entry on another."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import pytest
 from history_entries import NAME, entry_of, failed_entry
 
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.liveness import FINISHED, KILLED, RUNNING, UNSEEN, run_state, this_host
+from reid_dist.nightly.history.run_state import FINISHED, KILLED, LONGEST_SILENCE, RUNNING, run_state, this_host
 from reid_dist.nightly.history.seals import update_row
 from reid_dist.nightly.history.values import Run
 
 SEEN = datetime(2026, 5, 9, 2, 30, tzinfo=UTC)
 
 
-def unfinished(host: str, seen: str | None, **more: object) -> Run:
+def unfinished(host: str, seen: str, **more: object) -> Run:
     fields = {"number": 1, "suite": "market", "suite_digest": "", "started": "2026-05-09T02:00:00Z", **more}
     return Run(host=host, pid=2**22 + 1, seen=seen, **fields)
 
 
-def last_seen(path: Path, number: int, at: datetime | None) -> None:
-    """Let a run have been seen last at that time; None for a run of an older history."""
-    stamp = None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
+def last_seen(path: Path, number: int, at: datetime) -> None:
+    """Set the time at which a run was last seen."""
+    stamp = at.strftime("%Y-%m-%dT%H:%M:%SZ")
     connection = sqlite3.connect(path, isolation_level=None)
     update_row(connection, "runs", number, seen=stamp)
     connection.close()
@@ -37,20 +37,24 @@ def last_seen(path: Path, number: int, at: datetime | None) -> None:
     ("seen", "after", "expected"),
     [
         ("2026-05-09T02:30:00Z", timedelta(0), RUNNING),
-        ("2026-05-09T02:30:00Z", UNSEEN, RUNNING),
-        ("2026-05-09T02:30:00Z", UNSEEN + timedelta(seconds=1), KILLED),
+        ("2026-05-09T02:30:00Z", LONGEST_SILENCE, RUNNING),
+        ("2026-05-09T02:30:00Z", LONGEST_SILENCE + timedelta(seconds=1), KILLED),
         # The clock of that host is ahead of ours.
         ("2026-05-09T02:30:00Z", timedelta(minutes=-5), RUNNING),
-        # Nothing is known of runs of older histories, and of those that somebody wrote by hand.
-        (None, timedelta(days=30), RUNNING),
+        # No time at all.
         ("last night", timedelta(days=30), RUNNING),
-        ("2026-05-09 02:30", UNSEEN + timedelta(minutes=1), KILLED),
+        ("2026-05-09 02:30", LONGEST_SILENCE + timedelta(minutes=1), KILLED),
     ],
 )
-def test_a_run_of_another_host_that_is_not_seen_any_more_was_killed(
-    seen: str | None, after: timedelta, expected: str
-) -> None:
+def test_a_run_of_another_host_that_is_not_seen_any_more_was_killed(seen: str, after: timedelta, expected: str) -> None:
     assert run_state(unfinished("another", seen), at=SEEN + after) == expected
+
+
+@pytest.mark.parametrize(("hours", "silence"), [(2.0, LONGEST_SILENCE), (60.0, timedelta(hours=61))])
+def test_a_time_budget_allows_a_longer_silence(hours: float, silence: timedelta) -> None:
+    run = unfinished("another", "2026-05-09T02:30:00Z", hours=hours)
+    assert run_state(run, at=SEEN + silence) == RUNNING
+    assert run_state(run, at=SEEN + silence + timedelta(seconds=1)) == KILLED
 
 
 def test_a_run_that_finished_is_finished_whenever_it_was_seen() -> None:
@@ -89,27 +93,27 @@ def test_the_states_of_all_runs_are_told_without_their_entries(history: History,
     numbers = [history.begin("market", "", host=host) for host in (this_host(), "another", "another", "another")]
     history.finish(numbers[2], 0)
     last_seen(path, numbers[1], SEEN)
-    last_seen(path, numbers[3], None)
+    last_seen(path, numbers[3], SEEN + 2 * LONGEST_SILENCE)
     history.add(numbers[1], entry_of(), None)
     last_seen(path, numbers[1], SEEN)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("UPDATE entries SET checksum = 'what nobody reads cannot be wrong'")
     connection.close()
     expected = [RUNNING, RUNNING, FINISHED, RUNNING]
-    assert history.states(at=SEEN + UNSEEN) == dict(zip(numbers, expected, strict=True))
+    assert history.states(at=SEEN + LONGEST_SILENCE) == dict(zip(numbers, expected, strict=True))
     expected[1] = KILLED
-    assert history.states(at=SEEN + 2 * UNSEEN) == dict(zip(numbers, expected, strict=True))
+    assert history.states(at=SEEN + 2 * LONGEST_SILENCE) == dict(zip(numbers, expected, strict=True))
 
 
 def test_pruning_keeps_what_runs_on_another_host(history: History, path: Path) -> None:
-    killed, running, old = (history.begin("market", "", host="another") for _ in range(3))
+    killed, running, long = (history.begin("market", "", host="another", hours=hours) for hours in (None, None, 50.0))
     here = history.begin("market", "", pid=os.getpid())
     history.finish(history.begin("market", ""), 0)
-    last_seen(path, killed, SEEN - 2 * UNSEEN)
+    last_seen(path, killed, SEEN - 2 * LONGEST_SILENCE)
     last_seen(path, running, SEEN)
-    last_seen(path, old, None)
+    last_seen(path, long, SEEN - 2 * LONGEST_SILENCE)
     pruned = history.prune(keep=1, at=SEEN)
-    assert (pruned.runs, pruned.kept) == ((killed, old), (running, here))
+    assert (pruned.runs, pruned.kept) == ((killed,), (running, long, here))
 
 
 def test_show_says_when_a_killed_run_was_seen_last(reid_dist, history: History, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether the process of a run is still there."""
+"""State of a run: finished, running, or killed."""
 
 from __future__ import annotations
 
@@ -10,47 +10,49 @@ from typing import Final
 
 from reid_dist.nightly.history.values import Run
 
-__all__ = ["FINISHED", "KILLED", "RUNNING", "UNSEEN", "run_state", "this_host"]
-
 FINISHED: Final = "finished"
 RUNNING: Final = "running"
 KILLED: Final = "killed"
 
-UNSEEN: Final = timedelta(minutes=10)
-"""A run of another host that was not seen for longer counts as killed.
+LONGEST_SILENCE: Final = timedelta(hours=24)
+"""Time without an entry after which an unfinished run of another host counts as killed.
 
-Many times the pause between two signs of life, for a file may be locked or a disk away for a while, and more than the
-clocks of two hosts differ.
+A run is seen when it begins and with every entry, so this exceeds the time of one job.  A longer time budget of the
+suite takes its place, plus `_MARGIN`.
 """
 
-# A run is written down some time after its process began; the clocks of the two differ by less.
+# Beyond a time budget: a job in flight ends at its next task, and clocks of two hosts differ.
+_MARGIN: Final = timedelta(hours=1)
+
+# Seconds: a run is recorded some time after its process started; both clocks are of this host.
 _SLACK = 5.0
 
 
 def this_host() -> str:
-    """Return what a run calls the machine that it runs on."""
+    """Return the name of this host as runs record it."""
     return platform.node() or "localhost"
 
 
 def run_state(run: Run, *, at: datetime | None = None) -> str:
     """Return ``finished``, ``killed`` or ``running``.
 
-    A run of this host that never finished was killed if its process is gone.  One of another host was killed if it
-    gives no sign of life any more; runs of older histories never did, and count as running.
+    An unfinished run of this host is killed if its process is gone; one of another host, if it was last seen too long
+    ago (`LONGEST_SILENCE`).
 
     Parameters
     ----------
     run
         The run.
     at
-        The time to which signs of life are held; None for now.
+        Time of the comparison with `Run.seen`; None for now.
     """
     if run.finished is not None:
         return FINISHED
     if run.host == this_host():
         return RUNNING if _is_its_process(run) else KILLED
     seen = _moment(run.seen)
-    return KILLED if seen is not None and (at or datetime.now(UTC)) - seen > UNSEEN else RUNNING
+    silence = LONGEST_SILENCE if run.hours is None else max(LONGEST_SILENCE, timedelta(hours=run.hours) + _MARGIN)
+    return KILLED if seen is not None and (at or datetime.now(UTC)) - seen > silence else RUNNING
 
 
 def _is_its_process(run: Run) -> bool:
@@ -63,23 +65,23 @@ def _is_its_process(run: Run) -> bool:
     began, started = _began(run.pid), _moment(run.started)
     if began is None or started is None:
         return True
-    # The number may have been given to another process since.
+    # Another process may have the number by now.
     return began <= started.timestamp() + _SLACK
 
 
-def _moment(stamp: str | None) -> datetime | None:
-    """Return a time as a history tells it; None for what is none."""
+def _moment(stamp: str) -> datetime | None:
+    """Parse a time of a history; None if it is invalid."""
     try:
-        found = datetime.fromisoformat(stamp or "")
+        found = datetime.fromisoformat(stamp)
     except ValueError:
         return None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _began(pid: int) -> float | None:
-    """Return when a process began, in seconds since 1970; None where the system does not tell."""
+    """Return the start of a process in seconds since 1970; None where ``/proc`` does not have it."""
     try:
-        # The second field is the name of the program in brackets, and may hold spaces and brackets itself.
+        # The second field is the name of the program in brackets, which may contain spaces and brackets.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
         return int(boot.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
