@@ -8,13 +8,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from reid_dist.errors import InputError, StoreNotFoundError
 
 __all__ = ["parse_yaml", "read_yaml_file"]
+
+# Characters of a file, and of a document with every alias (*name) and merge (<<) written out.
+_MOST_CHARACTERS: Final = 1_000_000
+_DEEPEST: Final = 64
 
 
 class _Loader(yaml.SafeLoader):
@@ -61,11 +65,15 @@ def read_yaml_file(path: str | os.PathLike[str], kind: str) -> Any:
     StoreNotFoundError
         If there is no such file.
     InputError
-        If it cannot be read, is not UTF-8, is not YAML, or is nested too deeply.
+        If it cannot be read, is not UTF-8, is not YAML, is nested too deeply, or is too large, also by its aliases.
     """
     where = os.fspath(path)
+    unfit = f"{where} is no {kind}"
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            # At most four bytes a character; a device may have no end.
+            content = file.read(4 * _MOST_CHARACTERS + 1)
+        text = content.decode("utf-8")
     except FileNotFoundError:
         raise StoreNotFoundError(f"there is no {kind} {where!r}") from None
     except OSError as error:
@@ -74,7 +82,8 @@ def read_yaml_file(path: str | os.PathLike[str], kind: str) -> Any:
         raise InputError(
             f"{where} is not YAML: it is not UTF-8 text (byte {error.start}: {error.reason}); save it as UTF-8"
         ) from None
-    return parse_yaml(text, where, f"{where} is no {kind}")
+    # As a text file: any end of a line is a line feed.
+    return parse_yaml(text.replace("\r\n", "\n").replace("\r", "\n"), where, unfit)
 
 
 def parse_yaml(text: str, where: str, unfit: str | None = None) -> Any:
@@ -87,21 +96,66 @@ def parse_yaml(text: str, where: str, unfit: str | None = None) -> Any:
     where
         What errors call it.
     unfit
-        The beginning of the error for a document that is nested too deeply; None for `where`.
+        The beginning of the error for a document that is nested too deeply or too large; None for `where`.
 
     Raises
     ------
     InputError
-        If it is not YAML, a key occurs twice in one mapping, or it is nested too deeply.
+        If it is not YAML, a key occurs twice in one mapping, or it is nested too deeply or too large.
     """
     loader = None
     try:
+        _refuse_size(len(text), unfit or where)
         loader = _Loader(text)
-        return loader.get_single_data()
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _extent(node, {}, unfit or where)
+        return loader.construct_document(node)
     except RecursionError:
         raise InputError(f"{unfit or where}: it is nested too deeply") from None
+    except InputError:
+        raise
     except (yaml.YAMLError, ValueError) as error:  # Such as a date that does not exist.
         raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     finally:
         if loader is not None:
             loader.dispose()
+
+
+class _Extent(NamedTuple):
+    """Characters and levels of a node with all aliases written out."""
+
+    size: int
+    depth: int
+
+
+def _extent(node: yaml.Node, known: dict[int, _Extent | None], unfit: str) -> _Extent:
+    """Return the extent of a node; each node is visited once, so that aliases of aliases cost nothing.
+
+    `known` maps ids of nodes to their extents, None for nodes that enclose this one.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return _Extent(len(node.value) + 1, 1)
+    found = known.get(id(node))
+    if found is not None:
+        return found
+    if id(node) in known:
+        raise InputError(f"{unfit}: the value in line {node.start_mark.line + 1} contains an alias of itself")
+    known[id(node)] = None
+    children = [each for pair in node.value for each in (pair if isinstance(pair, tuple) else (pair,))]
+    extents = [_extent(child, known, unfit) for child in children]
+    found = _Extent(1 + sum(each.size for each in extents), 1 + max((each.depth for each in extents), default=0))
+    _refuse_size(found.size, unfit)
+    if found.depth > _DEEPEST:
+        raise InputError(f"{unfit}: it is nested too deeply")
+    known[id(node)] = found
+    return found
+
+
+def _refuse_size(size: int, unfit: str) -> None:
+    if size > _MOST_CHARACTERS:
+        raise InputError(
+            f"{unfit}: with its aliases written out it has more than {_MOST_CHARACTERS:,} characters; split it up, or "
+            "use fewer aliases (*name) and merges (<<)"
+        )

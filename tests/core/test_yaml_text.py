@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -36,6 +40,55 @@ def test_brackets_without_end(tmp_path: Path, read: Reader, kind: str, text: str
     assert refusal(read, path) == f"{path} is no {kind}: it is nested too deeply"
 
 
+def powers(first: str, line: str, n: int) -> str:
+    """A document of 9**n values: line by line, nine aliases of the line before."""
+    return first + "".join(line.format(at=at, nine=", ".join([f"*n{at - 1}"] * 9)) for at in range(1, n))
+
+
+BOMBS = {
+    "lists": powers("n0: &n0 [a, b]\n", "n{at}: &n{at} [{nine}]\n", 60),
+    "mappings": powers("n0: &n0 {{a: 1}}\n".format(), "n{at}: &n{at} {{a: [{nine}]}}\n", 60),
+    "merges": powers("n0: &n0 {a: 1, b: 2}\n", "n{at}: &n{at}\n  <<: [{nine}]\n", 12),
+    "text": "n: &n " + "a" * 100_000 + "\nmany: [" + ", ".join(["*n"] * 10_000) + "]\n",
+    "long": "description: " + "a" * 5_000_000 + "\n",
+}
+
+
+@READERS
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_aliases_and_merges_that_expand_without_end(tmp_path: Path, read: Reader, kind: str, bomb: str) -> None:
+    path = tmp_path / "bomb.yaml"
+    path.write_text(BOMBS[bomb])
+    began = process_time()
+    assert refusal(read, path).startswith(f"{path} is no {kind}: with its aliases written out it has more than ")
+    assert process_time() - began < 10
+
+
+@READERS
+def test_aliases_that_contain_themselves(tmp_path: Path, read: Reader, kind: str) -> None:
+    path = tmp_path / "circle.yaml"
+    path.write_text("kind: threads\nmodels: &all\n  one: [*all]\n")
+    assert refusal(read, path) == f"{path} is no {kind}: the value in line 2 contains an alias of itself"
+
+
+@READERS
+def test_aliases_that_nest(tmp_path: Path, read: Reader, kind: str) -> None:
+    path = tmp_path / "chain.yaml"
+    path.write_text("n0: &n0 [a]\n" + "".join(f"n{at}: &n{at} [*n{at - 1}]\n" for at in range(1, 3000)))
+    assert refusal(read, path) == f"{path} is no {kind}: it is nested too deeply"
+
+
+def test_a_few_aliases_and_merges_are_fine(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(
+        "suite: small\nmodels: {a: {}}\ndatasets:\n  one: &one {query: q, gallery: g, protocol: same_set}\n"
+        "  two: {<<: *one, query: other}\njobs: {plain: &plain {}, again: *plain}\n"
+    )
+    planned = {each.name: each.pipeline for each in read_suite(path).planned()}
+    assert len(planned) == 4
+    assert (planned["a/two/plain"].query, planned["a/two/again"].protocol) == ("other", "same_set")
+
+
 @READERS
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
 def test_files_in_another_encoding(tmp_path: Path, read: Reader, kind: str, encoding: str) -> None:
@@ -46,16 +99,13 @@ def test_files_in_another_encoding(tmp_path: Path, read: Reader, kind: str, enco
     assert said.endswith("save it as UTF-8")
 
 
-def test_utf_8_whatever_the_locale_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    path.write_text("kind: threads\ndescription: Straße\n", encoding="utf-8")
-    read_text = Path.read_text
-
-    def in_ascii(self: Path, encoding: str | None = None, *options: Any) -> str:
-        return read_text(self, encoding or "ascii", *options)
-
-    monkeypatch.setattr(Path, "read_text", in_ascii)
-    assert read_cluster(path).description == "Straße"
+    path.write_bytes("kind: threads\r\ndescription: Straße\r\n".encode())
+    code = "import sys; from reid_dist.clusters.reading import read_cluster as read; print(ascii(read(sys.argv[1])))"
+    words = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"})
+    assert f"description={'Straße'!a}" in done.stdout
 
 
 @READERS
