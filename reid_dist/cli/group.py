@@ -22,7 +22,7 @@ import reid_dist.core.signals as signals
 from reid_dist._version import __version__
 from reid_dist.cli.ending import ABORTED, Ending, ending_of, interruption, make_temporary_folder, report_interruption
 from reid_dist.cli.events import OPTION, EventLog, logged
-from reid_dist.core.credentials import without_credentials
+from reid_dist.core.credentials import without_controls, without_credentials
 
 __all__ = ["run_command"]
 
@@ -163,7 +163,7 @@ def _say_error(error: Exception, code: int) -> None:
         text = f"Error: {error}"
     # Where it cannot be written there is no other place to say so.
     with contextlib.suppress(OSError):
-        click.echo(without_credentials(text), err=True)
+        click.echo(without_controls(without_credentials(text)), err=True)
 
 
 def _run_with_events(words: list[str], log: EventLog) -> int:

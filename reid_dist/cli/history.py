@@ -183,6 +183,7 @@ def prune(
     HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
     """
     from reid_dist.cli.opened_history import opened_for_writing
+    from reid_dist.core.credentials import without_controls
     from reid_dist.nightly.history.pruning import remove_folder
 
     if keep is None and older_than is None and keep_reports is None:
@@ -204,7 +205,7 @@ def prune(
         done = "would remove" if dry_run else "removed"
         print(f"{done}: {_count(len(pruned.folders) - len(left), 'directory', 'directories')} of reports")
         for folder, why in left.items():
-            print(f"left: {folder}, {why}")
+            print(without_controls(f"left: {folder}, {why}"))
 
 
 def _only(run: Run, name: str) -> Run:

@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from reid_dist.core.credentials import without_controls
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.definitions import reported_name
 from reid_dist.nightly.history.run_state import FINISHED, run_state
@@ -49,19 +50,19 @@ def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) ->
         table.add_column("started (UTC)", no_wrap=True)
         table.add_column("ended", no_wrap=True)
     for metric in shown:
-        table.add_column(Text(metric), justify="right", no_wrap=True, style="cyan")
+        table.add_column(_text(metric), justify="right", no_wrap=True, style="cyan")
     table.add_column("verdict", overflow="fold", ratio=2)
     for run in runs:
         head = [str(run.number), run.started[:16].replace("T", " "), _ending(run)]
         if name is None:
             of = [run.suite] if len(suites) > 1 else []
             empty = [] if run.entries else ["no entry"]
-            table.add_row(Text("  ".join([*head, *of, *empty]), style="bold"))
+            table.add_row(_text("  ".join([*head, *of, *empty]), style="bold"))
             head = []
         for entry in run.entries:
             values = [_value(metric, entry.metrics.get(metric)) for metric in shown]
-            table.add_row(*map(Text, [*(head or [f"  {entry.name}"]), *values, _verdict(entry)]))
-    _print(Group(Text(f"suite {', '.join(sorted(suites))}{'' if name is None else f', entry {name}'}"), table))
+            table.add_row(*map(_text, [*(head or [f"  {entry.name}"]), *values, _verdict(entry)]))
+    _print(Group(_text(f"suite {', '.join(sorted(suites))}{'' if name is None else f', entry {name}'}"), table))
 
 
 def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -> None:
@@ -84,13 +85,13 @@ def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -
         ("process", f"{run.pid} on {run.host}, reid-dist {run.version}"),
         ("page", run.folder or "-"),
     ):
-        facts.add_row(fact, Text(words))
+        facts.add_row(fact, _text(words))
     chosen = _shown([run], metrics) if metrics else None
     parts: list[RenderableType] = [facts]
     for entry in run.entries:
-        parts += [Text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen, lasting.get(entry.name))]
+        parts += [_text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen, lasting.get(entry.name))]
     if not run.entries:
-        parts.append(Text("\nno entry" if run.finished else "\nno entry yet"))
+        parts.append(_text("\nno entry" if run.finished else "\nno entry yet"))
     _print(Group(*parts))
 
 
@@ -106,11 +107,11 @@ def _entry(entry: Entry, chosen: Sequence[str] | None, lasting: Streak | None) -
         verdicts = {change.name: change.verdict for each in reversed(entry.findings) for change in each.changes}
         for name, estimate in shown.items():
             ends = interval(name, (estimate.low, estimate.high))
-            table.add_row(*map(Text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
+            table.add_row(*map(_text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
         yield table
     facts = _facts()
     for fact, words in _lines(entry, lasting):
-        facts.add_row(fact, Text(words))
+        facts.add_row(fact, _text(words))
     yield facts
 
 
@@ -181,6 +182,10 @@ def _ending_in_full(run: Run) -> str:
     if state == FINISHED:
         return f"{run.finished}, exit code {run.exit_code}"
     return f"{state}, last seen {run.seen}"
+
+
+def _text(words: str, style: str = "") -> Text:
+    return Text(without_controls(words), style=style)
 
 
 def _table() -> Table:

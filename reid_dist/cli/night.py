@@ -13,6 +13,7 @@ from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.opened_history import opened_for_writing
 from reid_dist.cli.progress import rows_progress, say, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
+from reid_dist.core.credentials import without_controls
 from reid_dist.core.environment import describe_environment
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
@@ -39,7 +40,7 @@ def list_jobs(suite_file: Path, only: Sequence[str]) -> None:
     """
     for planned in _chosen(read_suite(suite_file), only):
         labels = ", ".join(f"{name} {value}" for name, value in planned.labels.items())
-        click.echo(planned.name + (f"   {labels}" if labels else ""))
+        click.echo(without_controls(planned.name + (f"   {labels}" if labels else "")))
 
 
 def run_night(
@@ -93,7 +94,8 @@ def run_night(
         run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
         runs = recent_runs(run, history, folder)
     # Before the page, which a full disk may prevent.
-    click.echo(verdict_json(runs) if as_json else "\n".join([*_lines(run, runs[:-1]), ""]), nl=False)
+    found = verdict_json(runs) if as_json else without_controls("\n".join([*_lines(run, runs[:-1]), ""]))
+    click.echo(found, nl=False)
     deliver_night(runs, folder)
     if not as_json:
         click.echo(f"\nwritten to {folder}: index.html, summary.md, verdict.json")
@@ -143,7 +145,7 @@ def _say_ended(number: int, total: int, entry: Entry) -> None:
     alarms = [finding.alarm for finding in entry.findings if finding.alarm]
     words = ", ".join([what, *(f"{gate} {verdict}" for gate, verdict in verdicts.items()), *alarms])
     facts = {"seconds": entry.seconds, "reason": entry.reason, "verdicts": verdicts, "alarms": alarms}
-    line = f"job {number}/{total}: {entry.name} {entry.state}, {words}"
+    line = without_controls(f"job {number}/{total}: {entry.name} {entry.state}, {words}")
     say("job_ended", line, job=entry.name, number=number, total=total, state=entry.state, **facts)
 
 

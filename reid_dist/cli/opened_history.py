@@ -26,6 +26,7 @@ def opened_for_writing(path: Path, *, create: bool) -> Iterator[History]:
         if history.caution:
             # Most histories give no reason to load what progress needs.
             from reid_dist.cli.progress import say
+            from reid_dist.core.credentials import without_controls
 
-            say("warning", f"Warning: {history.caution}", message=history.caution)
+            say("warning", without_controls(f"Warning: {history.caution}"), message=history.caution)
         yield history

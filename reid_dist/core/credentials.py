@@ -6,13 +6,15 @@ import re
 import shlex
 from collections.abc import Iterable
 
-__all__ = ["command_line", "printable", "without_credentials"]
+__all__ = ["command_line", "printable", "without_controls", "without_credentials"]
 
 # What stands before the host of a URI, a password with slashes in it as well; of the two slashes a path keeps one.
 _CREDENTIALS = re.compile(r"(?<=:/)(/?)(?:[^/\s@'\"]+|[^/\s@'\":]+:[^\s@'\"]+)@")
 
 # The same in a single word, which spaces and quotes do not end.
 _CREDENTIALS_OF_WORD = re.compile(r"(?<=:/)(/?)(?:[^/@]+|[^/@:]+:[^@]+)@")
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def without_credentials(text: str) -> str:
@@ -29,3 +31,8 @@ def command_line(words: Iterable[str]) -> str:
 def printable(text: str) -> str:
     """Return a text with ``?`` for what is no character of a line: control codes, and bytes that are not UTF-8."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def without_controls(text: str) -> str:
+    """Return a text without what a terminal acts on: control codes other than tab and line feed, and bidi controls."""
+    return _CONTROLS.sub("", text)

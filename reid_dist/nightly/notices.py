@@ -12,6 +12,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from reid_dist.core.credentials import without_controls
 from reid_dist.nightly.history.removals import removals
 from reid_dist.nightly.history.streaks import streak
 from reid_dist.nightly.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
@@ -218,7 +219,7 @@ def _why(entry: Entry, earlier: Sequence[Run]) -> str:
 
 def _escaped(text: str) -> str:
     """Return a text that Markdown shows as it is, in one line."""
-    flat = " ".join(text.split())
+    flat = " ".join(without_controls(text).split())
     marked = _MARKUP.sub(lambda found: f"\\{found[0]}", flat)
     return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

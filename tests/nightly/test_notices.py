@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator
 
 import example_nights as nights
@@ -16,6 +17,7 @@ from markdown_it.token import Token
 
 from reid_dist.nightly.history.values import FAILED, SKIPPED, Change, Entry, Estimate, Moved, Run
 from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
+from reid_dist.nightly.page import render_nights
 
 NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
@@ -110,6 +112,17 @@ def runs() -> list[Run]:
 
 def as_read(content: object) -> object:
     return json.loads(json.dumps(content, allow_nan=False))
+
+
+def test_control_codes_of_others_are_left_out() -> None:
+    """Of reasons, labels and names: a terminal that shows the summary acts on nothing."""
+    codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
+    failed = nights.entry(state=FAILED, reason=f"there is no {codes}.zarr", labels={"team": codes})
+    worse = nights.entry(job=f"re{codes}ranked", findings=(nights.finding("accuracy", "worse", f"lost{codes}"),))
+    run = dataclasses.replace(nights.run(0, [failed, worse]), suite=f"market{codes}", host=codes)
+    for text in (summary_markdown(run), render_nights([run], suite=run.suite)):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert "there is no" in text
 
 
 def test_the_verdict_is_what_its_schema_says(runs: list[Run]) -> None:

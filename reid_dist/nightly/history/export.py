@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any, Final
 
+from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.run_state import run_state
 from reid_dist.nightly.history.schema import SCHEMA
@@ -25,6 +26,10 @@ COLUMNS: Final = {
     "memory": str, "alarm": str, "accepted": str, "folder": str,
 }  # fmt: skip
 """Columns of a long table and what they hold; None where there is nothing."""
+
+
+# Beginnings of cells that spreadsheets evaluate; full-width forms are read as their ASCII counterparts.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def to_document(runs: Sequence[Run]) -> dict[str, Any]:
@@ -55,10 +60,15 @@ def write_json(runs: Sequence[Run], file: IO[str]) -> None:
 
 
 def write_csv(runs: Sequence[Run], file: IO[str]) -> None:
-    """Write :func:`to_rows` with a line of names; every float reads back to the same bits."""
+    """Write :func:`to_rows` with a line of names; every float reads back to the same bits.
+
+    Texts have no control codes, and an apostrophe before what a spreadsheet would take for a formula (OWASP, CSV
+    Injection).
+    """
     writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(to_rows(runs))
+    for row in to_rows(runs):
+        writer.writerow({name: _cell(value) if isinstance(value, str) else value for name, value in row.items()})
 
 
 def write_parquet(runs: Sequence[Run], file: IO[bytes]) -> None:
@@ -78,6 +88,12 @@ def write_parquet(runs: Sequence[Run], file: IO[bytes]) -> None:
     types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(to_rows(runs)), schema=schema), file)
+
+
+def _cell(text: str) -> str:
+    # The tab that `without_controls` leaves begins a formula as well.
+    safe = without_controls(text)
+    return f"'{safe}" if safe.startswith(_FORMULA) else safe
 
 
 def _run(run: Run) -> dict[str, Any]:

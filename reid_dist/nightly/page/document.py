@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.removals import removals
 from reid_dist.nightly.history.streaks import streak
@@ -73,7 +74,7 @@ def render_nights(runs: Sequence[Run], *, suite: str) -> str:
     if not runs:
         raise InputError(f"no page of suite {suite}: its history has no run yet; run `reid-dist nightly` first")
     environment = page_environment("reid_dist.nightly")
-    return environment.get_template("nights.html.j2").render(_content(runs, suite))
+    return without_controls(environment.get_template("nights.html.j2").render(_content(runs, suite)))
 
 
 def exit_words(code: int | None) -> str:

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import math
+import re
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet
@@ -19,6 +21,7 @@ from reid_dist.errors import InputError
 from reid_dist.nightly.gating import RatioGate, gate_memory, gate_speed
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.address import Address, is_address
+from reid_dist.nightly.history.values import Estimate
 from reid_dist.reports import Report
 
 OTHER = "vit_large_patch14_384/market1501/reranked_and_expanded"
@@ -177,6 +180,51 @@ def test_csv_and_parquet_hold_the_same_long_table(reid_dist, nights: Path, tmp_p
     (first, *_) = table
     assert (first["run"], first["accuracy"], first["speed"], first["memory"]) == (1, "same", "worse", None)
     assert (first["low"], first["high"], first["peak_bytes"]) == (0.4, 0.6, 3 << 32)
+
+
+@pytest.mark.parametrize("why", ["=1+1", "+1", "-2+3", "@SUM(A1)", "=cmd|' /C calc'!A0", "\uff1dSUM(A1)"])
+def test_no_cell_of_a_csv_file_is_a_formula(reid_dist, nights: Path, why: str) -> None:
+    assert reid_dist("history", "accept", f"{nights}#2:{NAME}", "--why", why).code == 0
+    rows = list(csv.DictReader(io.StringIO(reid_dist("history", "export", nights, "--format", "csv").out)))
+    found = {row["accepted"] for row in rows if row["run"] == "2" and row["model"] == "resnet50"}
+    assert found == {f"'{why}"}
+    document = json.loads(reid_dist("history", "export", nights, "--format", "json").out)
+    assert document["runs"][1]["entries"][0]["accepted"] == why, "other formats hold the text itself"
+
+
+def test_negative_numbers_of_a_csv_file_are_numbers(reid_dist, path: Path) -> None:
+    with History.open(path) as history:
+        history.add(history.begin("market", ""), entry_of(metrics={"threshold": Estimate(-0.25)}), None)
+    (row,) = csv.DictReader(io.StringIO(reid_dist("history", "export", path, "--format", "csv").out))
+    assert row["value"] == "-0.25"
+
+
+def test_control_codes_of_others_never_reach_the_terminal(reid_dist, path: Path) -> None:
+    """A job that failed on a path with an escape sequence, a reason to accept with one, a label, a host, a metric."""
+    codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
+    with History.open(path) as history:
+        number = history.begin(f"market{codes}", "", host=f"host{codes}", folder=f"/nights/{codes}")
+        done = entry_of(labels={"team": codes, codes: "x"}, metrics={f"mAP{codes}": Estimate(0.5)}, accepted=codes)
+        history.add(number, replace(done, findings=(replace(BAD, reason=f"lost {codes}"),)), None)
+        history.add(number, replace(failed_entry(OTHER), reason=f"there is no {codes}.zarr"), None)
+    for words in (
+        ("show", path),
+        ("show", f"{path}#1"),
+        ("show", path, "--name", NAME),
+        ("show", path, "--metric", "none"),
+        ("export", path, "--format", "csv"),
+        ("export", path, "--format", "json"),
+    ):
+        told = reid_dist("history", *words)
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", told.out + told.err), words
+        assert "mAP" in told.out + told.err
+
+
+def test_control_codes_of_an_error_never_reach_the_terminal(reid_dist, path: Path) -> None:
+    with History.open(path) as history:
+        history.add(history.begin("market", ""), entry_of(name="a/b/\x1b[31m"), None)
+    told = reid_dist("history", "accept", f"{path}#1:a/b/none", "--why", "so")
+    assert (told.code, told.err) == (2, f"Error: run 1 of history {path} has no entry 'a/b/none'; it has a/b/[31m\n")
 
 
 def test_an_export_overwrites_nothing_and_parquet_needs_a_file(reid_dist, nights: Path, tmp_path: Path) -> None:
