@@ -16,13 +16,13 @@ __all__ = ["command"]
 
 _UNITS = {"d": "days", "w": "weeks", "h": "hours"}
 
-# Runs of a table that nobody asked to be longer: a month of nights.
+# Default number of runs of a table: a month of nights.
 _SHOWN = 30
 
 
 @click.group("history", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Look at what past nights measured, export it, accept a change or remove what is old.
+    """Show or export the results of past nights, accept a change, or remove old runs.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def command() -> None:
 @click.option("--suite", metavar="NAME", help="Runs of this suite only.")
 @click.option("--name", metavar="MODEL/DATASET/JOB", help="Entries of this name only.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1]")
-@click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON, and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def show(
     history: Path, last: int | None, suite: str | None, name: str | None, metrics: tuple[str, ...], as_json: bool
 ) -> None:
@@ -53,8 +53,8 @@ def show(
     from reid_dist.cli.history_table import print_run, print_runs
     from reid_dist.nightly.history import History
     from reid_dist.nightly.history.address import Address, find_run, is_address
+    from reid_dist.nightly.history.earlier_runs import streak
     from reid_dist.nightly.history.export import to_document
-    from reid_dist.nightly.history.streaks import streak
 
     if is_address(history):
         if last is not None or suite is not None:
@@ -77,7 +77,7 @@ def show(
         else:
             print_run(run, metrics, lasting)
         return
-    # A line for each entry of each night of three years is of no use, and takes half a minute.
+    # Three years of nights take half a minute and thousands of lines.
     most = last if last is not None or as_json or name is not None else _SHOWN
     with History.open(history, create=False, read_only=True) as opened:
         runs = opened.runs(suite=suite, last=most, name=name)
@@ -111,7 +111,7 @@ def show(
     "--output", type=click.Path(path_type=Path), metavar="FILE", help="Default: standard output, but not for parquet."
 )
 def export(history: Path, kind: str, suite: str | None, output: Path | None) -> None:
-    """Write what HISTORY holds for other programs."""
+    """Export HISTORY for other programs."""
     import io
 
     from reid_dist.errors import InputError, StoreError, StoreExistsError
@@ -120,9 +120,9 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     from reid_dist.reports.files import write_together
 
     if output is None and kind == "parquet":
-        raise InputError("parquet is not for the screen; name a file with --output")
+        raise InputError("parquet is a binary format; name a file with --output")
     if output is not None and output.exists():
-        raise StoreExistsError(f"{output} is there already; choose another --output")
+        raise StoreExistsError(f"{output} exists already; choose another --output")
     with History.open(history, create=False, read_only=True) as opened:
         runs = opened.runs(suite=suite)
     if kind == "parquet":
@@ -145,9 +145,9 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
 
 @command.command("accept")
 @click.argument("run", metavar="HISTORY#RUN[:NAME]", type=click.Path(path_type=Path))
-@click.option("--why", required=True, metavar="TEXT", help="For those who ask later.")
+@click.option("--why", required=True, metavar="TEXT", help="Reason, which is stored and shown.")
 def accept(run: Path, why: str) -> None:
-    """Accept what the gates found: the entry, or each of the run, becomes the baseline of later nights."""
+    """Accept the findings of the gates: the entry, or each of the run, becomes the baseline of later nights."""
     from reid_dist.cli.opened_history import opened_for_writing
     from reid_dist.nightly.history.address import Address, find_run
 
@@ -173,13 +173,13 @@ def accept(run: Path, why: str) -> None:
 @click.option(
     "--reports", "folders", is_flag=True, help="Also remove the directories with the reports of runs that are removed."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be removed.")
 def prune(
     history: Path, keep: int | None, older_than: str | None, keep_reports: int | None, folders: bool, dry_run: bool
 ) -> None:
-    """Remove old runs from HISTORY, and give the space back.
+    """Remove old runs from HISTORY, and shrink the file.
 
-    What a later night is compared with stays, and so does a run that is still running. Without --reports nothing but
+    Baselines of later nights stay, and so do runs that are still running. Without --reports nothing but
     HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
     """
     from reid_dist.cli.opened_history import opened_for_writing
@@ -187,9 +187,9 @@ def prune(
     from reid_dist.nightly.history.pruning import remove_folder
 
     if keep is None and older_than is None and keep_reports is None:
-        raise click.UsageError("Say what to remove: --keep N, --older-than AGE or --keep-reports N.")
+        raise click.UsageError("Choose what to remove: --keep N, --older-than AGE or --keep-reports N.")
     if folders and keep is None and older_than is None:
-        raise click.UsageError("--reports goes with runs that are removed: add --keep N or --older-than AGE.")
+        raise click.UsageError("--reports needs runs to remove: add --keep N or --older-than AGE.")
     age = None if older_than is None else _age(older_than)
     with opened_for_writing(history, create=False) as opened:
         pruned = opened.prune(keep=keep, older_than=age, keep_reports=keep_reports, dry_run=dry_run)
@@ -198,9 +198,9 @@ def prune(
     removed = f"{_count(len(pruned.runs), 'run', 'runs')}{numbers}, {entries}, {reports}"
     print(f"would remove: {removed}" if dry_run else f"removed: {removed}; {pruned.n_bytes / 2**20:.1f} MiB less")
     if pruned.kept:
-        print(f"kept: run {_ranges(pruned.kept)}, for a later night is compared with it, or it is running")
+        print(f"kept: run {_ranges(pruned.kept)}, as a baseline of later nights, or because it is running")
     if folders:
-        # After the runs, which name them: a folder that is left over is told, and harms nobody.
+        # After the runs, which name them: a folder that cannot be removed is reported.
         left = {} if dry_run else {folder: why for folder in pruned.folders if (why := remove_folder(folder))}
         done = "would remove" if dry_run else "removed"
         print(f"{done}: {_count(len(pruned.folders) - len(left), 'directory', 'directories')} of reports")
@@ -221,7 +221,7 @@ def _only(run: Run, name: str) -> Run:
 
 
 def _cause(error: OSError) -> str:
-    """What the system said of a file that could not be written."""
+    """Return the reason of the system why a file could not be written."""
     cause = error.__cause__
     return (cause.strerror if isinstance(cause, OSError) else None) or str(error)
 

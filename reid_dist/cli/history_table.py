@@ -1,4 +1,4 @@
-"""A history on the console."""
+"""Tables of a history on the console."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rich.text import Text
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.definitions import reported_name
+from reid_dist.nightly.history.earlier_runs import Streak
 from reid_dist.nightly.history.run_state import FINISHED, run_state
-from reid_dist.nightly.history.streaks import Streak
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
-from reid_dist.nightly.history.wording import brief_verdict, size
+from reid_dist.nightly.wording import brief_verdict, size
 from reid_dist.reports.words import duration, interval, metric_value
 
 __all__ = ["print_run", "print_runs"]
@@ -36,9 +36,9 @@ def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) ->
     runs
         Oldest first.
     metrics
-        Columns; none for mAP and CMC@1.
+        Columns; empty for mAP and CMC@1.
     name
-        The name that all entries have; None where they differ.
+        Common name of all entries; None where they differ.
     """
     shown = _shown(runs, metrics)
     suites = {run.suite for run in runs}
@@ -71,11 +71,11 @@ def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -
     Parameters
     ----------
     run
-        What to print.
+        The run.
     metrics
-        Of these names only; none for all.
+        Metrics to print; empty for all.
     lasting
-        Since when entries are in trouble, by their names.
+        Streaks of entries, by name.
     """
     facts = _facts()
     for fact, words in (
@@ -103,7 +103,7 @@ def _entry(entry: Entry, chosen: Sequence[str] | None, lasting: Streak | None) -
         table.add_column("value", justify="right", no_wrap=True, style="cyan")
         table.add_column("interval", justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
-        # What is said against the last good run stands before what is said of the trend.
+        # Verdicts against the last good run have priority over those of the trend.
         verdicts = {change.name: change.verdict for each in reversed(entry.findings) for change in each.changes}
         for name, estimate in shown.items():
             ends = interval(name, (estimate.low, estimate.high))
@@ -141,7 +141,7 @@ def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(entry: Entry) -> str:
-    """Return what the gates found, in a few words: ``accuracy worse; speed, memory same``."""
+    """Return the verdicts of an entry as ``accuracy worse; speed, memory same``."""
     if entry.state != DONE:
         return f"{entry.state}: {entry.reason}"
     by_verdict: dict[str, list[str]] = {}
@@ -153,13 +153,13 @@ def _verdict(entry: Entry) -> str:
     words += [finding.alarm for finding in entry.findings if finding.alarm]
     if entry.accepted:
         words.append(f"accepted: {entry.accepted}")
-    return "; ".join(words) or "not judged"
+    return "; ".join(words) or "no verdict"
 
 
-def _shown(runs: Sequence[Run], asked: Sequence[str]) -> list[str]:
-    """Return the metrics that a table shows: unasked mAP and CMC@1, or the first two that there are."""
+def _shown(runs: Sequence[Run], requested: Sequence[str]) -> list[str]:
+    """Return the metrics of a table, by default mAP and CMC@1, or the first two of the entries."""
     known = dict.fromkeys(name for run in runs for entry in run.entries for name in entry.metrics)
-    names = [*dict.fromkeys(map(reported_name, asked))]
+    names = [*dict.fromkeys(map(reported_name, requested))]
     for name in names:
         if name not in known:
             raise UnknownNameError(f"no entry has a metric {name!r}; there are {', '.join(known) or 'none'}")
@@ -204,7 +204,7 @@ def _print(parts: RenderableType) -> None:
     if sys.stdout.isatty():
         Console().print(parts)
         return
-    # A buffer of the stream's own encoding: rich then draws rules out of the characters that there are.
+    # A buffer with the encoding of the stream, so that rich draws rules with characters of it.
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="replace")
     Console(file=buffer, width=_LOG_COLUMNS, color_system=None, force_terminal=False).print(parts)
     buffer.seek(0)

@@ -1,4 +1,4 @@
-"""What ``reid-dist nightly`` does once its options are read."""
+"""Work of ``reid-dist nightly`` after its options are parsed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from reid_dist.core.credentials import without_controls
 from reid_dist.core.environment import describe_environment
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
-from reid_dist.nightly.history.removals import removals
-from reid_dist.nightly.history.streaks import streak
+from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
 from reid_dist.nightly.history.values import DONE, GATES, Entry, Finding, Run
-from reid_dist.nightly.history.wording import brief_verdict
 from reid_dist.nightly.running import FINE, INTERRUPTED, PARTS_FAILED, REGRESSION, Surroundings, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
+from reid_dist.nightly.wording import brief_verdict
 from reid_dist.reports.words import metric_value
 
 __all__ = ["list_jobs", "run_night"]
@@ -34,9 +33,9 @@ def list_jobs(suite_file: Path, only: Sequence[str]) -> None:
     Parameters
     ----------
     suite_file
-        The suite.
+        Path of the suite.
     only
-        Patterns of their names; none for all.
+        Patterns of names; empty for all.
     """
     for planned in _chosen(read_suite(suite_file), only):
         labels = ", ".join(f"{name} {value}" for name, value in planned.labels.items())
@@ -54,26 +53,26 @@ def run_night(
     mlflow_uri: str | None,
     as_json: bool,
 ) -> int:
-    """Run a night, write its files, tell what it found, and return the exit code.
+    """Run a night, write its files, print its findings, and return the exit code.
 
     Parameters
     ----------
     suite_file, history_file
-        The two files.
+        Paths of the two files.
     cluster
-        Where it runs.
+        Cluster of the night.
     output
         Directory of the page; None for the history without its suffix.
     only
-        Patterns of names of jobs; none for all.
+        Patterns of names of jobs; empty for all.
     workspace
-        Where jobs share what they compute; None for a directory in `output`.
+        Directory or URI of what jobs share; None for a directory in `output`.
     mlflow_uri
-        Where the night is logged besides; None for nowhere.
+        URI of an MLflow server to log the night to; None for none.
     as_json
         Whether to print the verdict as JSON.
     """
-    # What makes no sense is told before anything is opened or started.
+    # Invalid input is reported before anything is opened or started.
     suite = read_suite(suite_file)
     jobs = _chosen(suite, only)
     refuse_unobservable(cluster, None)
@@ -81,7 +80,7 @@ def run_night(
         from reid_dist.nightly.mlflow_export import refuse_without_mlflow
 
         refuse_without_mlflow()
-    folder = refuse_folder(_usual_folder(history_file) if output is None else output, suite.suite)
+    folder = refuse_folder(_default_folder(history_file) if output is None else output, suite.suite)
     surroundings = Surroundings(
         connect=lambda: observed_cluster(cluster, None),
         machine=_machine(cluster),
@@ -93,7 +92,7 @@ def run_night(
     with opened_for_writing(history_file, create=True) as history:
         run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
         runs = recent_runs(run, history, folder)
-    # Before the page, which a full disk may prevent.
+    # Before the page, which cannot be written to a full disk.
     found = verdict_json(runs) if as_json else without_controls("\n".join([*_lines(run, runs[:-1]), ""]))
     click.echo(found, nl=False)
     deliver_night(runs, folder)
@@ -102,7 +101,7 @@ def run_night(
     if mlflow_uri is not None:
         from reid_dist.nightly.mlflow_export import export_run
 
-        # Last: a server that is away must not hide what the night found.
+        # Last: an unreachable server must not hide the findings.
         export_run(run, tracking_uri=mlflow_uri, experiment=suite.suite)
     return run.exit_code or 0
 
@@ -114,18 +113,18 @@ def _chosen(suite: Suite, only: Sequence[str]) -> list[PlannedJob]:
     unused = [pattern for pattern in only if not any(fnmatch.fnmatchcase(each.name, pattern) for each in jobs)]
     if unused:
         names = ", ".join(each.name for each in jobs[:10]) + (", …" if len(jobs) > 10 else "")
-        raise InputError(f"--only {unused[0]!r} is like no job of suite {suite.suite}; its jobs: {names}")
+        raise InputError(f"--only {unused[0]!r} matches no job of suite {suite.suite}; its jobs: {names}")
     return [each for each in jobs if any(fnmatch.fnmatchcase(each.name, pattern) for pattern in only)]
 
 
-def _usual_folder(history_file: Path) -> Path:
+def _default_folder(history_file: Path) -> Path:
     return history_file.with_suffix("") if history_file.suffix else history_file.with_name(f"{history_file.name}-pages")
 
 
 def _machine(cluster: ClusterConfig) -> dict[str, Any]:
     """Return what times depend on beside the job."""
     if isinstance(cluster, ExistingCluster):
-        # What it has is known when it is reached, and may then change from night to night.
+        # Its size is known only once it is reached, and may change from night to night.
         return {"cluster": cluster.kind, "scheduler": cluster.address or cluster.scheduler_file}
     size = cluster_size(cluster)
     here: dict[str, Any] = {}
@@ -150,7 +149,7 @@ def _say_ended(number: int, total: int, entry: Entry) -> None:
 
 
 def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
-    """The night as plain text: a table, and a sentence for everything that is not the same."""
+    """Return the night as plain text: a table, and the reasons of all changes."""
     lasting = {entry.name: f" {found}" for entry in run.entries if (found := streak(entry, reversed(earlier)))}
     heads = ("job", "state", *GATES, "first metric", "time")
     rows = [heads, *(_row(entry) for entry in run.entries)]
@@ -167,7 +166,7 @@ def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
         for finding in entry.findings
         if finding.is_regression or finding.verdict == "better"
     ]
-    reasons += [f"{removal.name}: {removal}" for removal in removals(run, earlier)]
+    reasons += [f"{removed_job.name}: {removed_job}" for removed_job in removed_jobs(run, earlier)]
     ended = {FINE: "nothing failed, nothing is worse", PARTS_FAILED: "a job failed", REGRESSION: "a regression"}
     return [
         f"run {run.number} of suite {run.suite}: {ended.get(run.exit_code or FINE, INTERRUPTED)}",

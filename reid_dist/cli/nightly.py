@@ -18,7 +18,7 @@ __all__ = ["command"]
     "history_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="SQLite file of all nights; made when it is missing.  [required, but for --list]",
+    help="SQLite file of all nights, made if missing.  [required, but for --list]",
 )
 @click.option(
     "--output",
@@ -30,7 +30,7 @@ __all__ = ["command"]
     "--only",
     multiple=True,
     metavar="PATTERN",
-    help="Run only jobs whose model/dataset/job is like this, such as 'resnet50/*/plain'. Repeatable.",
+    help="Run only jobs whose model/dataset/job matches, such as 'resnet50/*/plain'. Repeatable.",
 )
 @click.option("--list", "only_listed", is_flag=True, help="Print the jobs and run none.")
 @cluster_options

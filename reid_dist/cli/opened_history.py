@@ -1,4 +1,4 @@
-"""A history that a command writes to."""
+"""Opening of a history that a command writes to."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["opened_for_writing"]
 
 @contextlib.contextmanager
 def opened_for_writing(path: Path, *, create: bool) -> Iterator[History]:
-    """Open a history and, on standard error, say what there is to know of the place where it lies.
+    """Open a history, and print its warning to standard error.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the history.
     create
-        Make the file where there is none.
+        Make a missing file.
     """
     with History.open(path, create=create) as history:
         if history.caution:
-            # Most histories give no reason to load what progress needs.
+            # Slow to import, and seldom needed.
             from reid_dist.cli.progress import say
             from reid_dist.core.credentials import without_controls
 

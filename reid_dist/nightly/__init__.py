@@ -1,6 +1,6 @@
-"""Nightly runs: a suite of models, data sets and jobs, its history, its gates and the page that shows them.
+"""Nightly runs: a suite of models, data sets and jobs, its history, its gates and its page.
 
-A night reads the suite, evaluates its jobs one after the other on one cluster, holds each against the history and
-writes it there; in the end it writes the page and the notices.  A job is in the history as soon as it ends, so that a
-night that is killed loses what was in flight and nothing else.
+A night evaluates the jobs of a suite one after the other on one cluster, compares each with the history, and records it
+there as soon as it ends, so that a killed night loses only the job that was running.  At the end it writes the page and
+the summaries.
 """

@@ -1,4 +1,4 @@
-"""The files of a night: the page, the verdict for programs, the summary for people, figures for other dashboards."""
+"""Files of a night: page, verdict as JSON, summary in Markdown, figures for dashboards."""
 
 from __future__ import annotations
 
@@ -17,27 +17,25 @@ from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summar
 from reid_dist.nightly.page import render_nights
 from reid_dist.reports.files import refuse_uri, write_together
 
-__all__ = ["PAGE", "SUMMARY", "VERDICT", "deliver_night", "recent_runs", "refuse_folder", "verdict_json"]
-
 PAGE: Final = "index.html"
 VERDICT: Final = "verdict.json"
 SUMMARY: Final = "summary.md"
 ACCURACY: Final = "benchmark-accuracy.json"
 COST: Final = "benchmark-cost.json"
 
-# Nights on the page; the history has all of them.
+# Number of nights on the page.
 _MOST_NIGHTS: Final = 60
 
 
 def refuse_folder(folder: Path, suite: str) -> Path:
-    """Refuse a directory that the page of a night could not be written to, before the night begins; return it.
+    """Check before a night that its page can be written to a directory; return the directory.
 
     Raises
     ------
     InputError
-        If it holds the page of another suite, or is no local directory.
+        If it holds the page of another suite, or is not local.
     StoreError
-        If nothing can be written there.
+        If it cannot be written to.
     """
     refuse_uri(folder)
     above = next(each for each in (folder, *folder.absolute().parents) if each.exists())
@@ -55,35 +53,35 @@ def refuse_folder(folder: Path, suite: str) -> Path:
 
 
 def recent_runs(run: Run, history: History, folder: Path) -> list[Run]:
-    """Return the nights of the page of a run: itself, the last one, and those of its suite before it.
+    """Return the runs of a page, oldest first: the last of its suite, and the run itself.
 
     Parameters
     ----------
     run
-        The run.
+        Latest run.
     history
-        Where it is.
+        History of the run.
     folder
-        Directory of the page: of reports that are not there, nothing is told.
+        Directory of the page; entries whose report is not there have no folder.
     """
     runs = [*history.runs(suite=run.suite, last=_MOST_NIGHTS - 1, before=run.number), run]
     return [replace(each, entries=tuple(_linked(entry, folder) for entry in each.entries)) for each in runs]
 
 
 def verdict_json(runs: list[Run]) -> str:
-    """Return the text of ``verdict.json``, of runs as :func:`recent_runs` gives them."""
+    """Return the text of ``verdict.json`` for runs of :func:`recent_runs`."""
     return _json(verdict_document(runs[-1], runs[:-1]))
 
 
 def deliver_night(runs: list[Run], folder: Path) -> None:
-    """Write the files of a night that is finished.
+    """Write the files of a finished night.
 
     Parameters
     ----------
     runs
-        As :func:`recent_runs` gives them.
+        As :func:`recent_runs` returns them.
     folder
-        Where the files go, in place of those of the night before.
+        Directory, whose files of the night before are replaced.
 
     Raises
     ------
@@ -98,7 +96,7 @@ def deliver_night(runs: list[Run], folder: Path) -> None:
         COST: _json(benchmark_cost(run)),
         VERDICT: verdict_json(runs),
     }
-    # "replace": a path that is not UTF-8 may stand in a text; it is shown there, never read back.
+    # "replace": a text may contain a path that is not UTF-8; it is not read back.
     writers = {name: partial(_write, text.encode("utf-8", "replace")) for name, text in contents.items()}
     try:
         write_together(folder, writers)
@@ -111,13 +109,13 @@ def deliver_night(runs: list[Run], folder: Path) -> None:
 
 
 def _linked(entry: Entry, folder: Path) -> Entry:
-    """Leave out a report that is not there: it was removed, or written beside the page of another --output."""
+    """Remove the folder of a missing report: it was removed, or is beside the page of another --output."""
     is_there = bool(entry.folder) and (folder / entry.folder / "report.html").is_file()
     return entry if is_there else replace(entry, folder="")
 
 
 def _suite_of(folder: Path) -> str:
-    """Return the suite whose page is in a directory; empty where there is none, or none that can be read."""
+    """Return the suite whose page is in a directory; empty for none."""
     with contextlib.suppress(OSError, ValueError):
         found = json.loads((folder / VERDICT).read_bytes())
         if isinstance(found, dict) and isinstance(found.get("suite"), str):

@@ -1,4 +1,4 @@
-"""From a report to what the history keeps of it."""
+"""Entries of the history from reports."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from reid_dist.nightly.suite import PlannedJob
 from reid_dist.reports import Report
 from reid_dist.reports.plain import plain
 
-__all__ = ["done_entry", "undone_entry"]
-
-# Said of an input and not of the job.
+# Fields of the protocol that describe an input and not the job.
 _INPUTS: Final = frozenset({"ground_truth"})
 
 
@@ -30,7 +28,7 @@ def done_entry(
     machine: Mapping[str, Any],
     folder: str,
 ) -> Entry:
-    """Return the entry of a job that came to its report.
+    """Return the entry of a job that is done.
 
     Parameters
     ----------
@@ -47,7 +45,7 @@ def done_entry(
         "distance": report.distance,
         "expand": report.expand,
         "rerank": report.rerank,
-        # The metrics stand beside them by their names, whether they were asked for or are the usual ones.
+        # The names of the metrics are listed apart, whether requested or default.
         "options": {name: value for name, value in report.options.items() if name != "metrics"},
         "metrics": [*report.metrics],
     }
@@ -90,7 +88,7 @@ def undone_entry(planned: PlannedJob, state: str, reason: str, *, started: str) 
     state
         ``failed`` or ``skipped``.
     reason
-        Why; made one line, without the passwords that URIs may hold.
+        Reason; reduced to one line without passwords of URIs.
     started
         As in `Entry`.
     """
@@ -106,7 +104,7 @@ def undone_entry(planned: PlannedJob, state: str, reason: str, *, started: str) 
 
 
 def _digests_of(description: Mapping[str, Any]) -> dict[str, Any]:
-    """What identifies the content of an input, wherever it lies."""
+    """Return the digests of the content of an input, without its location."""
     return {name: each for name, each in description.items() if name.endswith("digest")}
 
 

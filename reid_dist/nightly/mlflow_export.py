@@ -1,7 +1,7 @@
-"""Runs of a history as runs of MLflow, for teams that look at all their experiments there.
+"""Export of runs to MLflow.
 
-A job of a night becomes one run of MLflow: its values are metrics, its conventions parameters, what the gates found
-tags, its report an artifact.  MLflow is an extra and is imported only when something is exported.
+A job of a night becomes a run of MLflow: values are metrics, conventions parameters, findings of the gates tags, and
+the report an artifact.  MLflow is an extra, imported only for an export.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from typing import Any, Final, TypeVar
 from reid_dist.errors import InputError, RunFailedError
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Run
 
-__all__ = ["export_run", "refuse_without_mlflow"]
-
 _MAX_NAME: Final = 250
 _MAX_PARAM: Final = 6000
 _MAX_TAG: Final = 5000
@@ -32,8 +30,7 @@ _BATCH: Final = 100
 
 _Value = TypeVar("_Value")
 
-# Unless the environment says otherwise.  MLflow reports its use to its makers, and tries a server that is away for
-# minutes; a night is over by then.
+# Defaults of the environment: no telemetry, and no retries for minutes.
 _SETTINGS: Final = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
 _TERMINAL: Final = {DONE: "FINISHED", FAILED: "FAILED"}
@@ -41,17 +38,17 @@ _SKIPPED: Final = "KILLED"
 
 
 def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
-    """Log every entry of a run to MLflow, once however often it is called.
+    """Log every entry of a run to MLflow; repeated calls log it once.
 
-    An entry that was exported before is found by its tags; its run of MLflow stays, and only its tags are brought up
-    to date, as somebody may have accepted what the gates found.  An export that was interrupted is completed.
+    An entry that was exported before is found by its tags, of which only changes are sent, such as an acceptance.  An
+    interrupted export is completed.
 
     Parameters
     ----------
     run
-        As the history has it.
+        Run of the history.
     tracking_uri
-        Of MLflow: a server's ``https://...``, or ``sqlite:///FILE``.
+        URI of MLflow: a server's ``https://...``, or ``sqlite:///FILE``.
     experiment
         Name; made if there is none.
 
@@ -65,7 +62,7 @@ def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
     InputError
         If MLflow is not installed.
     RunFailedError
-        If MLflow could not be reached, or refused something.
+        If MLflow cannot be reached, or refuses something.
     """
     mlflow = _import_mlflow()
     try:
@@ -73,26 +70,20 @@ def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
         experiment_id = _experiment_id(client, experiment)
         exported = _exported(client, experiment_id, run)
         return [_export_entry(mlflow, client, experiment_id, run, entry, exported) for entry in run.entries]
-    # Of a database that is not there MLflow lets SQLAlchemy's errors through, of a package that is not, Python's.
+    # MLflow passes on errors of SQLAlchemy for a missing database, and of Python for a missing package.
     except Exception as error:
         address, credentials = _without_password(tracking_uri)
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         if credentials:
             first_line = first_line.replace(credentials, "***")
         raise RunFailedError(
-            f"run {run.number} of suite {run.suite} was not exported to MLflow at {address}: {first_line}; the history "
-            f"has it all the same: check the address and the experiment, {experiment!r}, and export again"
+            f"run {run.number} of suite {run.suite} was not exported to MLflow at {address}: {first_line}; it is in "
+            f"the history: check the address and the experiment, {experiment!r}, and export again"
         ) from error
 
 
 def refuse_without_mlflow() -> None:
-    """Tell before a night is run that it could not be exported.
-
-    Raises
-    ------
-    InputError
-        If MLflow is not installed.
-    """
+    """Raise InputError before a night if MLflow is not installed."""
     _import_mlflow()
 
 
@@ -106,7 +97,7 @@ def _import_mlflow() -> ModuleType:
 
 
 def _without_password(tracking_uri: str) -> tuple[str, str]:
-    """Return the address as it may be shown, and the credentials that were in it."""
+    """Return the address with masked credentials, and the credentials."""
     parts = urllib.parse.urlsplit(tracking_uri)
     credentials, at, host = parts.netloc.rpartition("@")
     return (parts._replace(netloc=f"***@{host}").geturl() if at else tracking_uri), credentials
@@ -118,7 +109,7 @@ def _experiment_id(client: Any, name: str) -> str:
 
 
 def _exported(client: Any, experiment_id: str, run: Run) -> dict[str, Any]:
-    """Runs of MLflow that hold entries of this run, by the name of the entry."""
+    """Return the runs of MLflow of this run, by the name of the entry."""
     found: dict[str, Any] = {}
     token = None
     while True:
@@ -218,7 +209,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _legal_names(items: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
-    """By names that MLflow takes, of which no two are one: ``CMC@1`` becomes ``CMC_1``."""
+    """Return items by unique names of MLflow: ``CMC@1`` becomes ``CMC_1``."""
     legal: dict[str, _Value] = {}
     for name, value in items:
         # A slash would make folders, and dots at the ends mean folders too.
@@ -240,5 +231,5 @@ def _batches(entities: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _milliseconds(stamp: str) -> int:
-    """Since 1970, of a time as the history writes it."""
+    """Return milliseconds since 1970 for a time of the history."""
     return round(1000 * datetime.fromisoformat(stamp).timestamp())

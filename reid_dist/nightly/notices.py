@@ -1,7 +1,6 @@
-"""What a night tells others: a verdict for programs, a summary for a chat, figures for a benchmark dashboard.
+"""Summaries of a night: a verdict as JSON, a summary in Markdown, figures for a benchmark dashboard.
 
-All of it is made of the run alone, as plain values and text; who calls writes the files.  Texts of the summary are
-escaped for GitHub-flavoured Markdown: reasons and names come from outside.
+Foreign texts (reasons, names) are escaped for GitHub-flavoured Markdown.
 """
 
 from __future__ import annotations
@@ -13,44 +12,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.core.credentials import without_controls
-from reid_dist.nightly.history.removals import removals
-from reid_dist.nightly.history.streaks import streak
+from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
 from reid_dist.nightly.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
 from reid_dist.nightly.page.headline import headline
-from reid_dist.nightly.page.reasons import reasons
-from reid_dist.nightly.page.standing import SIGNS, STANDINGS, counted, standing
-from reid_dist.nightly.page.wording import is_share, jobs, shortened, took, when
+from reid_dist.nightly.page.outcome import OUTCOMES, SIGNS, counted, outcome, reasons
+from reid_dist.nightly.wording import is_share, jobs, shortened, took, when
 from reid_dist.reports.words import upper_first
 
-__all__ = ["SCHEMA", "benchmark_accuracy", "benchmark_cost", "summary_markdown", "verdict_document"]
-
 SCHEMA: Final = 1
-"""The version of the verdict as JSON."""
+"""Schema of ``verdict.json``."""
 
 _MOST_ROWS: Final = 40
 _LONGEST: Final = 300
 
 # Error rates: the only metrics of which less is better.
 _ERROR_RATE: Final = re.compile(r"EER\b.*")
-# A threshold is a setting that was found, neither good nor bad.
-_NO_SIDE: Final = re.compile(r".*threshold.*", re.IGNORECASE)
+# A threshold is neither good nor bad.
+_NEUTRAL: Final = re.compile(r".*threshold.*", re.IGNORECASE)
 
-# What an address is made of; everything else in it is quoted.
+# Unquoted characters of an address.
 _ADDRESS: Final = "/:?#@!$&'()*+,;=%~"
 
-# What Markdown reads as markup inside a line; an underscore only where it does not join two words.
+# Inline markup of Markdown; an underscore between two words is none.
 _MARKUP: Final = re.compile(r"[\\`*\[\]|~$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
 
 
 def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
-    """Return the content of ``verdict.json``: plain values, and None for a number that is not finite.
+    """Return the content of ``verdict.json``: plain values, None for a number that is not finite.
 
     Parameters
     ----------
     run
-        The night.
+        Latest run.
     earlier
-        The nights before it, oldest first: since when something is so, and what changed, is looked up there.
+        Runs before it, oldest first, for streaks and baselines.
     """
     first = headline(run, earlier)
     return {
@@ -67,19 +62,19 @@ def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
         "summary": first.sentence,
         "counts": counted(run),
         "entries": [_entry(entry, earlier) for entry in run.entries],
-        "removed": [{"name": removal.name, "last_run": removal.run} for removal in removals(run, earlier)],
+        "removed": [{"name": job.name, "last_run": job.run} for job in removed_jobs(run, earlier)],
     }
 
 
 def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] = ()) -> str:
-    """Return the night in a few lines of GitHub-flavoured Markdown, however many jobs it has.
+    """Return a summary in GitHub-flavoured Markdown, of bounded length.
 
     Parameters
     ----------
     run
-        The night.
+        Latest run.
     page
-        Address of its page, to link to; None for none.
+        Address of its page for a link; None for none.
     earlier
         As for `verdict_document`.
     """
@@ -96,7 +91,7 @@ def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] =
 
 
 def benchmark_accuracy(run: Run) -> list[dict[str, Any]]:
-    """Return the metrics of a night for github-action-benchmark, tool ``customBiggerIsBetter``, in per cent."""
+    """Return metrics in per cent for github-action-benchmark, tool ``customBiggerIsBetter``."""
     return [
         figure
         for entry in run.entries
@@ -130,7 +125,7 @@ def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
         "job": entry.job,
         "labels": dict(entry.labels),
         "state": entry.state,
-        "standing": standing(entry),
+        "outcome": outcome(entry),
         "reason": entry.reason,
         "regression": entry.is_regression,
         "since": None if lasting is None else lasting.run,
@@ -185,52 +180,54 @@ def _number(value: float | None) -> float | None:
 
 
 def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
-    """Everything that is not the same, what needs a look first; then the others by their number."""
-    order = {name: place for place, name in enumerate(STANDINGS)}
-    told = sorted((entry for entry in run.entries if standing(entry) != SAME), key=lambda entry: order[standing(entry)])
-    if told:
+    """Yield the table of all jobs with another outcome than same, most urgent first, then the number of the others."""
+    order = {name: place for place, name in enumerate(OUTCOMES)}
+    changed = sorted(
+        (entry for entry in run.entries if outcome(entry) != SAME), key=lambda entry: order[outcome(entry)]
+    )
+    if changed:
         yield "| Job | Verdict | Why |"
         yield "|---|---|---|"
-        for entry in told[:_MOST_ROWS]:
-            sign, why = SIGNS[standing(entry)], shortened(_why(entry, earlier), most=_LONGEST)
+        for entry in changed[:_MOST_ROWS]:
+            sign, why = SIGNS[outcome(entry)], shortened(_why(entry, earlier), most=_LONGEST)
             yield f"| {_escaped(entry.name)} | {sign.mark} {sign.word} | {_escaped(why)} |"
         yield ""
-        if len(told) > _MOST_ROWS:
-            yield f"{jobs(len(told) - _MOST_ROWS)} more are not the same: the page has them."
+        if len(changed) > _MOST_ROWS:
+            yield f"{jobs(len(changed) - _MOST_ROWS)} more with another outcome are on the page."
             yield ""
-    n_same = len(run.entries) - len(told)
+    n_same = len(run.entries) - len(changed)
     if n_same:
         yield f"{upper_first(jobs(n_same))} {'is' if n_same == 1 else 'are'} the same as before."
         yield ""
-    removed = removals(run, earlier)
+    removed = removed_jobs(run, earlier)
     if removed:
-        yield from (f"- {_escaped(removal.name)}: {removal}" for removal in removed[:_MOST_ROWS])
+        yield from (f"- {_escaped(removed_job.name)}: {removed_job}" for removed_job in removed[:_MOST_ROWS])
         if len(removed) > _MOST_ROWS:
-            yield f"- {jobs(len(removed) - _MOST_ROWS)} more are no longer in the suite: the page has them."
+            yield f"- {jobs(len(removed) - _MOST_ROWS)} more that are no longer in the suite are on the page."
         yield ""
 
 
 def _why(entry: Entry, earlier: Sequence[Run]) -> str:
     lasting = streak(entry, reversed(earlier))
-    # In front, for a long reason is cut.
-    told = [f"{lasting}"] if lasting else []
-    return "; ".join([*told, *(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))])
+    # First, since a long reason is shortened.
+    parts = [f"{lasting}"] if lasting else []
+    return "; ".join([*parts, *(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))])
 
 
 def _escaped(text: str) -> str:
-    """Return a text that Markdown shows as it is, in one line."""
+    """Return a text as one escaped line of Markdown without control codes."""
     flat = " ".join(without_controls(text).split())
     marked = _MARKUP.sub(lambda found: f"\\{found[0]}", flat)
     return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Iterator[dict[str, Any]]:
-    """A metric as a figure; nothing where it is undefined or has no good side."""
+    """Yield the figure of a metric; nothing if it is undefined or neither good nor bad."""
     value = _number(estimate.value)
-    if entry.state != DONE or value is None or _NO_SIDE.fullmatch(name) or not is_share(name):
+    if entry.state != DONE or value is None or _NEUTRAL.fullmatch(name) or not is_share(name):
         return
     low, high = _number(estimate.low), _number(estimate.high)
-    # The dashboard reads one number; the wider side of the interval is the safer one to show.
+    # The dashboard shows one number: the wider side of the interval.
     spread = None if low is None or high is None else 100 * max(value - low, high - value)
     yield _figure(entry, name, "%", 100 * value, run, spread)
 
@@ -238,7 +235,7 @@ def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Ite
 def _figure(entry: Entry, title: str, unit: str, value: float, run: Run, spread: float | None = None) -> dict[str, Any]:
     extra: Mapping[str, str] = {
         "run": f"{run.number}",
-        "standing": standing(entry),
+        "outcome": outcome(entry),
         "inputs": shortened(entry.input_digest),
         "result": shortened(entry.result_digest),
     }

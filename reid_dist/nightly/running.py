@@ -1,4 +1,4 @@
-"""A night: the jobs of a suite one after the other, each judged and written to the history as it ends."""
+"""Run of a suite: its jobs one after the other, each gated and recorded as it ends."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from reid_dist.nightly.history import History
 from reid_dist.nightly.history.run_state import RUNNING
 from reid_dist.nightly.history.schema import now
 from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
-from reid_dist.nightly.judgement import judged
-from reid_dist.nightly.memory import forget_peaks, peak_bytes
+from reid_dist.nightly.memory import peak_bytes, reset_peaks
 from reid_dist.nightly.suite import PlannedJob, Suite
+from reid_dist.nightly.verdicts import apply_gates
 from reid_dist.reports import Report, described_run
 from reid_dist.stores import Workspace
 from reid_dist.stores.folders import folder_at
@@ -32,36 +32,25 @@ from reid_dist.stores.folders import folder_at
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "DEFECTS",
-    "FINE",
-    "INTERRUPTED",
-    "PARTS_FAILED",
-    "REGRESSION",
-    "STOPPED",
-    "Surroundings",
-    "run_suite",
-]
-
 FINE: Final = 0
 PARTS_FAILED: Final = 3
 REGRESSION: Final = 4
 STOPPED: Final = 130
-"""Exit codes of a night: a failed part outweighs a regression, and a night that was interrupted says nothing more."""
+"""Exit codes of a night: an interruption outweighs a failed job, and that a regression."""
 
 INTERRUPTED: Final = "the night was interrupted"
-"""Why entries of such a night were skipped."""
+"""Reason of skipped entries of such a night."""
 
 DEFECTS: Final = "traceback.txt"
-"""Where the traceback of a job stands that failed by a defect."""
+"""File with the traceback of a job that failed by a defect."""
 
-# A cluster that could not be started so often in a row is not tried again for every job that is left.
+# Consecutive failed starts of the cluster after which it is not started again.
 _MOST_STARTS: Final = 2
 
-# As the directories of runs are called; a name of more digits is none.
+# Names of the directories of runs.
 _NUMBER: Final = re.compile(r"[0-9]{5,12}")
 
-# Digits that tell the histories apart whose nights share a workspace.
+# Digits that distinguish histories whose nights share a workspace.
 _DIGITS: Final = 12
 
 RowsProgress = Callable[[int, int, str], None]
@@ -73,18 +62,18 @@ class _BudgetSpentError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """Where a night runs, and who is told of it.
+    """Cluster of a night and callbacks.
 
     Attributes
     ----------
     connect
-        Starts or reaches the cluster; gives None for threads of this process.
+        Starts or reaches the cluster; yields None for threads of this process.
     machine
         What times depend on beside the job.
     stages, rows
         Progress of an evaluation, and of reading.
     begun, ended
-        Told of every job: its number from 1, how many there are, and its name or its entry.
+        Called for every job with its number from 1, the number of jobs, and its name or entry.
     """
 
     connect: Callable[[], AbstractContextManager[Client | None]]
@@ -104,39 +93,39 @@ def run_suite(
     *,
     workspace: str | None = None,
 ) -> Run:
-    """Run jobs of a suite; what fails is recorded, and the rest goes on.
+    """Run jobs of a suite; failures are recorded, and the rest continues.
 
     Parameters
     ----------
     suite
-        The suite: its name, gates and budget.
+        Suite: name, gates and time budget.
     jobs
-        Those of its jobs that run, in order.
+        Jobs to run, in order.
     history
-        Where every job is written to as it ends.
+        History, which each job is added to as it ends.
     folder
         Directory of the page; reports go to ``runs/NUMBER/model/dataset/job`` in it.
     surroundings
-        Where it runs, and who is told.
+        Cluster and callbacks.
     workspace
-        Directory or URI for what jobs share while they run; None for one in `folder`.
+        Directory or URI of what jobs share while they run; None for one in `folder`.
 
     Returns
     -------
-    The run as the history has it.
+    The run as recorded.
 
     Raises
     ------
     StoreError
         If the run cannot be begun.
     RunFailedError
-        If the history cannot be written any more; what is in it, and reports that are done in `folder`, stay.
+        If the history can no longer be written; its content, and finished reports in `folder`, stay.
     """
     deadline = None if suite.hours is None else time.monotonic() + suite.hours * 3600
     shared = Workspace.at(workspace if workspace is not None else folder / "workspace")
     _remove_left_over(shared, history)
     history.back_up()
-    # A history that was begun anew must not meet the reports of the one before.
+    # Numbers of a new history must differ from those of reports of the one before.
     number = history.begin(
         suite.suite,
         suite.digest,
@@ -156,7 +145,7 @@ def run_suite(
         return history.run(number)
     except StoreError as error:
         raise RunFailedError(
-            f"run {number} of suite {suite.suite} was broken off: {error}; what ended before is in the history"
+            f"run {number} of suite {suite.suite} was aborted: {error}; jobs that had ended are in the history"
         ) from error
 
 
@@ -168,7 +157,7 @@ def _run_jobs(
     surroundings: Surroundings,
     deadline: float | None,
 ) -> str:
-    """Evaluate, judge and write down one job after the other; return why some were left out, empty if none was."""
+    """Evaluate, gate and record the jobs; return why some were left out, empty if none was."""
     left_out = ""
     with _Session(surroundings) as session:
         for at, planned in enumerate(jobs, start=1):
@@ -180,17 +169,17 @@ def _run_jobs(
                     raise _BudgetSpentError
                 if not left_out:
                     entry, report = _evaluated(planned, places, session, surroundings, deadline)
-                    findings = judged(
+                    findings = apply_gates(
                         entry, report, history, suite=suite.suite, number=places.number, gates=suite.gates
                     )
             except _BudgetSpentError:
                 left_out = f"the time budget of {suite.hours:g} h was spent"
             except KeyboardInterrupt:
-                # The books are closed all the same: what is done stays, and the page says how far the night came.
+                # Finished jobs stay, and the page shows which ones are missing.
                 left_out = INTERRUPTED
                 signals.acknowledge("jobs that had ended are in the history and on its page")
             if left_out:
-                # Also what was evaluated and not judged any more: nobody shall be compared with it.
+                # Also an evaluated job that the gates have not seen: it must not become a baseline.
                 entry, report, findings = undone_entry(planned, SKIPPED, left_out, started=now()), None, ()
             entry = replace(entry, findings=findings)
             history.add(places.number, entry, report)
@@ -201,7 +190,7 @@ def _run_jobs(
 
 
 def _last_report(folder: Path) -> int:
-    """Return the highest number of a run of which there are reports in a directory; 0 for none."""
+    """Return the highest number of a run with reports in a directory; 0 for none."""
     try:
         names = [path.name for path in (folder / reports_folder(0)).parent.iterdir()]
     except OSError:
@@ -210,12 +199,12 @@ def _last_report(folder: Path) -> int:
 
 
 def _shared_name(history: History, number: int) -> str:
-    """Name of what the jobs of a run share: nights of other histories may have the same number, and workspace."""
+    """Return the name of the shared folder of a run, unique among histories that share a workspace."""
     return f"run-{number:05}-{fingerprint(str(Path(history.path).resolve()))[:_DIGITS]}"
 
 
 def _remove_left_over(shared: Workspace, history: History) -> None:
-    """Remove what nights that were killed had in the workspace."""
+    """Remove the shared folders of killed nights."""
     ended = {_shared_name(history, number) for number, state in history.states().items() if state != RUNNING}
     for name in folder_at(shared.path).folders():
         if name in ended:
@@ -230,16 +219,16 @@ def _exit_code(run: Run) -> int:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where things of one run go.
+    """Directories of one run.
 
     Attributes
     ----------
     folder
         Directory of the page.
     number
-        Of the run.
+        Number of the run.
     shared
-        URI of what jobs share.
+        URI of the folder that jobs share.
     """
 
     folder: Path
@@ -247,20 +236,20 @@ class _Places:
     shared: str
 
     def report(self, planned: PlannedJob) -> str:
-        """Where the report of a job goes, relative to the page."""
+        """Return the directory of the report of a job, relative to that of the page."""
         return f"{reports_folder(self.number)}/{planned.name}"
 
     def workspace(self, planned: PlannedJob) -> Workspace:
-        """What the jobs of one model on one data set share: they read the same features."""
+        """Return the workspace of the jobs of one model on one data set, which read the same features."""
         return Workspace(f"{self.shared}/{planned.model}/{planned.dataset}")
 
     def clear(self, planned: PlannedJob) -> None:
-        """Remove what they shared."""
+        """Clear this workspace."""
         self.workspace(planned).clear()
 
 
 class _Session:
-    """A cluster for all jobs of a night; one that broke is replaced for the next job."""
+    """Cluster for all jobs of a night; a broken one is replaced for the next job."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._connect = surroundings.connect
@@ -275,7 +264,7 @@ class _Session:
         self.close()
 
     def client(self) -> Client | None:
-        """Return the client, of a cluster that is started if none runs."""
+        """Return the client of the cluster, which is started if none runs."""
         if self._open is None:
             if len(self._failures) >= _MOST_STARTS:
                 raise self._failures[-1]
@@ -290,16 +279,16 @@ class _Session:
         return self._client
 
     def close(self) -> None:
-        """Stop the cluster, if one runs."""
+        """Stop the cluster if one runs."""
         stack, self._open, self._client = self._open, None, None
         if stack is not None:
-            # It may be broken already; what broke it has been told.
+            # It may be broken already, which has been reported.
             with contextlib.suppress(ReidDistError, OSError, RuntimeError, TimeoutError):
                 stack.close()
 
 
 class _Limited(Progress):
-    """Passes progress on, and ends the job when the time is over."""
+    """Forwards progress, and ends the job after the deadline."""
 
     def __init__(self, inner: Progress, deadline: float | None) -> None:
         self._inner = inner
@@ -324,11 +313,11 @@ def _evaluated(
     surroundings: Surroundings,
     deadline: float | None,
 ) -> tuple[Entry, Report | None]:
-    """Evaluate one job; whatever goes wrong becomes its entry, but for the end of the night itself."""
+    """Evaluate one job; any failure becomes its entry, except for an interruption of the night."""
     started, target = now(), places.folder / places.report(planned)
     try:
         client = session.client()
-        forget_peaks(client)
+        reset_peaks(client)
         workspace = places.workspace(planned)
         reused = tuple(workspace.kinds())
         begin = time.perf_counter()
@@ -348,7 +337,7 @@ def _evaluated(
         return undone_entry(planned, FAILED, str(error), started=started), None
     except ReidDistError as error:
         return undone_entry(planned, FAILED, str(error), started=started), None
-    except Exception as error:  # A defect of ours in one job; the night goes on and the traceback is kept.
+    except Exception as error:  # A defect in one job: the night continues, and the traceback is kept.
         session.close()
         return _defect(planned, error, target, started), None
     entry = done_entry(

@@ -1,4 +1,4 @@
-"""What a night computes: a suite file in YAML, models x data sets x jobs, validated whole before anything starts."""
+"""Suite files in YAML: models x data sets x jobs, validated before anything starts."""
 
 from __future__ import annotations
 
@@ -22,47 +22,43 @@ from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stages.expansion import parse_expand
 from reid_dist.stages.reranking import parse_rerank
 
-__all__ = ["DataSet", "Model", "PlannedJob", "Suite", "Variant", "read_suite"]
-
-# Names become folders of the output directory, and parts of model/dataset/job.
+# Names are folders of the output directory, and parts of model/dataset/job.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=64)]
 Labels = dict[str, str | int | float | bool]
 
-_PLACES: Final = ("path", "model", "dataset")
-_WITH_PLACES: Final = ("query", "gallery", "ground_truth", "distances", "lists", "image_root")
+_PLACEHOLDERS: Final = ("path", "model", "dataset")
+_WITH_PLACEHOLDERS: Final = ("query", "gallery", "ground_truth", "distances", "lists", "image_root")
 _NOT_OF_A_JOB: Final = frozenset({"labels", "models", "datasets"})
 
 
 class Model(BaseModel):
-    """A model: where its features are, and what to know of it."""
+    """Model: location of its features, and labels."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: str = Field(default="", description="What {path} stands for in the data sets.")
-    labels: Labels = Field(
-        default_factory=dict, description="Such as its backbone or commit; shown, never computed with."
-    )
+    path: str = Field(default="", description="Replacement of {path} in the data sets.")
+    labels: Labels = Field(default_factory=dict, description="Such as its backbone or commit, for display.")
 
 
 class DataSet(PipelineJob):
-    """A data set: query, gallery, and whatever a job on it needs, such as its protocol or ground truth."""
+    """Data set: query, gallery, and fields of its jobs, such as the protocol or ground truth."""
 
     labels: Labels = Field(default_factory=dict)
-    models: tuple[str, ...] | None = Field(default=None, description="Only these models have features of it.")
+    models: tuple[str, ...] | None = Field(default=None, description="Models with features of it.  Default: all.")
 
 
 class Variant(PipelineJob):
-    """A way to evaluate: fields of a pipeline, which win over those of the data set."""
+    """Way to evaluate: fields of a pipeline, which override those of the data set."""
 
-    query: str = Field(default="", description="Leave out for that of the data set.")
-    gallery: str = Field(default="", description="Leave out for that of the data set.")
+    query: str = Field(default="", description="Default: that of the data set.")
+    gallery: str = Field(default="", description="Default: that of the data set.")
     labels: Labels = Field(default_factory=dict)
     models: tuple[str, ...] | None = Field(default=None, description="Only for these models.")
     datasets: tuple[str, ...] | None = Field(default=None, description="Only on these data sets.")
 
 
 class Suite(BaseModel):
-    """A suite: every model on every data set in every way."""
+    """Suite: every model on every data set in every way."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,17 +68,17 @@ class Suite(BaseModel):
     datasets: dict[Name, DataSet] = Field(min_length=1)
     jobs: dict[Name, Variant] = Field(min_length=1)
     hours: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Time budget; what is not begun by then is skipped."
+        default=None, gt=0, allow_inf_nan=False, description="Time budget; later jobs are skipped."
     )
     gates: Gates = Field(default_factory=Gates)
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all fields."""
+        """SHA-256 of all fields."""
         return fingerprint(self.model_dump(mode="json"))
 
     def planned(self) -> Iterator[PlannedJob]:
-        """Give the jobs in order: those of one model on one data set follow each other, for they share stages."""
+        """Yield the jobs; those of one model on one data set are consecutive, as they share stages."""
         for model, features in self.models.items():
             for dataset, sets in self.datasets.items():
                 if sets.models is not None and model not in sets.models:
@@ -104,16 +100,16 @@ class Suite(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJob:
-    """One job of a suite.
+    """Job of a suite.
 
     Attributes
     ----------
     model, dataset, job
         Names in the suite.
     labels
-        Of all three.
+        Labels of all three.
     pipeline
-        What is computed.
+        Fields of the evaluation.
     """
 
     model: str
@@ -136,7 +132,7 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
     StoreNotFoundError
         If there is no such file.
     InputError
-        If it is not YAML or no suite; every problem is named.
+        If it is not YAML or no suite; the message lists every problem.
     """
     where = os.fspath(path)
     content: Any = read_yaml_file(path, "suite file")
@@ -144,7 +140,7 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
         raise InputError(f"{where} holds no suite; it needs the keys suite, models, datasets and jobs")
     if "suite" not in content and "query" in content:
         raise InputError(f"{where} is a single job and no suite; run it with `reid-dist run {where}`")
-    # ``plain:`` with nothing behind it is a job, or a model, of which there is nothing more to say.
+    # ``plain:`` without a value is a job, or a model, with the defaults.
     for group in ("models", "jobs"):
         if isinstance(content.get(group), dict):
             content[group] = {name: {} if each is None else each for name, each in content[group].items()}
@@ -158,9 +154,9 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
             *Variant.model_fields,
             *ProtocolComponents.model_fields,
         ]
-        # A name that holds a line break is among what is wrong.
+        # An invalid name may contain a line break.
         raise InputError(explain(f"suite file {where}", error, known).replace("\n", "\\n")) from None
-    # Jobs are put together only of what is right by itself.
+    # Jobs are merged from valid parts only.
     problems = [*dict.fromkeys(_problems(suite))] or [*dict.fromkeys(_problems_of_jobs(suite))]
     if problems:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
@@ -169,7 +165,7 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
 
 
 def _problems(suite: Suite) -> Iterator[str]:
-    """What cannot be told field by field."""
+    """Yield problems that concern several fields."""
     groups: dict[str, Mapping[str, object]] = {"models": suite.models, "datasets": suite.datasets}
     owners: dict[str, PipelineJob] = {f"datasets.{name}": each for name, each in suite.datasets.items()}
     owners |= {f"jobs.{name}": each for name, each in suite.jobs.items()}
@@ -178,24 +174,24 @@ def _problems(suite: Suite) -> Iterator[str]:
             for name in getattr(each, group, None) or ():
                 if name not in named:
                     yield f"{owner}.{group}: there is no {group.removesuffix('s')} {name!r}"
-        for field in _WITH_PLACES:
-            yield from (f"{owner}.{field}: {wrong}" for wrong in _wrong_places(getattr(each, field)))
+        for field in _WITH_PLACEHOLDERS:
+            yield from (f"{owner}.{field}: {problem}" for problem in _wrong_placeholders(getattr(each, field)))
         if each.sweep is not None:
             yield f"{owner}.sweep: a suite runs single jobs; put the best point into one"
 
 
 def _problems_of_jobs(suite: Suite) -> Iterator[str]:
-    """What is wrong with data sets and jobs together."""
+    """Yield problems of data sets and jobs together."""
     jobs = list(suite.planned())
     if not jobs:
         yield "no job is left: models and datasets leave out every one"
     for planned in jobs:
-        for wrong in _wrong_names(planned.pipeline):
-            yield f"jobs.{planned.job} on datasets.{planned.dataset}: {wrong}"
+        for problem in _wrong_names(planned.pipeline):
+            yield f"jobs.{planned.job} on datasets.{planned.dataset}: {problem}"
 
 
 def _wrong_names(job: PipelineJob) -> Iterator[str]:
-    """Say which names and parameters of a job nobody knows: it need not be its turn in the night for that."""
+    """Yield unknown names and parameters of a job, before its turn in the night."""
 
     def look_up_protocol() -> object:
         return PROTOCOLS.get(job.rules) if isinstance(job.rules, str) else job.rules
@@ -214,20 +210,20 @@ def _wrong_names(job: PipelineJob) -> Iterator[str]:
             yield str(error)
 
 
-def _wrong_places(text: str | None) -> Iterator[str]:
-    """Say what is wrong with the places in a text, such as ``{modle}``."""
+def _wrong_placeholders(text: str | None) -> Iterator[str]:
+    """Yield problems with the placeholders in a text, such as ``{modle}``."""
     try:
         found = list(string.Formatter().parse(text or ""))
     except ValueError as error:
         yield f"{error}, found {text!r}; write {{{{ for a brace"
         return
     for _, place, form, conversion in found:
-        # Nothing but the bare names: a format text can reach into objects.
-        if place is not None and (place not in _PLACES or form or conversion):
-            yield f"unknown place {{{place}}} in {text!r}; known: {{path}}, {{model}}, {{dataset}}"
+        # Bare names only: a format string can access attributes.
+        if place is not None and (place not in _PLACEHOLDERS or form or conversion):
+            yield f"unknown placeholder {{{place}}} in {text!r}; known: {{path}}, {{model}}, {{dataset}}"
 
 
-def _merged(sets: DataSet, variant: Variant, places: Mapping[str, str]) -> PipelineJob:
+def _merged(sets: DataSet, variant: Variant, placeholders: Mapping[str, str]) -> PipelineJob:
     """Return the pipeline of a data set and a way to evaluate it."""
     fields = {
         name: getattr(each, name)
@@ -235,7 +231,7 @@ def _merged(sets: DataSet, variant: Variant, places: Mapping[str, str]) -> Pipel
         for name in PipelineJob.model_fields
         if name in each.model_fields_set - _NOT_OF_A_JOB and not (each is variant and getattr(each, name) == "")
     }
-    for name in _WITH_PLACES:
+    for name in _WITH_PLACEHOLDERS:
         if isinstance(fields.get(name), str):
-            fields[name] = string.Formatter().vformat(fields[name], (), places)
+            fields[name] = string.Formatter().vformat(fields[name], (), placeholders)
     return PipelineJob.model_validate(fields)

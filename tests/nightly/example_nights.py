@@ -178,7 +178,7 @@ def slow_entry(night: int, **more: Any) -> Entry:
 
 
 def undecided_entry(night: int, *, baseline: int, **more: Any) -> Entry:
-    """A model of which too few queries are valid to say anything."""
+    """A model with too few valid queries for a verdict."""
     found = entry(night=night, **more)
     moved = dataclasses.replace(
         found.findings[0].changes[0], difference=-0.1485, low=-0.55, high=0.3, verdict=UNDECIDED
@@ -191,7 +191,7 @@ def undecided_entry(night: int, *, baseline: int, **more: Any) -> Entry:
 
 
 def falling_entry(night: int, *, since: int, **more: Any) -> Entry:
-    """A model that lost a little every night, none of which its gate of accuracy could tell from chance."""
+    """A model that lost a little every night, within the noise of two nights."""
     found = undecided_entry(night, baseline=night, **more)
     change = Change(
         name="mAP", baseline=0.852, candidate=0.811, difference=-0.041, low=-0.055, high=-0.028, verdict=WORSE
@@ -202,7 +202,7 @@ def falling_entry(night: int, *, since: int, **more: Any) -> Entry:
 
 
 def alarm_entry(night: int, *, baseline: int, **more: Any) -> Entry:
-    """Equal inputs and an equal job, and another answer."""
+    """Equal inputs and an equal job with another result."""
     found = entry(night=night, **more)
     moved = dataclasses.replace(
         found.findings[0].changes[0], candidate=METRICS["mAP"] - 1e-4, difference=-1e-4, verdict=SAME

@@ -41,7 +41,7 @@ def test_what_is_compared_is_what_the_gate_took() -> None:
         ({"machine": {"cores": 8}}, [("machine", "cores", "8")]),
     ],
 )
-def test_what_changed_is_told_by_its_kind(change: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
+def test_changes_have_kinds(change: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
     before = Entry(
         model="m",
         dataset="d",
@@ -58,7 +58,7 @@ def test_what_changed_is_told_by_its_kind(change: dict[str, Any], found: list[tu
     assert [(cause.kind, cause.what, cause.after) for cause in causes(before, after)] == found
 
 
-def test_digests_that_begin_alike_are_told_in_full() -> None:
+def test_digests_with_equal_beginnings_are_in_full() -> None:
     digests = ["0123456789abcdef" + last for last in "01"]
     near, far = (
         Entry(model="m", dataset="d", job="j", input_digest=each, inputs={"query": {"content_digest": each}})

@@ -1,4 +1,4 @@
-"""Losses in small steps: none of them is told from the night before, and the nights together are."""
+"""Losses in small steps: found over many nights, though not between two."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from reid_dist.nightly.delivery import deliver_night, recent_runs
 from reid_dist.nightly.gating import AccuracyGate, Gates, TrendGate
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.values import Entry, Estimate, Finding, Run
-from reid_dist.nightly.judgement import judged
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import read_suite
+from reid_dist.nightly.verdicts import apply_gates
 from tests.benchmarks.gates import entry_of, report_of
 
 # At larger rates, which need fewer draws.
@@ -66,7 +66,7 @@ def test_nights_of_a_third_of_a_point_each_do_not_pass(tmp_path: Path) -> None:
 
 
 class Nights:
-    """A history of made-up reports, judged as a night judges them."""
+    """A history of synthetic reports, gated as in a night."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -78,7 +78,7 @@ class Nights:
         ap = self.levels + shift + noise * rng.standard_normal(len(PIDS))
         number = self.history.begin("small", "")
         entry, report = made(ap, number)
-        findings = judged(entry, report, self.history, suite="small", number=number, gates=gates)
+        findings = apply_gates(entry, report, self.history, suite="small", number=number, gates=gates)
         self.history.add(number, replace(entry, findings=findings), report)
         self.history.finish(number, 0)
         return list(findings)
@@ -99,11 +99,11 @@ def nights(tmp_path: Path) -> Any:
         yield Nights(history)
 
 
-def test_a_trend_is_found_between_levels_that_no_pair_of_nights_tells_apart(nights: Nights) -> None:
+def test_a_trend_is_found_between_levels_that_no_pair_of_nights_separates(nights: Nights) -> None:
     found = [nights.add(-0.0033 * number) for number in range(14)]
     trends = [each[1] for each in found]
     assert [trend.gate for trend in trends] == ["trend"] * 14
-    assert trends[0].reason == "cannot tell yet (1 of 8 results that differ)"
+    assert trends[0].reason == "no verdict yet (1 of 8 results that differ)"
     assert {trend.verdict for trend in trends[:7]} == {"incomparable"}
     flagged = [
         number
@@ -130,7 +130,7 @@ def test_what_was_accepted_begins_the_trend_and_the_choice_of_the_best(nights: N
     found = [nights.add(0.0) for _ in range(8)]
     # Against the nights before, all of these would be losses.
     assert [accuracy.verdict for accuracy, _ in found].count("undecided") >= 7
-    assert found[0][1].reason == "cannot tell yet (2 of 8 results that differ)"
+    assert found[0][1].reason == "no verdict yet (2 of 8 results that differ)"
     assert found[-1][1].baseline == 10
 
 
@@ -147,12 +147,12 @@ def test_the_best_of_the_last_nights_is_held_against_a_job_that_was_better_since
     assert worse.baseline == 2
 
 
-def test_nights_of_one_answer_are_the_same(nights: Nights) -> None:
+def test_nights_with_one_result_are_the_same(nights: Nights) -> None:
     nights.add(0.0, seed=5)
     for number in range(2, 5):
         accuracy, trend = nights.add(0.0, seed=5)
         assert (accuracy.verdict, trend.verdict) == ("same", "same")
-        assert trend.reason == f"the same answer in all {number} nights, to the last bit"
+        assert trend.reason == f"the same result in all {number} nights, to the last bit"
 
 
 def test_a_gate_can_be_switched_off(nights: Nights) -> None:

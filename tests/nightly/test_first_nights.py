@@ -11,8 +11,7 @@ from reid_dist.nightly.gating import RatioGate, gate_memory, gate_speed
 from reid_dist.nightly.history.values import INCOMPARABLE, SAME, Entry, Finding
 from reid_dist.nightly.notices import summary_markdown
 from reid_dist.nightly.page import render_nights
-from reid_dist.nightly.page.reasons import reasons
-from reid_dist.nightly.page.standing import standing
+from reid_dist.nightly.page.outcome import outcome, reasons
 
 
 def early_entry(n_before: int) -> Entry:
@@ -22,7 +21,7 @@ def early_entry(n_before: int) -> Entry:
     return dataclasses.replace(entry, findings=(*entry.findings[:2], *waiting))
 
 
-def test_gates_that_wait_say_so_in_few_words() -> None:
+def test_gates_that_need_more_runs_are_abbreviated() -> None:
     runs = [nights.run(night, [early_entry(night)]) for night in range(3)]
     page = render_nights(runs, suite="nightly")
     assert page.count('<span class="soft waiting">2 of 7 runs</span>') == 2
@@ -30,7 +29,7 @@ def test_gates_that_wait_say_so_in_few_words() -> None:
     assert "incomparable" not in today
     assert "The one job is the same as before" in page
     # Why, in full, stands with the job.
-    assert "cannot tell yet (2 of 7 runs)" in page
+    assert "no verdict yet (2 of 7 runs)" in page
     assert "of 7" not in summary_markdown(runs[-1])
 
 
@@ -48,7 +47,7 @@ def of(*findings: Finding) -> Entry:
     ],
 )
 def test_without_a_gate_of_accuracy_the_others_speak(entry: Entry, word: str, gates: list[str]) -> None:
-    assert standing(entry) == word
+    assert outcome(entry) == word
     assert [gate for gate, _ in reasons(entry)][:1] == gates
     assert all(reason for _, reason in reasons(entry))
 

@@ -27,8 +27,8 @@ GATES = {"speed": {"minimum_runs": 3, "smallest_ratio": 5, "false_alarm": 0.5}, 
 
 
 @dataclass
-class Told:
-    """What a command said."""
+class Done:
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -59,11 +59,11 @@ class Nights:
             text=True,
         )
 
-    def run(self, *more: str) -> Told:
+    def run(self, *more: str) -> Done:
         with self.start(*more) as process:
             out, err = process.communicate(timeout=200)
         assert "Traceback" not in err, err
-        return Told(process.returncode, out, err)
+        return Done(process.returncode, out, err)
 
     def night(self) -> tuple[int, dict[str, Any]]:
         told = self.run("--json")
@@ -72,7 +72,7 @@ class Nights:
         assert verdict["exit_code"] == told.code
         return told.code, {entry["name"]: entry for entry in verdict["entries"]}
 
-    def disturbed(self, strike: Callable[[subprocess.Popen[str]], None], name: str, *more: str) -> Told:
+    def disturbed(self, strike: Callable[[subprocess.Popen[str]], None], name: str, *more: str) -> Done:
         """Run a night, and do something to it when the first stage of a job begins."""
         process = self.start("--log-json", *more)
         assert process.stderr is not None
@@ -87,7 +87,7 @@ class Nights:
                     job = ""
             assert process.stdout is not None
             out = process.stdout.read()
-        return Told(process.returncode, out, "".join(lines))
+        return Done(process.returncode, out, "".join(lines))
 
 
 def verdicts(entry: dict[str, Any]) -> dict[str, str]:
@@ -111,7 +111,7 @@ def test_five_nights(tmp_path: Path) -> None:
     assert entries["ours/set/plain"]["digests"]["result"] != first["digests"]["result"]
     found = {name: verdicts(entry)["accuracy"] for name, entry in entries.items()}
     assert found == {name: "undecided" if name.startswith("ours") else "same" for name in entries}
-    assert entries["theirs/set/plain"]["findings"][0]["reason"] == "the same answer as in run 1, to the last bit"
+    assert entries["theirs/set/plain"]["findings"][0]["reason"] == "the same result as in run 1, to the last bit"
 
     # The third: that model is really worse.
     save_model(nights.models["ours"], 1.5, seed=8)
@@ -272,7 +272,7 @@ def test_a_page_links_to_reports_that_are_there(tmp_path: Path) -> None:
     assert {number for number in range(1, 4) if f"./runs/{number:05}/ours/set/plain/report.html" in page} == {1, 3}
 
 
-def test_a_job_that_fails_again_says_since_when(tmp_path: Path) -> None:
+def test_a_job_that_fails_again_has_the_first_night(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"gallery": "nowhere.zarr"}})
     assert [nights.night()[1]["ours/set/other"]["since"] for _ in range(2)] == [None, 1]
     told = nights.run()
@@ -355,14 +355,14 @@ def test_a_history_that_cannot_be_used(tmp_path: Path, prepare: Callable[[Path],
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--only", "nobody/*"), "is like no job of suite small; its jobs: ours/set/plain"),
+        (("--only", "nobody/*"), "matches no job of suite small; its jobs: ours/set/plain"),
         (("--output", "s3://bucket/nights"), "local directory"),
         (("--workers", "2"), "--workers belongs to the local cluster"),
         (("--output", "threads.yaml"), "threads.yaml is no directory; choose another --output"),
         (("--output", "threads.yaml/page"), "threads.yaml is no directory; choose another --output"),
     ],
 )
-def test_mistakes_are_answered_in_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
     told = nights.run(*words)
     assert told.code == 2

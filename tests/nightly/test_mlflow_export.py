@@ -188,7 +188,7 @@ def test_an_address_of_no_store_is_one_clear_error(night: Run) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_without_mlflow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, night: Run) -> None:
+def test_without_mlflow_the_error_has_the_install_command(monkeypatch: pytest.MonkeyPatch, night: Run) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     for attempt in (refuse_without_mlflow, lambda: export_run(night, tracking_uri="file:x", experiment="nights")):
         with pytest.raises(InputError, match=r"pip install 'reid-dist\[mlflow\]'"):

@@ -1,4 +1,4 @@
-"""The page of the nights: what it says first, what stands where, and that texts from outside stay texts."""
+"""Page of a night: headline, sections, and escaping of foreign texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reid_dist.nightly.history.values import (
 )
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.page.headline import headline
-from reid_dist.nightly.page.standing import counted, standing
+from reid_dist.nightly.page.outcome import counted, outcome
 
 VOID = {"meta", "br", "wbr", "img"}
 
@@ -100,7 +100,7 @@ def table_rows(page: Outline, css: str) -> list[str]:
     return rows
 
 
-def test_the_first_words_say_what_changed_whether_it_is_real_and_what_it_may_come_from() -> None:
+def test_the_headline_has_the_change_its_significance_and_possible_causes() -> None:
     earlier = [nights.run(night, [nights.entry(night=night)]) for night in range(3)]
     today = nights.run(3, [nights.worse_entry(3, baseline=3)], exit_code=4)
     first = headline(today, earlier)
@@ -120,7 +120,7 @@ def test_the_first_words_say_what_changed_whether_it_is_real_and_what_it_may_com
     assert "numpy 2.3.1 \N{RIGHTWARDS ARROW} 2.4.0" in card[1]
 
 
-def test_a_worse_night_that_has_no_recorded_cause_says_so() -> None:
+def test_a_worse_night_without_a_recorded_cause() -> None:
     before, after = (nights.run(night, [nights.entry(night=0)]) for night in range(2))
     slow = dataclasses.replace(after, entries=(nights.slow_entry(0),))
     (clause,) = headline(slow, [before]).clauses
@@ -151,7 +151,7 @@ def test_a_quiet_night_is_one_quiet_sentence() -> None:
         ),
     ],
 )
-def test_the_title_counts_what_is_news(entries: list[Entry], title: str) -> None:
+def test_the_title_counts_changes(entries: list[Entry], title: str) -> None:
     assert headline(nights.run(1, entries)).title == title
 
 
@@ -178,7 +178,7 @@ def test_the_title_counts_what_is_news(entries: list[Entry], title: str) -> None
     ],
 )
 def test_an_entry_comes_to_one_word(entry: Entry, expected: str) -> None:
-    assert standing(entry) == expected
+    assert outcome(entry) == expected
 
 
 def test_every_entry_is_counted_once(runs: list[Run], page: Outline) -> None:
@@ -237,7 +237,7 @@ def test_an_alarm_is_of_its_own_kind(page: Outline) -> None:
     assert ALARM not in " ".join(text for _, text in page.all("article", "worse"))
 
 
-def test_the_alarm_is_said_once() -> None:
+def test_the_alarm_appears_once() -> None:
     entry = nights.alarm_entry(1, baseline=1)
     told = dataclasses.replace(entry.findings[0], reason=f"{ALARM}: the digest differs")
     entry = dataclasses.replace(entry, findings=(told, *entry.findings[1:]))
@@ -424,7 +424,7 @@ def test_meagre_histories_have_a_page(runs: list[Run]) -> None:
     assert len(page.all("details", "job")) == len(runs[-1].entries)
 
 
-def test_what_was_accepted_is_told_and_is_no_regression() -> None:
+def test_an_accepted_entry_is_marked_and_is_no_regression() -> None:
     accepted = dataclasses.replace(nights.worse_entry(1, baseline=1), accepted="smaller backbone on purpose")
     page = Outline(render_nights([nights.run(0, [nights.entry()]), nights.run(1, [accepted])], suite="nightly"))
     assert page.all("article") == []
@@ -432,7 +432,7 @@ def test_what_was_accepted_is_told_and_is_no_regression() -> None:
     assert page.all("h1")[0][1].endswith("The one job is worse, and was accepted")
 
 
-def test_a_killed_night_is_told(runs: list[Run]) -> None:
+def test_a_killed_night_is_marked(runs: list[Run]) -> None:
     killed = dataclasses.replace(runs[-1], exit_code=None, finished=None)
     about = Outline(render_nights([*runs[:-1], killed], suite="nightly")).all("dl", "about")[0][1]
     assert "none: the run did not end" in about
@@ -452,16 +452,16 @@ def test_many_nights_of_many_jobs_are_a_sensible_page() -> None:
     tables = [link for link in links if "model07" in link]
     nights_of = {int(link.split("/")[2]) for link in tables}
     assert {60 - night for night in range(14)} <= nights_of, "the last nights in full"
-    assert 21 in nights_of, "a night that brought news is kept"
+    assert 21 in nights_of, "a night with a change is kept"
     assert len(nights_of) <= 31
 
 
-def test_more_nights_than_a_chart_shows_are_said_to_be_left_out() -> None:
+def test_a_chart_with_fewer_nights_than_the_history_has_a_note() -> None:
     text = Outline(render_nights(nights.quiet_nights(95, 1), suite="nightly")).text()
     assert "Charts show the last 90 of 95 nights." in text
 
 
-def test_runs_of_one_day_are_told_apart_below_the_charts() -> None:
+def test_runs_of_one_day_have_distinct_tick_labels() -> None:
     runs = [nights.run(0, [nights.entry()], number=number) for number in (7, 8, 9)]
     shown = Outline(render_nights(runs, suite="nightly")).all("text")
     assert [text for _, text in shown if text.startswith("#")][:3] == ["#7", "#8", "#9"]

@@ -171,7 +171,7 @@ def test_nothing_is_cut_off(page: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
-def test_every_text_stands_out_from_what_is_behind_it(page: str, tmp_path: Path, scheme: str) -> None:
+def test_every_text_contrasts_with_its_background(page: str, tmp_path: Path, scheme: str) -> None:
     (texts,) = measured([page], (1280,), CONTRAST, tmp_path, scheme)
     assert len(texts) > 1000
     weak = sorted((ratio, text) for ratio, text in texts if ratio < 4.5)

@@ -21,7 +21,7 @@ from reid_dist.nightly.page import render_nights
 
 NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
-STANDINGS = ["failed", "alarm", "worse", "skipped", "incomparable", "undecided", "accepted", "better", "same"]
+OUTCOMES = ["failed", "alarm", "worse", "skipped", "incomparable", "undecided", "accepted", "better", "same"]
 VERDICT = {"enum": ["better", "same", "worse", "undecided", "incomparable"]}
 
 
@@ -66,7 +66,7 @@ ENTRY = exactly(
         **dict.fromkeys(["name", "model", "dataset", "job", "reason", "accepted", "started", "report"], TEXT),
         "labels": {"type": "object", "additionalProperties": TEXT},
         "state": {"enum": ["done", "failed", "skipped"]},
-        "standing": {"enum": STANDINGS},
+        "outcome": {"enum": OUTCOMES},
         "regression": {"type": "boolean"},
         "since": {"type": ["integer", "null"]},
         "findings": {"type": "array", "items": FINDING},
@@ -88,7 +88,7 @@ DOCUMENT = exactly(
         "run": {"type": "integer", "minimum": 1},
         "finished": {"type": ["string", "null"]},
         "exit_code": {"type": ["integer", "null"]},
-        "counts": exactly({name: {"type": "integer", "minimum": 0} for name in STANDINGS}),
+        "counts": exactly({name: {"type": "integer", "minimum": 0} for name in OUTCOMES}),
         "entries": {"type": "array", "items": ENTRY},
         "removed": {"type": "array", "items": exactly({"name": TEXT, "last_run": {"type": "integer", "minimum": 1}})},
     }
@@ -125,7 +125,7 @@ def test_control_codes_of_others_are_left_out() -> None:
         assert "there is no" in text
 
 
-def test_the_verdict_is_what_its_schema_says(runs: list[Run]) -> None:
+def test_the_verdict_follows_its_schema(runs: list[Run]) -> None:
     document = as_read(verdict_document(runs[-1], runs[:-1]))
     jsonschema.validate(document, DOCUMENT)
     assert document["run"] == 24
@@ -224,7 +224,7 @@ def test_jobs_that_went_from_the_suite_are_named() -> None:
     lines = [shown(token) for item in items for token in item if token.type == "inline"]
     assert lines[0] == f"{gone[0]}: no longer in the suite (last in run {before.number})"
     assert len(lines) == 41
-    assert lines[-1].startswith("20 jobs more are no longer in the suite")
+    assert lines[-1].startswith("20 jobs more that are no longer in the suite")
     assert verdict_document(tonight)["removed"] == []
 
 
@@ -261,7 +261,7 @@ def test_a_long_night_is_a_short_summary() -> None:
     text = summary_markdown(nights.run(0, [*entries, nights.entry()], exit_code=3), "index.html")
     assert len(text.splitlines()) <= 60
     assert len(text) < 20_000
-    assert "460 jobs more are not the same" in text
+    assert "460 jobs more with another outcome" in text
     assert len(table_of(text)) == 41
 
 
@@ -274,7 +274,7 @@ def test_the_dashboard_has_metrics_in_per_cent(runs: list[Run]) -> None:
     assert first["name"] == "resnet50/market1501/plain mAP"
     assert (first["unit"], first["value"]) == ("%", pytest.approx(83.37))
     assert first["range"] == "\N{PLUS-MINUS SIGN} 1.10"
-    assert "standing: worse" in first["extra"]
+    assert "outcome: worse" in first["extra"]
     assert not any("msmt17" in name and "vit_b" in name for name in names), "a failed job has no figure"
 
 
@@ -287,7 +287,7 @@ def test_the_dashboard_has_costs_where_less_is_better(runs: list[Run]) -> None:
     assert seconds == runs[-1].entries[1].seconds
 
 
-def test_a_figure_stands_on_the_side_that_is_good() -> None:
+def test_figures_are_sorted_by_whether_higher_is_better() -> None:
     metrics = {
         "mAP": Estimate(0.5),
         "EER": Estimate(0.02, 0.01, 0.05),

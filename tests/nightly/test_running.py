@@ -20,7 +20,7 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, StoreError
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.seals import update_row
+from reid_dist.nightly.history.checksums import update_row
 from reid_dist.nightly.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import read_suite
@@ -43,7 +43,7 @@ def by_name(run: Run) -> dict[str, Entry]:
     return {entry.name: entry for entry in run.entries}
 
 
-def test_every_job_has_the_answer_of_its_evaluation(tmp_path: Path) -> None:
+def test_every_job_has_the_result_of_its_evaluation(tmp_path: Path) -> None:
     models = {"good": save_model(tmp_path / "good", 0.8), "bad": save_model(tmp_path / "bad", 1.6)}
     run = night(write_suite(tmp_path, models, JOBS), tmp_path)
     assert (run.number, run.exit_code, run.finished is not None) == (1, 0, True)
@@ -67,7 +67,7 @@ def test_every_job_has_the_answer_of_its_evaluation(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "nights").iterdir()} == {"runs"}
 
 
-def test_stages_are_shared_and_said(tmp_path: Path) -> None:
+def test_stages_are_shared_and_recorded(tmp_path: Path) -> None:
     jobs = {
         "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"},
         "mixed": {"rerank": "k_reciprocal(k1=4,k2=2,lambda_value=0.5)"},
@@ -290,11 +290,13 @@ def test_a_history_that_breaks_ends_the_night_as_failed(tmp_path: Path, monkeypa
         raise StoreError("history is locked")
 
     monkeypatch.setattr(History, "add", locked)
-    with pytest.raises(RunFailedError, match="run 1 of suite small was broken off: history is locked; what"):
+    with pytest.raises(RunFailedError, match="run 1 of suite small was aborted: history is locked; jobs"):
         night(suite, tmp_path)
 
 
-def test_what_was_evaluated_and_not_judged_is_no_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ungated_entry_of_an_interrupted_night_is_no_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, JOBS)
 
     def interrupted(*_: object, **__: object) -> tuple[Finding, ...]:

@@ -89,9 +89,9 @@ def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
         ({"jobs": {"plain": {"models": ["c"], "datasets": ["x"]}}}, ["no model 'c'", "no dataset 'x'"]),
         ({"jobs": {"grid": {"sweep": {"k": "0:3"}, "expand": "aqe"}}}, ["jobs.grid.sweep", "single jobs"]),
         ({"jobs": {"plain": {"protocol": {"name": "x", "base": "nothing"}}}}, ["jobs.plain on datasets.market"]),
-        ({"datasets": {"m": {"query": "{pth}/q", "gallery": "g"}}}, ["datasets.m.query", "unknown place {pth}"]),
-        ({"datasets": {"m": {"query": "{path.real}", "gallery": "g"}}}, ["unknown place {path.real}"]),
-        ({"datasets": {"m": {"query": "{path!r}", "gallery": "g"}}}, ["unknown place {path}"]),
+        ({"datasets": {"m": {"query": "{pth}/q", "gallery": "g"}}}, ["datasets.m.query", "unknown placeholder {pth}"]),
+        ({"datasets": {"m": {"query": "{path.real}", "gallery": "g"}}}, ["unknown placeholder {path.real}"]),
+        ({"datasets": {"m": {"query": "{path!r}", "gallery": "g"}}}, ["unknown placeholder {path}"]),
         ({"datasets": {"m": {"query": "{path", "gallery": "g"}}}, ["datasets.m.query", "write {{ for a brace"]),
         ({"datasets": {"m": {"gallery": "g"}}}, ["datasets.m.query: missing"]),
         ({"jobs": {"plain": {"metrics": ["mAPP"]}}}, ["jobs.plain on datasets.market: ", "did you mean 'mAP'"]),
@@ -104,7 +104,7 @@ def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
         ({"jobs": {"plain": {"models": []}, "more": {"datasets": []}}}, ["no job is left"]),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(tmp_path: Path, changes: dict[str, Any], said: list[str]) -> None:
+def test_errors_are_one_line(tmp_path: Path, changes: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(InputError) as raised:
         read_suite(written(tmp_path, **changes))
     message = str(raised.value)
@@ -123,7 +123,7 @@ def test_two_jobs_with_one_name(tmp_path: Path) -> None:
         read_suite(path)
 
 
-def test_jobs_and_suites_are_told_apart(tmp_path: Path) -> None:
+def test_jobs_and_suites_are_distinguished(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a single job and no suite; run it with `reid-dist run "):
         read_suite(ROOT / "pipelines" / "demo.yaml")
     with pytest.raises(InputError, match="is a suite of many jobs; run it with `reid-dist nightly "):

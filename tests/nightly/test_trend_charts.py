@@ -1,4 +1,4 @@
-"""A quantity over the nights as a drawing: gaps, bounds, marks and shapes stand where they should."""
+"""Charts of a quantity over the nights: gaps, bounds, marks and shapes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_night_without_a_value_is_a_gap_and_a_failure_a_cross() -> None:
     assert dots.get("d", "").count("M") == 4, "and the last night is a shape of its own"
 
 
-def test_marks_stand_where_something_changed() -> None:
+def test_marks_are_at_nights_with_changes() -> None:
     plot = drawn("mAP", "mAP", series(9, night3={"letters": "IV"}, night8={"letters": "M"}))
     dots = re.findall(r"M([\d.]+)", by_class(plot, "dots")[0].get("d", ""))
     lines = [line.get("x1") for line in by_class(plot, "moved")]
@@ -82,7 +82,7 @@ def test_bounds_are_drawn_where_the_values_would_be(quantity: str, unit: float) 
 
 
 @pytest.mark.parametrize("kind", ["worse", "better", "alarm", "accepted"])
-def test_news_has_a_shape_and_a_word(kind: str) -> None:
+def test_changes_have_a_shape_and_a_word(kind: str) -> None:
     plot = drawn("mAP", "mAP", series(4, night1={"kind": kind}))
     (shape,) = by_class(plot, kind)
     assert shape[0].text == f"run 1: 80.10 %, {kind}"

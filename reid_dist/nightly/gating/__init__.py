@@ -1,11 +1,10 @@
-"""Gates: what of a night is better, the same or worse than before, and whether that is more than noise.
+"""Gates: which results of a night are better or worse than before, beyond noise.
 
-Four gates look at an entry, each with a verdict of its own (``better``, ``same``, ``worse``, ``undecided``,
-``incomparable``) and one sentence that says why.  All are pure functions of values: they read no file, no clock and no
-history.
+Each of four gates gives an entry a verdict (``better``, ``same``, ``worse``, ``undecided``, ``incomparable``) and a
+reason in one sentence.  All are pure functions of values: they read no file, no clock and no history.
 
-*Accuracy*, `gate_accuracy`.  Equal inputs and an equal job must give an equal digest; another one is an alarm of its
-own kind, whatever the figures say.  Otherwise the entry is compared, query by query and by identity, with
+*Accuracy*, `gate_accuracy`.  Equal inputs and an equal job must give an equal digest; another digest is an alarm of its
+own.  Otherwise the entry is compared, query by query and by identity, with
 
 - the last good run of the same job, by the rule of :mod:`reid_dist.reports.verdicts`;
 - the reference: the last accepted run, or the first run of the job where none was accepted, by the same rule;
@@ -19,20 +18,20 @@ against the last good run.
 *Trend*, `gate_trend`.  A line through the last 14 nights, see :mod:`reid_dist.nightly.gating.trend`.
 
 Which runs become baselines.  A run is *good*, and the next night's baseline, if it was done and neither its accuracy
-nor its trend is ``worse``, or it was accepted.  ``same`` and ``undecided`` runs are good: the last good run serves to
-find what changed since last night.  So it moves with every night, and a slide of small steps would move it along.  The
-reference does not: it moves when a run is accepted and at no other time.  A gain that is to be held beyond 30 nights
-has to be accepted too.  The best of the last nights and the trend look back to the accepted run and no farther.
+nor its trend is ``worse``, or it was accepted.  ``same`` and ``undecided`` runs are good, so the last good run
+follows a slide of small steps.  The reference does not: it changes only when a run is accepted.  A gain that is to be
+kept as a baseline beyond 30 nights has to be accepted too.  The best of the last nights and the trend reach back to the
+accepted run at most.
 
 *Speed* and *memory*, `gate_speed` and `gate_memory`.  The entry is divided by the median of the last runs of the same
 job, over inputs of the same shape, on the same machine.  The ratio beyond which it is ``worse`` is the smallest ratio
 that matters, or what the noise of those runs reaches by itself if that is more; see
 :mod:`reid_dist.nightly.gating.noise`.
 
-A gate that cannot tell yet, for runs are few or their noise allows every value that occurs, says how many it needs.
+A gate without enough runs, or with runs whose noise allows every value that occurs, gives the number that it needs.
 
-What the gates do not see: a slide whose sum stays below `minimum_effect` or below the noise of two nights, and changes
-that move a whole night in the same way for every identity are taken for real.
+Limits: a slide whose sum stays below `minimum_effect` or below the noise of two nights is not detected, and a change
+that moves a whole night alike for every identity counts as real.
 
 The defaults are such that all gates together call a job that did not change worse in less than one night in a hundred,
 also where one night in ten is slow by 30 %.  A job that takes twice the time is found after 20 runs nearly always at a

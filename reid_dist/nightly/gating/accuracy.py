@@ -1,4 +1,4 @@
-"""The gate of accuracy: the same answer to the same question, and no drop that is more than noise."""
+"""Gate of accuracy: equal results for equal inputs, and no loss beyond noise."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ from reid_dist.reports.comparison.paired import query_values
 from reid_dist.reports.plain import plain
 from reid_dist.reports.verdicts import ROUNDING, decidable, p_value_text
 
-__all__ = ["Earlier", "dropped", "gate_accuracy", "gated_metrics"]
-
 _GATE: Final = "accuracy"
 _MOST_LOST: Final = 10
 _DIGEST_SHOWN: Final = 12
@@ -43,14 +41,14 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{32,}")
 
 
 class Earlier(NamedTuple):
-    """An entry of an earlier run.
+    """Entry of an earlier run.
 
     Attributes
     ----------
     number
-        Of the run.
+        Number of the run.
     entry
-        What the history has of it.
+        Entry of the history.
     report
         Its report; None where it was pruned or is not needed.
     """
@@ -62,7 +60,7 @@ class Earlier(NamedTuple):
 
 def gate_accuracy(
     candidate: Report,
-    facts: Entry,
+    entry: Entry,
     *,
     last_good: Earlier | None,
     same_options: Earlier | None,
@@ -70,75 +68,75 @@ def gate_accuracy(
     reference: Earlier | None = None,
     recent: Sequence[Night] = (),
 ) -> Finding:
-    """Judge the accuracy of an entry.
+    """Return the finding of accuracy of an entry.
 
     Parameters
     ----------
     candidate
-        Its report.
-    facts
-        The entry; its digests, conventions, environment and machine are looked at.
+        Report of the entry.
+    entry
+        Its digests, conventions, environment and machine.
     last_good
-        The newest good entry of the same name, with its report; None where there is none.
+        Newest good entry of the same name, with its report; None where there is none.
     same_options
-        The newest good entry of the same name with equal `input_digest` and `job_digest`; None where there is none.
-        Its report is not needed.
+        Newest good entry of the same name with equal `input_digest` and `job_digest`; None where there is none.  Its
+        report is not needed.
     gate
-        The settings.
+        Settings.
     reference
-        The last accepted entry, or the first one where none was accepted, with its report; None where there is none.
+        Last accepted entry, or the first one where none was accepted, with its report; None where there is none.
     recent
         Values of the good nights from which the best is chosen, oldest first.
 
     Returns
     -------
-    What was found against the last good entry.  Where that is no loss, and another one is: what was found against the
+    Finding against the last good entry.  Where that is no loss but another comparison is: the finding against the
     reference, or else against the best night.
     """
-    # Of the newest good entry of the same question alone, the digest is known.
-    finding = _against(candidate, facts, last_good or same_options, gate, gate.last_good_share, "last good")
-    losses = [*_longer_losses(candidate, facts, last_good, reference, recent, gate)]
+    # Of `same_options` alone only the digest is known.
+    finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, "last good")
+    losses = [*_longer_losses(candidate, entry, last_good, reference, recent, gate)]
     if losses:
         if finding.verdict == WORSE:
-            said = "; also a loss against " + " and ".join(f"run {loss.baseline}" for loss in losses)
-            finding = replace(finding, reason=finding.reason + said)
+            addition = "; also a loss against " + " and ".join(f"run {loss.baseline}" for loss in losses)
+            finding = replace(finding, reason=finding.reason + addition)
         else:
             latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
             finding = replace(losses[0], reason=losses[0].reason + latest)
-    alarm = _moved_without_cause(facts, same_options)
+    alarm = _moved_without_cause(entry, same_options)
     return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
 
 
 def gated_metrics(metrics: tuple[str, ...] | None, report: Report) -> tuple[str, ...]:
-    """Return the names of gated metrics: what a gate names, or what the protocol of the report goes by."""
+    """Return the names of gated metrics: those of the gate, or the defaults of the protocol."""
     if metrics is not None:
         return metrics
-    # A report that was not asked for its own family's metric may still have the customary one.
+    # A report without the metric of its own family may have the customary one.
     precision = (str(report.protocol.get("ap_family", "mAP")), "mAP")
     first = (f"{report.protocol.get('cmc_family', 'CMC')}@1", "CMC@1")
     found = [next((name for name in names if _has(report, name)), "") for names in (precision, first)]
-    # With neither there is nothing to look at, and what was looked for is named.
+    # With neither, the finding names the missing ones.
     return tuple(name for name in found if name) or (precision[0], first[0])
 
 
 def _longer_losses(
     candidate: Report,
-    facts: Entry,
+    entry: Entry,
     last_good: Earlier | None,
     reference: Earlier | None,
     recent: Sequence[Night],
     gate: AccuracyGate,
 ) -> Iterator[Finding]:
-    """What is a loss against the reference, and against the best of the last nights."""
+    """Yield losses against the reference, and against the best of the last nights."""
     if reference is not None and (last_good is None or reference.number != last_good.number):
         role = "last accepted" if reference.entry.accepted else "first"
-        if dropped(facts, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
-            found = _against(candidate, facts, reference, gate, gate.reference_share, role)
+        if dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
+            found = _against(candidate, entry, reference, gate, gate.reference_share, role)
             if found.verdict == WORSE:
                 yield found
     if recent and "pid" in candidate.per_query:
         metrics = tested_metrics(candidate, tuple(recent[0].values))
-        tonight = Night(0, facts.result_digest, {name: query_values(candidate, name) for name in metrics})
+        tonight = Night(0, entry.result_digest, {name: query_values(candidate, name) for name in metrics})
         drop = drop_from_best(
             recent,
             tonight,
@@ -152,15 +150,15 @@ def _longer_losses(
 
 
 def dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float) -> bool:
-    """Whether a metric may have dropped by so much; where values are not known it may."""
+    """Return whether a metric may have dropped by so much; true for unknown values."""
     values = [(before.metrics.get(name), after.metrics.get(name)) for name in metrics]
     return any(
-        near is None
-        or far is None
-        or near.value is None
-        or far.value is None
-        or near.value - far.value >= smallest - ROUNDING
-        for near, far in values
+        old is None
+        or new is None
+        or old.value is None
+        or new.value is None
+        or old.value - new.value >= smallest - ROUNDING
+        for old, new in values
     )
 
 
@@ -181,43 +179,43 @@ def _worse_than_best(candidate: Report, drop: BestDrop, n_nights: int) -> Findin
     return _finding(WORSE, words, drop.number, (change,))
 
 
-def _moved_without_cause(facts: Entry, earlier: Earlier | None) -> str:
-    """What to say if an equal question got another answer; empty if it did not."""
+def _moved_without_cause(entry: Entry, earlier: Earlier | None) -> str:
+    """Return the text of the alarm for another result of equal inputs and an equal job; empty for none."""
     if earlier is None:
         return ""
     before = earlier.entry
-    question = facts.input_digest, facts.job_digest
-    if not all(question) or question != (before.input_digest, before.job_digest):
+    digests = entry.input_digest, entry.job_digest
+    if not all(digests) or digests != (before.input_digest, before.job_digest):
         return ""
-    if facts.result_digest == before.result_digest:
+    if entry.result_digest == before.result_digest:
         return ""
-    places = place_differences(before, facts)
+    places = place_differences(before, entry)
     where = f"what differs is {listed(places)}" if places else "versions and machine are equal as well"
     return (
         f"{ALARM}: equal inputs and an equal job gave the digest {_brief(before.result_digest)} in run "
-        f"{earlier.number} and {_brief(facts.result_digest)} now; {where}"
+        f"{earlier.number} and {_brief(entry.result_digest)} now; {where}"
     )
 
 
 def _brief(text: str) -> str:
-    """Cut a digest; every other text stays."""
+    """Return the first digits of a digest; any other text unchanged."""
     return text[:_DIGEST_SHOWN] if _DIGEST.fullmatch(text) else text
 
 
 def _against(
-    candidate: Report, facts: Entry, earlier: Earlier | None, gate: AccuracyGate, share: float, role: str
+    candidate: Report, entry: Entry, earlier: Earlier | None, gate: AccuracyGate, share: float, role: str
 ) -> Finding:
-    """Hold an entry against an earlier one, at a share of the rate of the gate."""
+    """Compare an entry with an earlier one, at a share of the rate of the gate."""
     if earlier is None:
         return _incomparable("no earlier good run")
     number, before, report = earlier
-    if facts.job_digest != before.job_digest:
-        differences = job_differences(before, facts)
+    if entry.job_digest != before.job_digest:
+        differences = job_differences(before, entry)
         return _incomparable(f"the job changed since run {number}: {listed(differences) or 'its digest'}", number)
-    if facts.result_digest and facts.result_digest == before.result_digest:
+    if entry.result_digest and entry.result_digest == before.result_digest:
         gated = gated_metrics(gate.metrics, candidate)
         changes = tuple(_unmoved(name, candidate) for name in gated if name in candidate.metrics)
-        return _finding(SAME, f"the same answer as in run {number}, to the last bit", number, changes)
+        return _finding(SAME, f"the same result as in run {number}, to the last bit", number, changes)
     if report is None:
         return _incomparable(f"the report of run {number}, the {role} one, was pruned", number)
     conditions = [
@@ -225,16 +223,16 @@ def _against(
         for each in differing_conditions(report, candidate)
     ]
     if conditions:
-        return _incomparable(f"the question changed since run {number}: {listed(conditions)}", number)
-    return _judge(candidate, report, number, gate, share, role)
+        return _incomparable(f"the conditions changed since run {number}: {listed(conditions)}", number)
+    return _compared(candidate, report, number, gate, share, role)
 
 
-def _judge(candidate: Report, baseline: Report, number: int, gate: AccuracyGate, share: float, role: str) -> Finding:
+def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGate, share: float, role: str) -> Finding:
     """Compare the gated metrics query by query."""
     wanted = gated_metrics(gate.metrics, candidate)
     rate = share * gate.false_alarm / len(wanted)
     both = [name for name in wanted if _has(baseline, name) and _has(candidate, name)]
-    tested: dict[str, _Judged] = {}
+    tested: dict[str, _Tested] = {}
     if both:
         try:
             comparison = compare(
@@ -250,24 +248,24 @@ def _judge(candidate: Report, baseline: Report, number: int, gate: AccuracyGate,
         except InputError as error:
             return _incomparable(str(error), number)
         tested = {metric.name: _tested(metric, comparison, gate) for metric in comparison.metrics}
-    judged = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
-    verdict = _overall([each.change.verdict for each in judged])
-    # What decided is said; the rest stands in the changes.
-    decisive = "; ".join(each.words for each in judged if each.change.verdict == verdict)
+    results = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
+    verdict = _overall([each.change.verdict for each in results])
+    # The reason names the decisive metrics; the changes have all.
+    decisive = "; ".join(each.words for each in results if each.change.verdict == verdict)
     against = f"run {number}" if role == "last good" else f"run {number}, the {role} one"
-    return _finding(verdict, f"against {against}: {decisive}", number, tuple(each.change for each in judged))
+    return _finding(verdict, f"against {against}: {decisive}", number, tuple(each.change for each in results))
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """A change of a metric, and what to say of it."""
+class _Tested:
+    """Change of a metric and its description."""
 
     change: Change
     words: str
 
 
 def _overall(verdicts: Sequence[str]) -> str:
-    """One verdict for several metrics: a loss outweighs a gap, a gap a gain, and what is not known what is the same."""
+    """Return one verdict for several metrics: worse, then incomparable, better, undecided, same."""
     return next((verdict for verdict in (WORSE, INCOMPARABLE, BETTER, UNDECIDED) if verdict in verdicts), SAME)
 
 
@@ -275,15 +273,15 @@ def _has(report: Report, name: str) -> bool:
     return name in report.metrics or parse_metric(name).per_query_name in report.per_query
 
 
-def _missing(name: str, baseline: Report, candidate: Report, number: int) -> _Judged:
+def _missing(name: str, baseline: Report, candidate: Report, number: int) -> _Tested:
     runs = ((f"run {number}", baseline), ("this run", candidate))
     lacking = [run for run, report in runs if not _has(report, name)]
     change = Change(name=name, baseline=_value(baseline, name), candidate=_value(candidate, name))
-    return _Judged(change, f"{name} is missing from {' and '.join(lacking)}")
+    return _Tested(change, f"{name} is missing from {' and '.join(lacking)}")
 
 
-def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate) -> _Judged:
-    """Put the comparison of one metric into words."""
+def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate) -> _Tested:
+    """Return the change and the description of one metric."""
     change = Change(
         name=metric.name,
         baseline=plain(metric.baseline),
@@ -292,9 +290,9 @@ def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate
         lost=tuple(map(_moved, metric.lost)),
     )
     if metric.untested or metric.interval is None or metric.p_value is None or metric.verdict is None:
-        return _Judged(change, f"{metric.name} cannot be judged: {metric.untested}")
+        return _Tested(change, f"{metric.name} cannot be tested: {metric.untested}")
     change = replace(change, low=metric.interval.low, high=metric.interval.high, verdict=metric.verdict)
-    return _Judged(change, _in_words(metric, metric.interval, comparison, gate))
+    return _Tested(change, _in_words(metric, metric.interval, comparison, gate))
 
 
 def _in_words(metric: MetricComparison, interval: Interval, comparison: Comparison, gate: AccuracyGate) -> str:

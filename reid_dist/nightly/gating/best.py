@@ -1,4 +1,4 @@
-"""The best of the last nights: a comparison that takes the choice of the best one into account.
+"""Comparison with the best of the last nights, corrected for the choice of the best one.
 
 The best of thirty nights is above the mean of all by some two standard deviations of their noise, so a plain test
 against it calls a job worse that did not change.  The test here is over all nights and all gated metrics at once.  Per
@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from reid_dist.nightly.gating.nights import Night, distinct
 
-__all__ = ["BestDrop", "drop_from_best"]
-
 Float64 = NDArray[np.float64]
 
 # A stream of its own, beside those of the bootstrap and of the sign flips of two runs.
@@ -34,7 +32,7 @@ _EQUAL: Final = 1e-9
 
 
 class BestDrop(NamedTuple):
-    """The drop from the best of the last nights that is hardest to explain by chance.
+    """Most significant drop from the best of the last nights.
 
     Attributes
     ----------
@@ -43,7 +41,7 @@ class BestDrop(NamedTuple):
     drop
         Best - tonight, as a share.
     p_value
-        One-sided, with the choice of the best night and of the metric taken into account.
+        One-sided, corrected for the choice of the best night and of the metric.
     """
 
     metric: str

@@ -1,4 +1,4 @@
-"""Values per query of the last nights of a job, side by side."""
+"""Values per query of the last nights of a job."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from reid_dist.reports import Report
 from reid_dist.reports.comparison.conditions import differing_conditions
 from reid_dist.reports.comparison.paired import query_values, untestable
 
-__all__ = ["Night", "distinct", "night_of", "tested_metrics"]
-
 Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """The gated metrics of one night.
+    """Gated metrics of one night.
 
     Attributes
     ----------
     number
-        Of the run.
+        Number of the run.
     digest
         Result digest; nights with equal digests have equal values.
     values
@@ -37,7 +35,7 @@ class Night:
 
 
 def tested_metrics(candidate: Report, metrics: Sequence[str]) -> tuple[str, ...]:
-    """Return the metrics of which a report has values per query, of at least one query that counts."""
+    """Return the metrics with values per query, of at least one query that counts."""
     return tuple(
         name
         for name in metrics
@@ -51,21 +49,21 @@ def night_of(number: int, report: Report, candidate: Report, metrics: Sequence[s
     Parameters
     ----------
     number
-        Of its run.
+        Number of its run.
     report
         Its report.
     candidate
-        Tonight's report.
+        Report of the latest night.
     metrics
-        Names, as `tested_metrics` gives them for tonight.
+        Names, as `tested_metrics` returns them for the latest night.
 
     Returns
     -------
-    None where the night does not compare with tonight: another protocol, labels, queries, or valid queries, or a metric
-    that it does not have.
+    None where the night does not compare with the latest: another protocol, labels, queries, or valid queries, or a
+    missing metric.
     """
-    near, far = (each.per_query.get("pid") for each in (report, candidate))
-    if any(differing_conditions(report, candidate)) or near is None or far is None or not np.array_equal(near, far):
+    old, new = (each.per_query.get("pid") for each in (report, candidate))
+    if any(differing_conditions(report, candidate)) or old is None or new is None or not np.array_equal(old, new):
         return None
     if any(untestable(report, name) for name in metrics):
         return None

@@ -1,6 +1,6 @@
-"""How far a quantity wanders from night to night by itself, learnt from few nights of which some are odd.
+"""Noise of a quantity from night to night, estimated from few nights with outliers.
 
-Times and memory are positive and vary in proportion, so their logarithms are looked at.  Let ``x`` be those of ``n``
+Times and memory are positive and vary in proportion, hence their logarithms.  Let ``x`` be those of ``n``
 earlier runs, ``m`` their median and ``s`` their spread.  A new run leaves the noise where its logarithm is farther
 from ``m`` than ::
 
@@ -9,7 +9,7 @@ from ``m`` than ::
 ``s`` is Qn, a quantile of the distances between pairs of runs.  Like the median it stays sensible until half of the
 runs are odd, and it takes less than half as many runs as the median absolute deviation for the same certainty.  The
 root adds the uncertainty of ``m`` (variance of a median: ``pi s**2 / 2 n``) to that of the new run.  Student's ``t``
-stands for the uncertainty of ``s``, which is large when runs are few; ``v`` are its degrees of freedom, with the
+models the uncertainty of ``s``, which is large when runs are few; ``v`` are its degrees of freedom, with the
 variance of ``s`` in samples of ``n`` for what ``1 / 2 v`` is to a standard deviation.  For Qn that is about
 ``0.82 n - 3.5`` (0.82 is its efficiency for large ``n``, the rest was found by simulation), rounded down.
 
@@ -25,8 +25,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["degrees_of_freedom", "noise_floor", "spread", "t_quantile"]
-
 Float64 = NDArray[np.float64]
 
 # Makes Qn the standard deviation of normal values: 1 / (sqrt(2) quantile(5 / 8)).
@@ -35,7 +33,7 @@ _OF_FEW: Final = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8:
 
 
 def noise_floor(logs: Float64, false_alarm: float, *, n_runs: int | None = None) -> float:
-    """How far from the median the logarithm of a new run lies with probability `false_alarm` on either side.
+    """Return the distance from the median that a new logarithm exceeds with probability `false_alarm` on either side.
 
     Parameters
     ----------
@@ -44,7 +42,7 @@ def noise_floor(logs: Float64, false_alarm: float, *, n_runs: int | None = None)
     false_alarm
         At most 0.5.
     n_runs
-        As if the spread had been found in so many runs; None for those there are.
+        Number of runs to assume for the spread; None for the actual number.
     """
     n = len(logs) if n_runs is None else n_runs
     wider = math.sqrt(1 + math.pi / (2 * n))
@@ -63,7 +61,7 @@ def spread(values: Float64) -> float:
 
 
 def degrees_of_freedom(n: int) -> int:
-    """Of the t distribution that stands for the uncertainty of Qn of `n` values."""
+    """Degrees of freedom of the t distribution that models the uncertainty of Qn of `n` values."""
     return max(1, math.floor(0.82 * n - 3.5))
 
 

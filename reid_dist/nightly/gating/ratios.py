@@ -1,4 +1,4 @@
-"""The gates of speed and memory: a ratio to the median of the last comparable runs, against the noise of these."""
+"""Gates of speed and memory: the ratio to the median of the last comparable runs, against their noise."""
 
 from __future__ import annotations
 
@@ -14,55 +14,53 @@ from reid_dist.nightly.gating.differences import differing, job_differences, lis
 from reid_dist.nightly.gating.noise import noise_floor
 from reid_dist.nightly.gating.settings import RatioGate
 from reid_dist.nightly.history.values import BETTER, DONE, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Entry, Finding
-from reid_dist.nightly.history.wording import size
+from reid_dist.nightly.wording import size
 from reid_dist.reports.plain import plain
 from reid_dist.reports.words import duration
 
-__all__ = ["gate_memory", "gate_speed"]
-
 Float64 = NDArray[np.float64]
 
-# Where noise alone reaches beyond this ratio, its bounds are of no use to anybody.
+# Largest useful bound of noise.
 _WIDEST: Final = 4.0
-# Of no ratio that a float holds.
+# Bound that keeps exp() finite.
 _LARGEST_LOG: Final = 700.0
 
 
 def gate_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
-    """Judge the seconds that an entry took.
+    """Return the finding of speed of an entry.
 
     Parameters
     ----------
     entry
         The entry.
     past
-        Entries of the same name from earlier runs, in the order of the runs, the newest last; those that were not done
-        or do not compare are passed over, and so are those before the newest that was worse and was accepted.
+        Entries of the same name from earlier runs, oldest first.  Those that were not done or do not compare are passed
+        over, and so are those before the newest that was worse and was accepted.
     gate
-        The settings.
+        Settings.
     """
-    return _judge(_SECONDS, entry, past, gate)
+    return _gated(_SECONDS, entry, past, gate)
 
 
 def gate_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
-    """Judge the memory that an entry held at its peak; parameters as in `gate_speed`."""
-    return _judge(_PEAK_BYTES, entry, past, gate)
+    """Return the finding of memory of an entry; parameters as in `gate_speed`."""
+    return _gated(_PEAK_BYTES, entry, past, gate)
 
 
 @dataclass(frozen=True, slots=True)
 class _Quantity:
-    """What is judged.
+    """Quantity of a gate.
 
     Attributes
     ----------
     gate, name
-        Of the gate, and of the quantity in a `Change`.
+        Name of the gate, and of the quantity in a `Change`.
     of
-        Its value in an entry; None where it is not known.
+        Value in an entry; None where unknown.
     words
-        A value as a person writes it.
+        Value as text.
     unknown
-        What to say where there is none.
+        Reason where the value is unknown.
     """
 
     gate: str
@@ -78,7 +76,7 @@ _PEAK_BYTES: Final = _Quantity(
 )
 
 
-def _judge(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+def _gated(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
     value = _known(quantity, entry)
     change = Change(name=quantity.name, baseline=None, candidate=value)
     if value is None:
@@ -98,8 +96,8 @@ def _judge(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: Ratio
     ratio = value / median
     if len(logs) < gate.window and floor > max(_WIDEST, gate.smallest_ratio) and 1 / limit <= ratio <= limit:
         reason = _too_wide(quantity, value, ratio, logs, gate)
-        told = Change(name=quantity.name, baseline=median, candidate=value, difference=ratio, verdict=UNDECIDED)
-        return Finding(gate=quantity.gate, verdict=UNDECIDED, reason=reason, changes=(told,))
+        change = Change(name=quantity.name, baseline=median, candidate=value, difference=ratio, verdict=UNDECIDED)
+        return Finding(gate=quantity.gate, verdict=UNDECIDED, reason=reason, changes=(change,))
     verdict = WORSE if ratio > limit else BETTER if ratio < 1 / limit else SAME
     beyond = "the smallest that matters" if limit == gate.smallest_ratio else "the noise of these runs"
     outside = "outside" if verdict in (WORSE, BETTER) else "within"
@@ -107,7 +105,7 @@ def _judge(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: Ratio
         f"{quantity.words(value)}, {ratio:.2f} times the median {quantity.words(median)} of {len(comparable)} "
         f"comparable runs; {outside} {1 / limit:.2f} to {limit:.2f}, {beyond}"
     )
-    judged = Change(
+    change = Change(
         name=quantity.name,
         baseline=median,
         candidate=value,
@@ -116,20 +114,17 @@ def _judge(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: Ratio
         high=limit,
         verdict=verdict,
     )
-    return Finding(gate=quantity.gate, verdict=verdict, reason=reason, changes=(judged,))
+    return Finding(gate=quantity.gate, verdict=verdict, reason=reason, changes=(change,))
 
 
 def _known(quantity: _Quantity, entry: Entry) -> float | None:
-    """Value of an entry that was done; None where it is not known or no positive number, which has no logarithm."""
+    """Return the positive finite value of an entry that was done; None otherwise."""
     value = quantity.of(entry) if entry.state == DONE else None
     return float(value) if value is not None and 0 < value < math.inf else None
 
 
 def _first_of_new_normal(quantity: _Quantity, past: Sequence[Entry]) -> int:
-    """Index of the newest entry that this gate called worse and somebody accepted: what was before is not the measure.
-
-    0 where there is none.
-    """
+    """Return the index of the newest accepted entry that this gate called worse: a new level begins; 0 for none."""
     for at in range(len(past) - 1, -1, -1):
         if past[at].accepted and any(
             finding.gate == quantity.gate and finding.verdict == WORSE for finding in past[at].findings
@@ -139,9 +134,9 @@ def _first_of_new_normal(quantity: _Quantity, past: Sequence[Entry]) -> int:
 
 
 def _obstacles(before: Entry, after: Entry) -> list[str]:
-    """Why time and memory of two entries do not compare; nothing if they do."""
+    """Return why time and memory of two entries do not compare; empty if they do."""
     found = []
-    # Through plain values: what went through a history has lists for tuples.
+    # As plain values: the history turns tuples into lists.
     if plain(before.machine) != plain(after.machine):
         found.append(f"another machine ({listed(differing(before.machine, after.machine))})")
     if before.job_digest != after.job_digest:
@@ -155,7 +150,7 @@ def _obstacles(before: Entry, after: Entry) -> list[str]:
 
 
 def _shapes(entry: Entry) -> dict[str, Any]:
-    """Shape and type of every input."""
+    """Return shape and type of every input."""
     return {
         name: {part: plain(description.get(part)) for part in ("shape", "dtype")}
         for name, description in entry.inputs.items()
@@ -164,25 +159,25 @@ def _shapes(entry: Entry) -> dict[str, Any]:
 
 
 def _too_wide(quantity: _Quantity, value: float, ratio: float, logs: Float64, gate: RatioGate) -> str:
-    """What to say where the noise of few runs that differ much would allow any value that occurs."""
+    """Return the reason where the noise of few, differing runs allows any value that occurs."""
     more = range(max(len(logs) + 1, gate.minimum_runs), gate.window)
     enough = next((n for n in more if _reach(logs, n, gate) <= _WIDEST), gate.window)
     return (
-        f"cannot tell yet ({len(logs)} of {enough} runs): {quantity.words(value)} is {ratio:.2f} times their median, "
+        f"no verdict yet ({len(logs)} of {enough} runs): {quantity.words(value)} is {ratio:.2f} times their median, "
         f"and they differ so much that noise alone may reach more than {_WIDEST:g} times it"
     )
 
 
 def _reach(logs: Float64, n: int, gate: RatioGate) -> float:
-    """Ratio that noise reaches by itself after n runs that differ as much as these."""
+    """Return the ratio that noise reaches after n runs with this spread."""
     return math.exp(min(noise_floor(logs, gate.false_alarm, n_runs=n), _LARGEST_LOG))
 
 
 def _too_few(n_comparable: int, unlike: list[list[str]], gate: RatioGate) -> str:
-    # The first words stand alone where there is no room for more: see `brief_verdict`.
-    runs = f"cannot tell yet ({n_comparable} of {gate.minimum_runs} runs)"
+    # `brief_verdict` extracts the first words.
+    runs = f"no verdict yet ({n_comparable} of {gate.minimum_runs} runs)"
     if not unlike:
         return runs
-    # The newest tells best what changed last.
+    # The newest shows what changed last.
     others = f"{len(unlike)} other{' does' if len(unlike) == 1 else 's do'} not compare"
     return f"{runs}; {others}, the newest for {' and '.join(unlike[-1])}"

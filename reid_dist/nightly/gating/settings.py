@@ -1,4 +1,4 @@
-"""Settings of the gates: which metrics, how small a change matters, how often a false alarm may occur."""
+"""Settings of the gates: metrics, smallest relevant change, and rate of false alarms."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.reports.verdicts import SMALLEST_EFFECT
 
-__all__ = ["AccuracyGate", "Gates", "RatioGate", "SpeedGate", "TrendGate"]
-
 # How many resamples must lie beyond an end of an interval for that end to be known.
 _LEAST_BEYOND = 5
 
@@ -20,7 +18,7 @@ class _MetricGate(BaseModel):
     """What the gates of metrics share.
 
     The smallest change that matters is half a point: two trainings of one model differ by about as much, and papers
-    of this field print gains of that size.  With 3,368 queries of 750 identities noise asks for more anyway, unless the
+    of this field print gains of that size.  With 3,368 queries of 750 identities noise requires more, unless the
     two models err on the same queries.
     """
 
@@ -48,7 +46,7 @@ class _MetricGate(BaseModel):
     @classmethod
     def _has_values_per_query(cls, metrics: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for name in metrics or ():
-            # Before anything runs: a name that nobody knows would be found missing every night.
+            # Before anything runs: an unknown name would be missing every night.
             if not parse_metric(name).per_query_name:
                 raise ValueError(
                     f"{name} is no mean of values per query, so there is nothing to resample; leave it out"
@@ -69,16 +67,16 @@ class _MetricGate(BaseModel):
 
 
 class AccuracyGate(_MetricGate):
-    """When the accuracy of an entry is worse than that of the runs that it is held against.
+    """Settings of the gate of accuracy.
 
-    The rates of all gates add up to less than the one night in a hundred that a job may have; the rest is room for what
-    a bootstrap and a spread of few runs miss.
+    The rates of all gates add up to less than the one night in a hundred that a job may have; the rest covers the error
+    of a bootstrap and of the spread of few runs.
     """
 
     last_good_share: ClassVar[float] = 0.5
     reference_share: ClassVar[float] = 0.25
     best_share: ClassVar[float] = 0.25
-    """Parts of `false_alarm` by what an entry is held against: they add up to 1, so their tests do to the rate."""
+    """Parts of `false_alarm` per baseline: they add up to 1, so that the tests together have the rate."""
 
     smallest_share: ClassVar[float] = 0.25
 
@@ -87,19 +85,19 @@ class AccuracyGate(_MetricGate):
         gt=0,
         lt=0.5,
         description="How often a job that did not change may be called worse, over all its gated metrics and all runs "
-        "that it is held against.",
+        "that it is compared with.",
     )
     nights: int = Field(default=30, ge=1, description="How many of the last nights the best one is chosen from.")
 
 
 class TrendGate(_MetricGate):
-    """When the accuracy of a job falls over many nights, each step of which may be too small to see."""
+    """Settings of the gate of the trend: a loss over many nights in small steps."""
 
     false_alarm: float = Field(
         default=0.001,
         gt=0,
         lt=0.5,
-        description="How often a job that did not change may be said to fall, over all its gated metrics.",
+        description="How often a job that did not change may be called falling, over all its gated metrics.",
     )
     nights: int = Field(default=14, ge=3, description="How many of the last nights to look at, tonight's included.")
     minimum_results: int = Field(
@@ -114,7 +112,7 @@ class TrendGate(_MetricGate):
 
 
 class RatioGate(BaseModel):
-    """When time or memory of an entry is more than that of earlier runs; as it stands, the gate of memory."""
+    """Settings of the gate of memory, and base of that of speed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -136,11 +134,10 @@ class RatioGate(BaseModel):
 
 
 class SpeedGate(RatioGate):
-    """When the time of an entry is more than that of earlier runs.
+    """Settings of the gate of speed.
 
-    A night in ten may well be slow by 30 % for reasons of its own (another tenant, a cold disk), and the noise of every
-    night comes on top; what a spread of twenty runs shows of such nights is too little to leave them out, so the ratio
-    has to.
+    One night in ten may be slow by 30 % for external reasons (another tenant, a cold disk), beside the noise of every
+    night; the spread of twenty runs cannot separate such nights, so the ratio is larger.
     """
 
     smallest_ratio: float = Field(default=1.5, gt=1, description="Smallest ratio to the median that matters.")

@@ -1,4 +1,4 @@
-"""The gate of the trend: a loss in many steps, each too small to see.
+"""Gate of the trend: a loss in many small steps.
 
 Each result of the last nights is taken once, in the order of the nights.  A straight line is fitted to the nightly
 means, and its change from the first to the last of them gets a verdict by
@@ -12,8 +12,8 @@ identity, which accounts for the noise of the queries, paired over all nights;
 *nights*: if the results are exchangeable, every order of the nightly means is equally likely: a permutation test, which
 accounts for whatever moves a whole night, such as the seed of a training.
 
-Both must agree.  The first alone takes what moves a whole night for a trend; the second alone takes two models for
-one, where many nights of each differ by hardly more than rounding.
+Both must agree.  The first alone mistakes an effect on whole nights for a trend; the second alone mistakes a change
+between two models, each with many nights that differ by little more than rounding.
 
 Sources: Good, Permutation, Parametric and Bootstrap Tests of Hypotheses, 2005 (tests of trend by permutation); Phipson
 and Smyth, SAGMB 2010 (no p-value is zero).
@@ -33,8 +33,6 @@ from reid_dist.nightly.gating.settings import TrendGate
 from reid_dist.nightly.history.values import BETTER, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Finding
 from reid_dist.reports.verdicts import p_value_text, verdict_of
 
-__all__ = ["gate_trend", "night_weights", "permutation_p_value"]
-
 Float64 = NDArray[np.float64]
 
 _GATE: Final = "trend"
@@ -51,20 +49,20 @@ class _Fitted(NamedTuple):
 def gate_trend(
     nights: Sequence[Night], tonight: Night, pids: NDArray[np.int64], *, n_earlier: int, gate: TrendGate
 ) -> Finding:
-    """Judge the trend of the last nights.
+    """Return the finding of the trend of the last nights.
 
     Parameters
     ----------
     nights
-        Earlier nights that compare with tonight, oldest first; one for each different result is enough.
+        Earlier comparable nights, oldest first; one per different result is enough.
     tonight
-        The entry, with the gated metrics.
+        Latest night, with the gated metrics.
     pids
         Identity of every query, shape (n_query,).
     n_earlier
         Number of earlier nights behind `nights`.
     gate
-        The settings.
+        Settings.
     """
     series = distinct([*nights, tonight])
     if not tonight.values:
@@ -74,16 +72,16 @@ def gate_trend(
             Change(name=name, baseline=value, candidate=value, difference=0.0, low=0.0, high=0.0, verdict=SAME)
             for name, value in ((name, float(np.nanmean(each))) for name, each in tonight.values.items())
         )
-        reason = f"the same answer in all {n_earlier + 1} nights, to the last bit"
+        reason = f"the same result in all {n_earlier + 1} nights, to the last bit"
         return Finding(gate=_GATE, verdict=SAME, reason=reason, baseline=nights[0].number, changes=changes)
     if len(series) < gate.minimum_results:
-        reason = f"cannot tell yet ({len(series)} of {gate.minimum_results} results that differ)"
+        reason = f"no verdict yet ({len(series)} of {gate.minimum_results} results that differ)"
         return Finding(gate=_GATE, verdict=INCOMPARABLE, reason=reason)
     fitted = _fitted(series, pids, gate)
     verdicts = [each.change.verdict for each in fitted]
     verdict = next(each for each in (WORSE, BETTER, UNDECIDED, SAME, INCOMPARABLE) if each in verdicts)
-    said = "; ".join(_in_words(each, gate) for each in fitted if each.change.verdict == verdict)
-    reason = f"{len(series)} different results since run {series[0].number}: {said}"
+    reasons = "; ".join(_in_words(each, gate) for each in fitted if each.change.verdict == verdict)
+    reason = f"{len(series)} different results since run {series[0].number}: {reasons}"
     return Finding(
         gate=_GATE,
         verdict=verdict,
@@ -147,7 +145,7 @@ def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -
 def _in_words(fitted: _Fitted, gate: TrendGate) -> str:
     change = fitted.change
     if change.difference is None or change.low is None or change.high is None:
-        return f"{change.name} cannot be judged: fewer than two identities"
+        return f"{change.name} cannot be tested: fewer than two identities"
     level = 100 * (1 - 2 * gate.false_alarm / (len(gate.metrics) if gate.metrics else 2))
     moved = "falls" if change.difference < 0 else "rises"
     return (

@@ -1,4 +1,4 @@
-"""What a team knows of its past nights: runs of suites, their jobs, what was measured and how it was judged.
+"""History of nightly runs: suites, jobs, results and findings of the gates.
 
 >>> from reid_dist.nightly.history import History
 >>> with History.open("nightly.db", create=False, read_only=True) as history:  # doctest: +SKIP

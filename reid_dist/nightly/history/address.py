@@ -1,4 +1,4 @@
-"""How a run or an entry of a history is named on a command line: ``FILE#RUN:model/dataset/job``."""
+"""Names of runs and entries on a command line: ``FILE#RUN:model/dataset/job``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from reid_dist.nightly.history.history import History
 from reid_dist.nightly.history.values import Run
 from reid_dist.reports import Report
 
-__all__ = ["LAST_GOOD", "LATEST", "Address", "Place", "find_entry", "find_run", "is_address", "load_report"]
-
 LATEST: Final = "latest"
 LAST_GOOD: Final = "last-good"
 
-# The shortest file that fits: what follows the name of a run may hold any character.
+# The shortest file that matches: the name of an entry may contain any character.
 _PATTERN: Final = re.compile(rf"(.+?)#(\d+|{LATEST}|{LAST_GOOD})(?::(.+))?", re.DOTALL)
 _FORM: Final = "FILE#RUN:model/dataset/job, where RUN is a number, latest or last-good"
 _LONGEST: Final = 18
@@ -26,16 +24,16 @@ _LONGEST: Final = 18
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A run, or an entry of it.
+    """Name of a run, or of an entry.
 
     Attributes
     ----------
     file
-        The history.
+        Path of the history.
     run
         A number, ``latest`` or ``last-good``.
     name
-        ``model/dataset/job``; None where it is not told.
+        ``model/dataset/job``; None for the whole run.
     """
 
     file: Path
@@ -44,13 +42,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str | os.PathLike[str]) -> Address:
-        """Read an address.
-
-        Raises
-        ------
-        InputError
-            If it is none.
-        """
+        """Parse an address; InputError if it is invalid."""
         found = _PATTERN.fullmatch(os.fspath(text))
         if found is None or len(found[2]) > _LONGEST:
             raise InputError(f"a run of a history is named {_FORM}; found {os.fspath(text)!r}")
@@ -59,14 +51,14 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What an address stands for.
+    """Run and entry of an address.
 
     Attributes
     ----------
     run
         Number of the run.
     name
-        Of the entry; None where the address names none.
+        Name of the entry; None if the address has none.
     """
 
     run: int
@@ -74,12 +66,12 @@ class Place:
 
 
 def is_address(text: str | os.PathLike[str]) -> bool:
-    """Whether this names a run or an entry of a history, not a file or a directory that is there."""
+    """Return whether a text is an address, and no existing file or directory."""
     return not Path(text).exists() and _PATTERN.fullmatch(os.fspath(text)) is not None
 
 
 def find_run(history: History, address: Address) -> Run:
-    """Return the run that an address means.
+    """Return the run of an address.
 
     ``latest`` is the newest run, or the newest with an entry of that name; ``last-good`` the newest in which this
     entry, or without a name every entry, is good.
@@ -102,12 +94,12 @@ def find_run(history: History, address: Address) -> Run:
 
 
 def find_entry(history: History, address: Address) -> Place:
-    """Return the run and the name of the entry that an address means; a run of one entry needs no name.
+    """Return the run and the entry of an address; the name may be left out for a run of one entry.
 
     Raises
     ------
     InputError
-        If the run has several entries and the address names none.
+        If the run has several entries and the address has no name.
     StoreNotFoundError
         If there is no such run.
     """
@@ -129,7 +121,7 @@ def load_report(source: str | os.PathLike[str]) -> Report:
     Raises
     ------
     InputError
-        If it is a file, or an address that leaves open which entry is meant.
+        If it is a file, or an ambiguous address.
     StoreNotFoundError
         If there is no report.
     StoreError

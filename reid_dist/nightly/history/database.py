@@ -1,4 +1,4 @@
-"""The SQLite file of a history: opening it, writing to it, and what goes wrong in the user's words."""
+"""SQLite file of a history: opening, transactions, and errors in the user's words."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from typing import Final, TypeVar
 
 from reid_dist._version import __version__
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
-from reid_dist.nightly.history.keeping import how_to_restore, marker_path, read_marker
+from reid_dist.nightly.history.backups import how_to_restore, marker_path, read_marker
+from reid_dist.nightly.history.checksums import ChangedRowError, checksum_of, first_damage
 from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA, make_tables, now
-from reid_dist.nightly.history.seals import ChangedRowError, seal_of, what_is_damaged
-
-__all__ = ["Database"]
 
 T = TypeVar("T")
 
@@ -32,34 +30,34 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class Database:
-    """A connection to the file of a history.
+    """Connection to the file of a history.
 
     Parameters
     ----------
     path
-        A local file.
+        Local file.
     create
-        Make the file where there is none.
+        Make a missing file.
     read_only
-        Leave the file as it is, and need no right to write.
+        Write nothing, and need no right to write.
     timeout
-        Seconds to wait for another process that writes.
+        Seconds to wait for locks of other processes.
 
     Attributes
     ----------
     path, timeout
         As above.
     missing_runs
-        In one line which runs were begun and are not in the file; empty for none.
+        Warning in one line about recorded runs that are not in the file; empty for none.
 
     Raises
     ------
     StoreNotFoundError
-        If there is no file, or one of no bytes, and `create` is false.
+        If the file is missing or empty, and `create` is false.
     DamagedStoreError
         If the file is damaged, or lost: missing or empty beside the marker of its first run.
     StoreError
-        If it is no history, of another schema, locked for longer than `timeout`, or cannot be read or written.
+        If it is no history, has another schema, is locked for longer than `timeout`, or cannot be read or written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool, read_only: bool, timeout: float) -> None:
@@ -87,18 +85,18 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Everything read within comes from one moment."""
+        """Transaction that sees one state of the file."""
         yield from self._transaction("BEGIN")
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Everything written within is there when it ends, or nothing is."""
+        """Transaction that writes everything or nothing."""
         # Not IMMEDIATE, which waits for readers at the end: the marker is written by then.
         yield from self._transaction("BEGIN EXCLUSIVE")
 
     @contextmanager
     def apart(self) -> Iterator[sqlite3.Connection]:
-        """Statements that need no transaction, or must not be in one."""
+        """Statements without a transaction."""
         with self._explained():
             yield self.connection
 
@@ -124,7 +122,7 @@ class Database:
             raise
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        """Try until the timeout.
+        """Retry while the file is locked, until the timeout.
 
         SQLite waits by itself for locks of other connections, but not while one of them rolls back what a killed
         process left.
@@ -139,17 +137,17 @@ class Database:
             time.sleep(_PAUSE)
 
     def _opened(self, *, create: bool, read_only: bool) -> sqlite3.Connection:
-        # Also for reading alone: whoever comes first after a killed process rolls back its journal.  SQLite opens a
-        # write-protected file for reading.
+        # Also for reading: the first connection after a killed process rolls back its journal.  SQLite opens a
+        # write-protected file for reading only.
         mode = "rwc" if create and not read_only else "rw"
-        # isolation_level None: transactions begin and end where this module says, never by themselves.
+        # isolation_level None: no implicit transactions.
         connection = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, timeout=self.timeout, isolation_level=None
         )
         try:
             schema = self._schema_of(connection, empty_is_new=create and not read_only, large=not read_only)
             connection.execute("PRAGMA foreign_keys = ON")
-            # The file may come from somebody else: its schema must not call functions.
+            # The schema of a foreign file must not call functions.
             connection.execute("PRAGMA trusted_schema = OFF")
             if read_only:
                 connection.execute("PRAGMA query_only = ON")
@@ -171,8 +169,8 @@ class Database:
         return connection
 
     def _schema_of(self, connection: sqlite3.Connection, *, empty_is_new: bool, large: bool) -> int:
-        """Return the schema of a history, 0 for an empty database; refuse everything else before it is touched."""
-        # Of one moment: another process may be making the file, or writing to it.
+        """Return the schema of a history, 0 for an empty database; refuse everything else unchanged."""
+        # One transaction: another process may be making the file.
         connection.execute("BEGIN")
         try:
             kind, schema, n_tables = (
@@ -192,7 +190,7 @@ class Database:
                     "the version of reid-dist that wrote it, or name another file for a new history; nothing was "
                     "changed"
                 )
-            problem = what_is_damaged(connection, large=large)
+            problem = first_damage(connection, large=large)
             if problem:
                 raise self._damaged(problem)
         finally:
@@ -200,26 +198,26 @@ class Database:
         return schema
 
     def _refuse_lost(self, found: str) -> None:
-        """Refuse to take a history that had runs for a new one."""
+        """Raise DamagedStoreError for a missing or empty file that had runs."""
         place = marker_path(self.path)
         if not place.exists():
             return
         marker = read_marker(self.path)
         began = "" if marker is None else f" with run {marker.first_run} of suite {marker.suite} at {marker.began}"
         raise DamagedStoreError(
-            f"the past of history {self.path} is gone: {found}, and {place} tells that it began{began}; "
-            f"{how_to_restore(self.path)}; or, to begin anew on purpose, remove {place}"
+            f"the runs of history {self.path} are lost: {found}, and {place} records that it began{began}; "
+            f"{how_to_restore(self.path)}; or, to begin a new history on purpose, remove {place}"
         )
 
     def _missing_runs(self, connection: sqlite3.Connection) -> str:
-        """Say that the end of a history is not there, as after a copy was put back; empty if it is."""
+        """Return a warning if newer runs were begun than the file holds, as after a copy was put back."""
         marker = read_marker(self.path)
         (last,) = connection.execute("SELECT last_run FROM made").fetchone()
         if marker is None or marker.last_run <= last:
             return ""
         return (
-            f"history {self.path} ends with run {last}, and run {marker.last_run} was begun: what came after is lost, "
-            "or an older copy was put back"
+            f"history {self.path} ends with run {last}, but run {marker.last_run} was begun: later runs are lost, or "
+            "an older copy was put back"
         )
 
     @contextmanager
@@ -240,8 +238,8 @@ class Database:
         path = self.path
         if code in _BUSY and (why := _why_no_locks(path.parent)):
             return StoreError(
-                f"cannot lock history {path}: its file system gives no locks ({why}); keep the file on a local disk, "
-                "or see that the lock service of the file system runs"
+                f"cannot lock history {path}: its file system has no locks ({why}); move the file to a local disk, or "
+                "start the lock service of the file system"
             )
         if code in _BUSY:
             return StoreError(
@@ -274,11 +272,11 @@ class Database:
 
 
 def _make(connection: sqlite3.Connection) -> None:
-    """Make the tables of an empty database, in one transaction; of two processes, the second finds them made."""
+    """Make the tables of an empty database; of two processes, the second finds them made."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         at = now()
-        make_tables(connection, seal_of("made", (1, __version__, at, 0)), at)
+        make_tables(connection, checksum_of("made", (1, __version__, at, 0)), at)
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
@@ -286,10 +284,10 @@ def _make(connection: sqlite3.Connection) -> None:
 
 
 def _why_no_locks(folder: Path) -> str:
-    """Say why files in a directory cannot be locked; empty if they can.
+    """Return why files in a directory cannot be locked; empty if they can.
 
-    SQLite tells a lock that it was not given from one that does not exist (ENOLCK) by nothing.  Not the history itself
-    is tried: to close any handle on it would give up the locks that this process has.
+    SQLite reports a missing lock service (ENOLCK) like a lock of another process.  The test uses another file:
+    closing a handle of the history would release the locks of this process.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -300,7 +298,7 @@ def _why_no_locks(folder: Path) -> str:
 
 
 def _code(error: sqlite3.Error) -> int | None:
-    """Return the primary result code; None where the module and not the library complains."""
+    """Return the primary result code; None for errors of the Python module."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 

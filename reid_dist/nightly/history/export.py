@@ -1,4 +1,4 @@
-"""A history as tables and documents that other programs read."""
+"""Export of a history as a document or a table."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from reid_dist.nightly.history.schema import SCHEMA
 from reid_dist.nightly.history.values import GATES, Entry, Run
 from reid_dist.reports.plain import plain
 
-__all__ = ["COLUMNS", "to_document", "to_rows", "write_csv", "write_json", "write_parquet"]
-
 COLUMNS: Final = {
     "run": int, "suite": str, "suite_digest": str, "started": str, "finished": str, "run_state": str, "exit_code": int,
     "host": str, "version": str, "model": str, "dataset": str, "job": str, "entry_started": str, "state": str,
@@ -25,7 +23,7 @@ COLUMNS: Final = {
     "result_digest": str, "seconds": float, "peak_bytes": int, "accuracy": str, "trend": str, "speed": str,
     "memory": str, "alarm": str, "accepted": str, "folder": str,
 }  # fmt: skip
-"""Columns of a long table and what they hold; None where there is nothing."""
+"""Columns of the long table and their types; missing values are None."""
 
 
 # Beginnings of cells that spreadsheets evaluate; full-width forms are read as their ASCII counterparts.
@@ -33,12 +31,12 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d",
 
 
 def to_document(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return everything that a history holds of these runs, but for the reports, as plain Python values."""
+    """Return runs with everything but their reports as plain Python values."""
     return {"schema": SCHEMA, "runs": [_run(run) for run in runs]}
 
 
 def to_rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """Yield one row for each metric of each entry of each run; an entry without metrics has one row."""
+    """Yield one row per metric of each entry of each run; one row for an entry without metrics."""
     for run in runs:
         state = run_state(run)
         for entry in run.entries:
@@ -60,9 +58,9 @@ def write_json(runs: Sequence[Run], file: IO[str]) -> None:
 
 
 def write_csv(runs: Sequence[Run], file: IO[str]) -> None:
-    """Write :func:`to_rows` with a line of names; every float reads back to the same bits.
+    """Write :func:`to_rows` with a header; every float reads back to the same bits.
 
-    Texts have no control codes, and an apostrophe before what a spreadsheet would take for a formula (OWASP, CSV
+    Control codes are removed from texts, and an apostrophe precedes what a spreadsheet would evaluate (OWASP, CSV
     Injection).
     """
     writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
@@ -91,7 +89,6 @@ def write_parquet(runs: Sequence[Run], file: IO[bytes]) -> None:
 
 
 def _cell(text: str) -> str:
-    # The tab that `without_controls` leaves begins a formula as well.
     safe = without_controls(text)
     return f"'{safe}" if safe.startswith(_FORMULA) else safe
 
@@ -107,7 +104,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _verdicts(entry: Entry) -> list[str]:
-    """Return the verdict of each gate, and the alarm of any."""
+    """Return the verdict of each gate, and the first alarm."""
     by_gate = {finding.gate: finding.verdict for finding in entry.findings}
     alarms = [finding.alarm for finding in entry.findings if finding.alarm]
     return [*(by_gate.get(gate, "") for gate in GATES), alarms[0] if alarms else ""]

@@ -1,4 +1,4 @@
-"""The history of a team's nights: what was measured, how it was judged, and the reports behind it."""
+"""History of nightly runs in one SQLite file: results, findings of the gates, and reports."""
 
 from __future__ import annotations
 
@@ -13,35 +13,30 @@ from typing import Any, Final, Self
 
 from reid_dist._version import __version__
 from reid_dist.errors import InputError
+from reid_dist.nightly.history.backups import Marker, copy_before, read_marker, write_marker
+from reid_dist.nightly.history.checksums import insert_rows, stored_text, update_row
 from reid_dist.nightly.history.database import Database
-from reid_dist.nightly.history.facts import stored_text
-from reid_dist.nightly.history.keeping import Marker, copy_before, read_marker, write_marker
-from reid_dist.nightly.history.lookups import entry_row, require_entry_row, require_run
+from reid_dist.nightly.history.entry_rows import insert_entry, insert_findings, read_entries, reference_entry
 from reid_dist.nightly.history.pruning import Pruned, prune
-from reid_dist.nightly.history.references import reference_entry
 from reid_dist.nightly.history.report_rows import insert_report, read_report
-from reid_dist.nightly.history.rows import insert_entry, insert_findings, read_entries
-from reid_dist.nightly.history.run_rows import insert_run, read_runs
+from reid_dist.nightly.history.run_rows import entry_row, insert_run, read_runs, require_entry_row, require_run
 from reid_dist.nightly.history.run_state import run_state, this_host
 from reid_dist.nightly.history.schema import now
-from reid_dist.nightly.history.seals import insert_rows, update_row
 from reid_dist.nightly.history.values import DONE, Entry, Finding, Past, Run
 from reid_dist.reports import Report
 from reid_dist.reports.packing import pack
 
-__all__ = ["History"]
-
-# Runs that are read at once by who goes back from the newest: few at first, for mostly few are enough.
+# Runs per query of `newest_first`: few at first, as few are mostly enough.
 _FIRST_BATCH: Final = 4
 _LARGEST_BATCH: Final = 128
 
 
 class History:
-    """An SQLite file with the runs of suites.
+    """SQLite file with the runs of suites.
 
-    Several processes may read and write it at once, and each may be killed at any moment: what a method returned for
-    is in the file, whole, and nothing else is.  Two hosts may share the file if their file system has locks.  Made by
-    :meth:`open`.
+    Several processes may read and write it at once, and each may be killed at any moment: whatever a method returned
+    for is in the file, whole, and nothing else is.  Two hosts may share the file if their file system has locks.  Made
+    by :meth:`open`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -56,27 +51,27 @@ class History:
         read_only: bool = False,
         timeout: float = 30.0,
     ) -> History:
-        """Open a history, and compare everything in it with what was written.
+        """Open a history and check it for damage.
 
         Parameters
         ----------
         path
-            A local file.
+            Local file.
         create
-            Make the file where there is none.
+            Make a missing file.
         read_only
-            Leave the file as it is.
+            Write nothing; only the journal of a killed process is rolled back.
         timeout
-            Seconds to wait for another process that writes.
+            Seconds to wait for locks of other processes.
 
         Raises
         ------
         StoreNotFoundError
-            If there is none, and none is to be made.
+            If the file is missing and `create` is false.
         DamagedStoreError
             If it is damaged, or lost: the file is missing or empty and had runs.
         StoreError
-            If the file is something else, of another schema, locked for longer than `timeout`, or cannot be used.
+            If the file is no history, has another schema, is locked for longer than `timeout`, or cannot be used.
         """
         return cls(Database(path, create=create, read_only=read_only, timeout=timeout))
 
@@ -90,7 +85,7 @@ class History:
 
     @property
     def path(self) -> os.PathLike[str]:
-        """The file."""
+        """Path of the file."""
         return self._database.path
 
     @property
@@ -116,22 +111,18 @@ class History:
         hours: float | None = None,
         above: int = 0,
     ) -> int:
-        """Write down that a run began; return its number, which no other run ever has.
+        """Record the begin of a run; return its number, which is never used again.
 
         Parameters
         ----------
-        suite, suite_digest, folder, version
+        suite, suite_digest, folder, version, planned, hours
             As in :class:`Run`.
         host, pid
-            The process that runs it; None for this one.
+            Process of the run; None for this one.
         started
             UTC, ISO 8601 with seconds and ``Z``; None for now.
-        planned
-            Names of all jobs of the suite.
-        hours
-            Time budget of the suite; None for none.
         above
-            The number is larger than this one: of a directory that holds reports of a history that is lost.
+            Lower bound (exclusive) of the number, for a directory with reports of a lost history.
         """
         run = Run(
             number=0,
@@ -147,17 +138,17 @@ class History:
         )
         with self._database.writing() as connection:
             marker = read_marker(self._database.path)
-            # Numbers of runs that were lost are not given again either.
+            # Numbers of lost runs are not used again either.
             number = insert_run(connection, run, above=max(above, 0 if marker is None else marker.last_run))
             if marker is None:
                 began = connection.execute("SELECT number, suite, started FROM runs ORDER BY number LIMIT 1").fetchone()
                 marker = Marker(int(began[0]), began[1], began[2], number)
-            # Before the end of the transaction: a run that is in the file is known beside it.
+            # Before the end of the transaction: the marker covers every run in the file.
             write_marker(self._database.path, replace(marker, last_run=number))
         return number
 
     def back_up(self) -> Path | None:
-        """Copy the file before a night, and keep the copies of the last seven; None where there is no run yet.
+        """Copy the file before a night and keep the copies of the last seven; None if there is no run yet.
 
         Raises
         ------
@@ -169,28 +160,28 @@ class History:
             return copy_before(connection, self._database.path, int(last) + 1) if last else None
 
     def add(self, run_number: int, entry: Entry, report: Report | None) -> None:
-        """Write an entry, and the report behind it.
+        """Record an entry and its report.
 
         Parameters
         ----------
         run_number
-            The run.
+            Number of the run.
         entry
-            What was measured; its findings may come now or by :meth:`judge`.
+            Results; findings may follow by :meth:`set_findings`.
         report
-            Kept without its nearest items and pictures; None for none.
+            Stored without nearest items and pictures; None for none.
 
         Raises
         ------
         InputError
-            If the run has an entry of that name, or the report is not the one that the entry tells of.
+            If the run has an entry of that name, or the result digests of entry and report differ.
         StoreNotFoundError
             If there is no such run.
         """
         if report is not None and report.result_digest != entry.result_digest:
             raise InputError(
                 f"the report of {entry.name} has result digest {report.result_digest}, "
-                f"the entry tells of {entry.result_digest or 'none'}"
+                f"the entry has {entry.result_digest or 'none'}"
             )
         packed = None if report is None else pack(report)
         with self._database.writing() as connection:
@@ -205,8 +196,8 @@ class History:
             if packed is not None:
                 insert_report(connection, row, packed, entry.result_digest)
 
-    def judge(self, run_number: int, name: str, findings: Sequence[Finding]) -> None:
-        """Write what the gates found of an entry, in place of what they found before.
+    def set_findings(self, run_number: int, name: str, findings: Sequence[Finding]) -> None:
+        """Replace the findings of an entry.
 
         Raises
         ------
@@ -218,7 +209,7 @@ class History:
             insert_findings(connection, row, findings)
 
     def finish(self, run_number: int, exit_code: int) -> None:
-        """Write down that a run ended, and with which exit code.
+        """Record the end of a run and its exit code.
 
         Raises
         ------
@@ -230,20 +221,20 @@ class History:
             update_row(connection, "runs", run_number, finished=now(), exit_code=int(exit_code))
 
     def accept(self, run_number: int, name: str | None, why: str) -> int:
-        """Accept what the gates found: the entry becomes the baseline of later nights.
+        """Accept the findings of an entry, which becomes the baseline of later nights.
 
         Parameters
         ----------
         run_number
-            The run.
+            Number of the run.
         name
             ``model/dataset/job``; None for all entries of the run that are done.
         why
-            For those who ask later.
+            Reason.
 
         Returns
         -------
-        How many entries were accepted.
+        Number of accepted entries.
 
         Raises
         ------
@@ -253,7 +244,7 @@ class History:
             If there is no such run or entry.
         """
         if not why.strip():
-            raise InputError("say why the findings are accepted; those who ask later will want to know")
+            raise InputError("the reason to accept the findings is empty; give one, it is shown with the entry")
         with self._database.writing() as connection:
             require_run(connection, run_number, file=self.path)
             if name is None:
@@ -265,7 +256,7 @@ class History:
                 rows = connection.execute("SELECT id FROM entries WHERE id = ? AND state = ?", (row, DONE)).fetchall()
             if not rows:
                 what = f"run {run_number}" if name is None else f"{name} of run {run_number}"
-                raise InputError(f"{what} has no result that could be accepted: it was not evaluated")
+                raise InputError(f"{what} has no result to accept: it was not evaluated")
             for (row,) in rows:
                 _accept(connection, row, why.strip())
         return len(rows)
@@ -278,18 +269,18 @@ class History:
         name: str | None = None,
         before: int | None = None,
     ) -> list[Run]:
-        """Return runs, oldest first, with entries and findings.
+        """Return runs with entries and findings, oldest first.
 
         Parameters
         ----------
         suite
-            Of this suite only.
+            Only runs of this suite.
         last
-            The newest so many only.
+            Only the newest so many.
         name
-            With the entries of this name only; runs without one are there still.
+            Only entries of this name; runs without one are included.
         before
-            Of smaller numbers only.
+            Only runs of smaller numbers.
         """
         if last is not None and last < 1:
             raise InputError(f"the number of last runs must be at least 1, found {last}")
@@ -316,7 +307,7 @@ class History:
     def newest_first(
         self, *, suite: str | None = None, name: str | None = None, before: int | None = None
     ) -> Iterator[Run]:
-        """Yield runs as :meth:`runs` has them, the newest first; hardly more is read than is taken."""
+        """Yield runs as :meth:`runs` returns them, newest first, read in batches."""
         size = _FIRST_BATCH
         while batch := self.runs(suite=suite, name=name, before=before, last=size):
             yield from reversed(batch)
@@ -328,7 +319,7 @@ class History:
         Raises
         ------
         StoreNotFoundError
-            If there is none of that number.
+            If there is no such run.
         """
         with self._database.reading() as connection:
             require_run(connection, number, file=self.path)
@@ -337,7 +328,7 @@ class History:
             return replace(run, entries=tuple(entry for _, entry in found))
 
     def states(self, *, at: datetime | None = None) -> dict[int, str]:
-        """Return the states of all runs by their numbers, as of a time, or of now; reads no entry."""
+        """Return the states of all runs by number, at a time or now, without reading entries."""
         with self._database.reading() as connection:
             runs = read_runs(connection, "ORDER BY number", (), file=self.path)
         return {run.number: run_state(run, at=at) for run in runs}
@@ -347,22 +338,22 @@ class History:
         return self._newest_good("", (suite, name, before))
 
     def same_options(self, suite: str, name: str, input_digest: str, job_digest: str, *, before: int) -> Past | None:
-        """Return the newest good entry of that name with the same inputs and the same job; None if there is none."""
+        """Return the newest good entry of that name with equal inputs and an equal job; None if there is none."""
         return self._newest_good(
             "AND entries.input_digest = ? AND entries.job_digest = ?", (suite, name, before, input_digest, job_digest)
         )
 
     def reference(self, suite: str, entry: Entry, *, before: int) -> Past | None:
-        """Return the run that an entry is held against whatever happened since; None if there is none.
+        """Return the entry that accuracy is compared with over many nights; None if there is none.
 
-        The newest accepted entry of that name and the same question (:attr:`Entry.question`) in an earlier run of the
-        suite; where none was accepted, the first good one.
+        The newest accepted entry of the same name and :attr:`Entry.comparison_key` in an earlier run of the suite;
+        where none was accepted, the first good one.
         """
         with self._database.reading() as connection:
             return reference_entry(connection, suite, entry, before=before, file=self.path)
 
     def measured(self, suite: str, name: str, *, before: int, last: int) -> list[Past]:
-        """Return the newest `last` entries of that name that are done, of earlier runs of the suite; newest last."""
+        """Return the newest `last` entries of that name that are done, in earlier runs of the suite; oldest first."""
         with self._database.reading() as connection:
             found = read_entries(
                 connection,
@@ -374,14 +365,14 @@ class History:
             return [Past(number, entry) for number, entry in found][::-1]
 
     def report(self, run_number: int, name: str) -> Report:
-        """Return the whole report of an entry, verified; its nearest items and pictures were not kept.
+        """Return the verified report of an entry, without nearest items and pictures.
 
         Raises
         ------
         StoreNotFoundError
             If there is no such entry, it had no report, or the report was pruned.
         DamagedStoreError
-            If it is not as it was written.
+            If a digest is wrong.
         """
         with self._database.reading() as connection:
             row = require_entry_row(connection, run_number, name, file=self.path)
@@ -396,29 +387,28 @@ class History:
         at: datetime | None = None,
         dry_run: bool = False,
     ) -> Pruned:
-        """Remove old runs, or only the reports behind them, and give the space back.
+        """Remove old runs, or only their reports, and shrink the file.
 
-        A run stays as long as it holds the last good entry of a name of its suite or the one that it is held against
-        until another is accepted (:meth:`reference`), or is running.
+        Runs that are running stay, and so do those that hold, for a name of their suite, the last good entry or its
+        :meth:`reference`.
 
         Parameters
         ----------
         keep
-            Runs of each suite that stay.
+            Number of runs of each suite that stay.
         older_than
-            Runs that began later stay.  With both, a run goes only if neither keeps it.
+            Age; younger runs stay.  With `keep`, a run is removed only if neither keeps it.
         keep_reports
-            Newest runs of each suite whose reports stay; the numbers of older ones stay in any case.
+            Number of runs of each suite whose reports stay; older runs keep their numbers.
         at
-            The time that `older_than` and the state of runs (:func:`~reid_dist.nightly.history.run_state.run_state`)
-            refer to; None for now.
+            Time to which `older_than` and the state of runs refer; None for now.
         dry_run
-            Only tell what would be removed.
+            Remove nothing.
 
         Raises
         ------
         InputError
-            If nothing is asked for, or a number is negative.
+            If no criterion is given, or a number is negative.
         """
         return prune(
             self._database, keep=keep, older_than=older_than, keep_reports=keep_reports, at=at, dry_run=dry_run
@@ -432,7 +422,7 @@ class History:
                 parameters,
                 file=self.path,
             )
-            # One after the other: what is good is said in one place, and mostly the first one is.
+            # Mostly the first one is good.
             return next((Past(number, entry) for number, entry in found if entry.is_good), None)
 
 

@@ -1,4 +1,4 @@
-"""What an old history can do without."""
+"""Removal of old runs and reports from a history."""
 
 from __future__ import annotations
 
@@ -12,33 +12,30 @@ from typing import Any
 
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.database import Database
-from reid_dist.nightly.history.references import reference_entry
-from reid_dist.nightly.history.rows import read_entries
+from reid_dist.nightly.history.entry_rows import read_entries, reference_entry
 from reid_dist.nightly.history.run_rows import read_runs
 from reid_dist.nightly.history.run_state import RUNNING, run_state
 from reid_dist.nightly.history.values import reports_folder
 
-__all__ = ["Pruned", "prune", "remove_folder"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """What was removed.
+    """Removed runs and reports.
 
     Attributes
     ----------
     runs
-        Numbers of the runs.
+        Numbers of the removed runs.
     n_entries
-        Entries of these runs.
+        Number of their entries.
     n_reports
-        Reports, of these runs and of others.
+        Number of removed reports, of these runs and of others.
     n_bytes
-        By how much the file became smaller; 0 if nothing was done yet.
+        Bytes by which the file shrank; 0 for a dry run.
     kept
-        Numbers of runs that were old enough and stay because a later night is compared with them, or because they run.
+        Numbers of old runs that stay as baselines, or because they are running.
     folders
-        Directories in which the removed runs left their reports, as far as they are there; they are not removed.
+        Existing report directories of the removed runs, which are not removed.
     """
 
     runs: tuple[int, ...]
@@ -49,8 +46,8 @@ class Pruned:
     folders: tuple[Path, ...] = ()
 
 
-class _NothingDoneError(Exception):
-    """Ends the transaction of a dry run, with what was counted."""
+class _DryRunError(Exception):
+    """Rolls back a dry run, and carries its counts."""
 
     def __init__(self, pruned: Pruned) -> None:
         super().__init__()
@@ -68,7 +65,7 @@ def prune(
 ) -> Pruned:
     """Remove old runs and reports; see :meth:`reid_dist.nightly.history.History.prune`."""
     if keep is None and older_than is None and keep_reports is None:
-        raise InputError("say what to keep: a number of runs, an age, or a number of runs with reports")
+        raise InputError("nothing to prune by: give a number of runs to keep, an age, or a number of runs with reports")
     for what, number in (("runs", keep), ("runs with reports", keep_reports)):
         if number is not None and number < 0:
             raise InputError(f"the number of {what} to keep must be 0 or more, found {number}")
@@ -79,28 +76,24 @@ def prune(
         with database.writing() as connection:
             pruned = _removed(connection, database, keep, older_than, keep_reports, at or datetime.now(UTC))
             if dry_run:
-                raise _NothingDoneError(pruned)
-    except _NothingDoneError as nothing:
-        return nothing.pruned
+                raise _DryRunError(pruned)
+    except _DryRunError as dry:
+        return dry.pruned
     with database.apart() as connection:
-        # As a script, which takes all steps of a statement; each frees one page.
+        # executescript steps the statement to its end; each step frees one page.
         connection.executescript("PRAGMA incremental_vacuum")
     return replace(pruned, n_bytes=max(0, before - _size(database)))
 
 
 def remove_folder(folder: Path) -> str:
-    """Remove a directory of reports, with all that is in it, and nothing that a link leads to.
+    """Remove a directory of reports without following links; return why it stays, empty if it is gone.
 
     Parameters
     ----------
     folder
-        ``runs/NUMBER`` of the directory of a page, as in :attr:`Pruned.folders`.
-
-    Returns
-    -------
-    Why it stays, at least in part; empty if it is gone.
+        ``runs/NUMBER`` beside a page, as in :attr:`Pruned.folders`.
     """
-    # The page's own directory may well be reached by a link, for a user chose it; what lies in it may not.
+    # The directory of the page may be a link, since the user chose it; what is inside may not.
     if folder.is_symlink() or folder.parent.is_symlink():
         return "a link leads somewhere else from there"
     try:
@@ -125,7 +118,7 @@ def _removed(
     if keep is not None or older_than is not None:
         old = {number for suite in _suites(connection) for number in _older(connection, suite, keep or 0)}
         if older_than is not None:
-            limit = _told(at, older_than)
+            limit = _stamp_before(at, older_than)
             old &= {number for (number,) in connection.execute("SELECT number FROM runs WHERE started < ?", (limit,))}
     stale: set[int] = set()
     if keep_reports is not None:
@@ -144,8 +137,8 @@ def _removed(
     connection.executemany("DELETE FROM runs WHERE number = ?", [(number,) for number in gone])
     connection.execute("DELETE FROM arrays WHERE result_digest NOT IN (SELECT result_digest FROM reports)")
     connection.execute(
-        "DELETE FROM facts WHERE digest NOT IN "
-        "(SELECT digest FROM entry_facts UNION SELECT planned FROM runs WHERE planned IS NOT NULL)"
+        "DELETE FROM descriptions WHERE digest NOT IN "
+        "(SELECT digest FROM entry_descriptions UNION SELECT planned FROM runs)"
     )
     return Pruned(
         runs=tuple(sorted(gone)),
@@ -157,8 +150,8 @@ def _removed(
     )
 
 
-def _told(at: datetime, age: timedelta) -> str:
-    """Return the time that was so long ago as a history tells it; nothing is older than the calendar."""
+def _stamp_before(at: datetime, age: timedelta) -> str:
+    """Return the stamp of a time this long ago; empty before the first year of the calendar."""
     try:
         return f"{(at - age).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
     except OverflowError:
@@ -170,7 +163,7 @@ def _suites(connection: sqlite3.Connection) -> list[str]:
 
 
 def _older(connection: sqlite3.Connection, suite: str, keep: int) -> list[int]:
-    """Return the numbers of all runs of a suite but the newest."""
+    """Return the numbers of all runs of a suite but the newest `keep`."""
     rows = connection.execute(
         "SELECT number FROM runs WHERE suite = ? ORDER BY number DESC LIMIT -1 OFFSET ?", (suite, keep)
     )
@@ -178,7 +171,7 @@ def _older(connection: sqlite3.Connection, suite: str, keep: int) -> list[int]:
 
 
 def _baselines(connection: sqlite3.Connection, database: Database) -> set[int]:
-    """Return the runs that hold the last good entry of a name of their suite, and what it is held against."""
+    """Return the runs with the last good entry of a name of their suite, and with its reference."""
     names = connection.execute(
         "SELECT DISTINCT suite, name FROM entries JOIN runs ON runs.number = entries.run"
     ).fetchall()

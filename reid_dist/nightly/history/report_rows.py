@@ -1,20 +1,18 @@
-"""Reports as rows, and back: the document of each entry, and its values per query, which equal answers share."""
+"""Reports as rows: the document of each entry, and its values per query, which equal results share."""
 
 from __future__ import annotations
 
 import sqlite3
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
-from reid_dist.nightly.history.seals import blob_digest, insert_rows
+from reid_dist.nightly.history.checksums import blob_digest, insert_rows
 from reid_dist.nightly.history.values import DONE, FAILED
 from reid_dist.reports import Report
 from reid_dist.reports.packing import PackedReport, unpack
 
-__all__ = ["insert_report", "read_report"]
-
 
 def insert_report(connection: sqlite3.Connection, entry: int, packed: PackedReport, result_digest: str) -> None:
-    """Write the report of an entry, which is given by its row."""
+    """Write the report of the entry of this row, in a transaction."""
     arrays, document = packed.per_query, packed.document
     row = (result_digest, blob_digest(arrays))
     insert_rows(connection, "arrays", [row], more="ON CONFLICT DO NOTHING", blobs=[("per_query", arrays)])
@@ -22,23 +20,21 @@ def insert_report(connection: sqlite3.Connection, entry: int, packed: PackedRepo
 
 
 def read_report(connection: sqlite3.Connection, entry: int, where: str) -> Report:
-    """Return the report of an entry, which is given by its row, verified.
+    """Return the verified report of the entry of this row, in a transaction.
 
     Parameters
     ----------
-    connection
-        In a transaction.
-    entry
-        The row.
+    connection, entry
+        Connection and row.
     where
-        What errors call the report.
+        Name of the report in errors.
 
     Raises
     ------
     StoreNotFoundError
         If the entry had no report, or it was pruned.
     DamagedStoreError
-        If it is not as it was written.
+        If a digest is wrong.
     """
     state, result_digest = connection.execute(
         "SELECT state, result_digest FROM entries WHERE id = ?", (entry,)

@@ -1,10 +1,9 @@
-"""The tables of a history.
+"""Tables of a history.
 
-What is stored once and referred to: ``facts`` (long descriptions that are the same night after night, by the SHA-256
-of their text) and ``arrays`` (values per query, by the ``result_digest`` of the answer).
-
-Every row carries a seal over its values, see :mod:`reid_dist.nightly.history.seals`, and ``totals`` holds the number of
-rows and the sum of the seals of each table, which triggers keep: a changed row, and one that is gone, are both found.
+``descriptions`` (JSON texts that repeat night after night, by their SHA-256) and ``arrays`` (values per query, by the
+``result_digest``) hold each value once.  Every row has a checksum, see :mod:`reid_dist.nightly.history.checksums`;
+``totals`` holds the number of rows and the sum of the checksums of each table, kept by triggers, so that a missing row
+is detected too.
 """
 
 from __future__ import annotations
@@ -15,26 +14,24 @@ from typing import Final
 
 from reid_dist._version import __version__
 
-__all__ = ["APPLICATION_ID", "LARGE", "SCHEMA", "SEALED", "SEAL_MASK", "make_tables", "now", "schema_texts"]
-
 APPLICATION_ID: Final = 0x52454944
-"""``REID``; stands in the header of the file and tells a history from other SQLite files."""
+"""``REID``, in the header of the file: distinguishes a history from other SQLite files."""
 
 SCHEMA: Final = 5
 """The schema that this version writes and reads."""
 
-SEAL_MASK: Final = (1 << 62) - 1
-"""Seals and their sums are kept modulo 2**62: the sum of two of them is an integer of SQLite still."""
+CHECKSUM_MASK: Final = (1 << 62) - 1
+"""Checksums and their sums are modulo 2**62: the sum of two of them fits an integer of SQLite."""
 
 _TABLES: Final = (
-    # One row: who made the file, and the number of the newest run, which is never given again.
+    # One row: version that made the file, and the number of the newest run, never used again.
     """
     CREATE TABLE made (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         version TEXT NOT NULL,
         at TEXT NOT NULL,
         last_run INTEGER NOT NULL,
-        seal INTEGER NOT NULL
+        checksum INTEGER NOT NULL
     ) STRICT
     """,
     """
@@ -52,8 +49,8 @@ _TABLES: Final = (
         seen TEXT NOT NULL,
         hours REAL,
         -- The names of all jobs of the suite that night, as a list in JSON.
-        planned TEXT NOT NULL REFERENCES facts (digest),
-        seal INTEGER NOT NULL
+        planned TEXT NOT NULL REFERENCES descriptions (digest),
+        checksum INTEGER NOT NULL
     ) STRICT
     """,
     "CREATE INDEX runs_of_suite ON runs (suite, number)",
@@ -77,9 +74,9 @@ _TABLES: Final = (
         job_digest TEXT NOT NULL,
         result_digest TEXT NOT NULL,
         folder TEXT NOT NULL,
-        -- Over the entry with its metrics and facts.
-        checksum TEXT NOT NULL,
-        seal INTEGER NOT NULL,
+        -- Of the entry with its metrics and descriptions.
+        whole_checksum TEXT NOT NULL,
+        checksum INTEGER NOT NULL,
         UNIQUE (run, name)
     ) STRICT
     """,
@@ -92,27 +89,27 @@ _TABLES: Final = (
         value REAL,
         low REAL,
         high REAL,
-        seal INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,
         PRIMARY KEY (entry, position)
     ) STRICT, WITHOUT ROWID
     """,
     """
-    CREATE TABLE facts (
+    CREATE TABLE descriptions (
         digest TEXT PRIMARY KEY,
         content TEXT NOT NULL,
-        seal INTEGER NOT NULL
+        checksum INTEGER NOT NULL
     ) STRICT
     """,
     """
-    CREATE TABLE entry_facts (
+    CREATE TABLE entry_descriptions (
         entry INTEGER NOT NULL REFERENCES entries (id) ON DELETE CASCADE,
         field TEXT NOT NULL,
-        digest TEXT NOT NULL REFERENCES facts (digest),
-        seal INTEGER NOT NULL,
+        digest TEXT NOT NULL REFERENCES descriptions (digest),
+        checksum INTEGER NOT NULL,
         PRIMARY KEY (entry, field)
     ) STRICT, WITHOUT ROWID
     """,
-    "CREATE INDEX entry_facts_of_digest ON entry_facts (digest)",
+    "CREATE INDEX entry_descriptions_of_digest ON entry_descriptions (digest)",
     """
     CREATE TABLE findings (
         entry INTEGER NOT NULL REFERENCES entries (id) ON DELETE CASCADE,
@@ -123,7 +120,7 @@ _TABLES: Final = (
         alarm TEXT NOT NULL,
         baseline INTEGER,
         changes TEXT NOT NULL,
-        seal INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,
         PRIMARY KEY (entry, position)
     ) STRICT, WITHOUT ROWID
     """,
@@ -132,15 +129,15 @@ _TABLES: Final = (
         entry INTEGER PRIMARY KEY REFERENCES entries (id) ON DELETE CASCADE,
         why TEXT NOT NULL,
         at TEXT NOT NULL,
-        seal INTEGER NOT NULL
+        checksum INTEGER NOT NULL
     ) STRICT
     """,
-    # Of large values the seal is over their digest, which is compared when they are read.
+    # The checksum covers the digest of a large value, which is compared when it is read.
     """
     CREATE TABLE arrays (
         result_digest TEXT PRIMARY KEY,
         digest TEXT NOT NULL,
-        seal INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,
         per_query BLOB NOT NULL
     ) STRICT
     """,
@@ -149,7 +146,7 @@ _TABLES: Final = (
         entry INTEGER PRIMARY KEY REFERENCES entries (id) ON DELETE CASCADE,
         result_digest TEXT NOT NULL REFERENCES arrays (result_digest),
         digest TEXT NOT NULL,
-        seal INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,
         document BLOB NOT NULL
     ) STRICT
     """,
@@ -158,12 +155,12 @@ _TABLES: Final = (
     CREATE TABLE totals (
         name TEXT PRIMARY KEY,
         n_rows INTEGER NOT NULL,
-        seals INTEGER NOT NULL
+        checksums INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID
     """,
 )
 
-SEALED: Final = {
+CHECKED: Final = {
     "made": ("id", "version", "at", "last_run"),
     "runs": (
         *("number", "suite", "suite_digest", "started", "finished", "exit_code", "host", "pid", "version", "folder"),
@@ -171,52 +168,45 @@ SEALED: Final = {
     ),
     "entries": (
         *("id", "run", "name", "model", "dataset", "job", "state", "reason", "started", "seconds", "timing"),
-        *("peak_bytes", "reused", "input_digest", "job_digest", "result_digest", "folder", "checksum"),
+        *("peak_bytes", "reused", "input_digest", "job_digest", "result_digest", "folder", "whole_checksum"),
     ),
     "metrics": ("entry", "position", "name", "value", "low", "high"),
-    "facts": ("digest", "content"),
-    "entry_facts": ("entry", "field", "digest"),
+    "descriptions": ("digest", "content"),
+    "entry_descriptions": ("entry", "field", "digest"),
     "findings": ("entry", "position", "gate", "verdict", "reason", "alarm", "baseline", "changes"),
     "accepted": ("entry", "why", "at"),
     "arrays": ("result_digest", "digest"),
     "reports": ("entry", "result_digest", "digest"),
 }
-"""Tables by name, and the columns that the seal of a row is over."""
+"""Columns under the checksum of a row, by table."""
 
 LARGE: Final = {"arrays": "per_query", "reports": "document"}
-"""Tables whose rows have a large value, and its column; ``digest`` stands for it in the seal."""
+"""Tables with a large value per row, and its column; the checksum covers its ``digest``."""
 
 _TRIGGERS: Final = """
     CREATE TRIGGER {table}_added AFTER INSERT ON {table} BEGIN
-        UPDATE totals SET n_rows = n_rows + 1, seals = (seals + NEW.seal) & {mask} WHERE name = '{table}';
+        UPDATE totals SET n_rows = n_rows + 1, checksums = (checksums + NEW.checksum) & {mask} WHERE name = '{table}';
     END;
     CREATE TRIGGER {table}_changed AFTER UPDATE ON {table} BEGIN
-        UPDATE totals SET seals = (seals - OLD.seal + NEW.seal) & {mask} WHERE name = '{table}';
+        UPDATE totals SET checksums = (checksums - OLD.checksum + NEW.checksum) & {mask} WHERE name = '{table}';
     END;
     CREATE TRIGGER {table}_removed AFTER DELETE ON {table} BEGIN
-        UPDATE totals SET n_rows = n_rows - 1, seals = (seals - OLD.seal) & {mask} WHERE name = '{table}';
+        UPDATE totals SET n_rows = n_rows - 1, checksums = (checksums - OLD.checksum) & {mask} WHERE name = '{table}';
     END;
 """
 
 
-def make_tables(connection: sqlite3.Connection, first_seal: int, at: str) -> None:
-    """Make the tables of an empty database; those that another process made meanwhile stay.
+def make_tables(connection: sqlite3.Connection, first_checksum: int, at: str) -> None:
+    """Make the tables of an empty database, in a transaction, unless another process has made them.
 
-    Parameters
-    ----------
-    connection
-        In a transaction.
-    first_seal
-        The seal of the row of ``made``.
-    at
-        Its time.
+    `first_checksum` and `at` are those of the row of ``made``.
     """
     if int(connection.execute("PRAGMA user_version").fetchone()[0]) == SCHEMA:
         return
     for statement in _statements():
         connection.execute(statement)
-    connection.executemany("INSERT INTO totals VALUES (?, 0, 0)", [(table,) for table in SEALED])
-    connection.execute("INSERT INTO made VALUES (1, ?, ?, 0, ?)", (__version__, at, first_seal))
+    connection.executemany("INSERT INTO totals VALUES (?, 0, 0)", [(table,) for table in CHECKED])
+    connection.execute("INSERT INTO made VALUES (1, ?, ?, 0, ?)", (__version__, at, first_checksum))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
@@ -224,8 +214,8 @@ def make_tables(connection: sqlite3.Connection, first_seal: int, at: str) -> Non
 def _statements() -> list[str]:
     triggers = [
         f"{text}END"
-        for table in SEALED
-        for text in _TRIGGERS.format(table=table, mask=SEAL_MASK).split("END;")
+        for table in CHECKED
+        for text in _TRIGGERS.format(table=table, mask=CHECKSUM_MASK).split("END;")
         if text.strip()
     ]
     return [*_TABLES, *triggers]

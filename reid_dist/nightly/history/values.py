@@ -1,4 +1,4 @@
-"""What a history consists of: a run of a suite, its jobs, their values, and what the gates found."""
+"""Values of a history: runs of a suite, entries of jobs, and findings of gates."""
 
 from __future__ import annotations
 
@@ -6,46 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE
-
-__all__ = [
-    "ALARM",
-    "BETTER",
-    "DONE",
-    "FAILED",
-    "GATES",
-    "INCOMPARABLE",
-    "SAME",
-    "SKIPPED",
-    "UNDECIDED",
-    "VERDICTS",
-    "WORSE",
-    "Change",
-    "Entry",
-    "Estimate",
-    "Finding",
-    "Moved",
-    "Past",
-    "Run",
-    "reports_folder",
-]
+from reid_dist.reports.verdicts import BETTER as BETTER
+from reid_dist.reports.verdicts import SAME as SAME
+from reid_dist.reports.verdicts import UNDECIDED as UNDECIDED
+from reid_dist.reports.verdicts import WORSE as WORSE
 
 DONE: Final = "done"
 FAILED: Final = "failed"
 SKIPPED: Final = "skipped"
-"""States of an entry; skipped is what a time budget left out."""
+"""States of an entry; skipped ones were left out by a time budget or an interruption."""
 
 INCOMPARABLE: Final = "incomparable"
-"""Verdict of a gate that has nothing to compare with; the others are those of :mod:`reid_dist.reports.verdicts`."""
+"""Verdict of a gate without a baseline; the others are those of :mod:`reid_dist.reports.verdicts`."""
 
 VERDICTS: Final = (BETTER, SAME, WORSE, UNDECIDED, INCOMPARABLE)
 """Verdicts of a gate."""
 
 GATES: Final = ("accuracy", "trend", "speed", "memory")
-"""Names of the gates, in the order in which they are shown."""
+"""Names of the gates in display order."""
 
 ALARM: Final = "numbers moved without a cause"
-"""Equal inputs and an equal job gave another answer."""
+"""Equal inputs and an equal job gave another result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +40,14 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A query whose value moved.
+    """Query with another value.
 
     Attributes
     ----------
     row, pid, camid
-        The query; pid or camid is None where it is not known.
+        Row, identity and camera of the query; None where unknown.
     baseline, candidate
-        Its value before and after.
+        Value before and after.
     """
 
     row: int
@@ -78,23 +59,23 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One quantity against what it was before.
+    """Change of one quantity.
 
     Attributes
     ----------
     name
-        Of the metric, or ``seconds`` or ``peak_bytes``.
+        Name of a metric, ``seconds`` or ``peak_bytes``.
     baseline, candidate
-        Before and now; None where undefined.
+        Before and after; None where undefined.
     difference
-        Candidate - baseline, over the same queries; for time and memory candidate / baseline.
+        Candidate - baseline over the same queries; candidate / baseline for time and memory.
     low, high
-        Of a metric the interval of the difference that the gate used; of time and memory the ratios beyond which
-        the verdict is better or worse.
+        Interval of the difference of a metric; for time and memory the ratios beyond which the verdict is better or
+        worse.
     verdict
         As of a gate.
     lost
-        Queries that lost most, the worst first.
+        Queries with the largest losses, worst first.
     """
 
     name: str
@@ -109,7 +90,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What a gate found of one entry.
+    """Result of one gate for one entry.
 
     Attributes
     ----------
@@ -118,13 +99,13 @@ class Finding:
     verdict
         One of `VERDICTS`.
     reason
-        Why, in one sentence with the figures.
+        One sentence with the figures.
     alarm
         `ALARM`, or empty.
     baseline
-        Number of the run that was compared with; None where there was none, or several.
+        Number of the baseline run; None for none or several.
     changes
-        By metric, or the one of time or memory.
+        By metric, or one of time or memory.
     """
 
     gate: str
@@ -136,53 +117,53 @@ class Finding:
 
     @property
     def is_regression(self) -> bool:
-        """Whether somebody should look."""
+        """Whether the verdict is worse, or there is an alarm."""
         return self.verdict == WORSE or bool(self.alarm)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One job of one run: a model, on a data set, evaluated in one way.
+    """One job of one run: a model on a data set, evaluated in one way.
 
     Attributes
     ----------
     model, dataset, job
         Names in the suite.
     labels
-        What the suite says of the model, the data set and the job, for people.
+        Descriptions of model, data set and job in the suite.
     state
         ``done``, ``failed`` or ``skipped``.
     reason
-        Why it failed or was skipped, in one line; empty when done.
+        Reason of a failure or skip in one line; empty when done.
     started
         UTC, ISO 8601 with seconds and ``Z``.
     seconds
-        From opening its inputs to its report; None where it was not done.
+        From opening the inputs to the report; None unless done.
     timing
         Seconds by stage.
     peak_bytes
-        Sum over all processes of the largest memory each held during the job; None where it is not known.
+        Sum over all processes of their peak memory during the job; None if unknown.
     reused
-        Kinds of stages that earlier jobs of the run left for this one.  Times of entries that reused different stages
-        do not compare.
+        Kinds of stages that earlier jobs of the run left.  Times of entries with different reused stages do not
+        compare.
     machine
         What times depend on beside the job: CPU, cores, cluster.
     metrics
         By name, in the order of the report.
     counts, conventions, inputs, environment
-        As the report has them; `conventions` holds protocol, distance, expand, rerank, options and definitions in full.
+        As in the report; `conventions` holds protocol, distance, expand, rerank, options and definitions in full.
     input_digest
-        Over the content of all inputs; empty where it was not done.
+        Digest of the content of all inputs; empty unless done.
     job_digest
-        Over `conventions`; empty where it was not done.
+        Digest of `conventions`; empty unless done.
     result_digest
-        Of the report; empty where it was not done.
+        Digest of the report; empty unless done.
     folder
-        Where the report is, relative to the directory of the page; empty for nowhere.
+        Directory of the report relative to that of the page; empty for none.
     findings
-        What the gates found.
+        Results of the gates.
     accepted
-        Why somebody accepted what the gates found, and so made it the baseline of later nights; empty if nobody did.
+        Reason to accept a regression, which makes the entry the baseline of later nights; empty if not accepted.
     """
 
     model: str
@@ -211,18 +192,18 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """``model/dataset/job``, which is one of its kind in a run."""
+        """``model/dataset/job``, unique in a run."""
         return f"{self.model}/{self.dataset}/{self.job}"
 
     @property
     def is_good(self) -> bool:
-        """Whether later nights are compared with it: done, and neither accuracy nor its trend is worse, or accepted."""
+        """Whether it is a baseline: done, and neither accuracy nor trend worse, or accepted."""
         accuracy = [finding for finding in self.findings if finding.gate in ("accuracy", "trend")]
         return self.state == DONE and (bool(self.accepted) or not any(finding.is_regression for finding in accuracy))
 
     @property
-    def question(self) -> tuple[object, ...]:
-        """What must be equal in two entries for their accuracy to compare: job, numbers of rows, labels."""
+    def comparison_key(self) -> tuple[object, ...]:
+        """Job, numbers of rows and labels: entries compare in accuracy if they are equal."""
         sizes = [self.counts.get(name) for name in ("n_query", "n_gallery")]
         sides = [self.inputs.get(side) for side in ("query", "gallery")]
         labels = [side.get("labels_digest") if isinstance(side, Mapping) else None for side in sides]
@@ -230,7 +211,7 @@ class Entry:
 
     @property
     def is_regression(self) -> bool:
-        """Whether a gate found a regression that nobody accepted."""
+        """Whether a gate found a regression that is not accepted."""
         return not self.accepted and any(finding.is_regression for finding in self.findings)
 
 
@@ -241,19 +222,19 @@ class Run:
     Attributes
     ----------
     number
-        In its history, from 1; never used twice.
+        Number in its history, from 1; never reused.
     suite
-        Its name.
+        Name of the suite.
     suite_digest
-        Over the content of the suite file.
+        Digest of the content of the suite file.
     started, finished
-        UTC, ISO 8601 with seconds and ``Z``; `finished` is None while it runs, and for ever if it was killed.
+        UTC, ISO 8601 with seconds and ``Z``; `finished` is None while it runs, and of a killed run.
     exit_code
-        What the command ended with; None if it did not.
+        Exit code of the command; None while it runs, and of a killed run.
     host, pid
-        The process that ran it.
+        Process that ran it.
     version
-        Of the package.
+        Version of the package.
     folder
         Directory of the page and of the reports.
     entries
@@ -261,7 +242,7 @@ class Run:
     seen
         UTC, as `started`: time of its last entry, or of its begin.
     planned
-        Names of all jobs of the suite that night, also of those that were left out.
+        Names of all jobs of the suite that night, including those left out.
     hours
         Time budget of the suite; None for none.
     """
@@ -283,7 +264,7 @@ class Run:
 
     @property
     def regressions(self) -> tuple[Entry, ...]:
-        """Entries that a gate found worse, or that moved without a cause."""
+        """Entries with a regression that is not accepted."""
         return tuple(entry for entry in self.entries if entry.is_regression)
 
     @property
@@ -294,14 +275,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """An entry of an earlier run.
+    """Entry of an earlier run.
 
     Attributes
     ----------
     run
         Number of the run.
     entry
-        What was measured and found.
+        The entry.
     """
 
     run: int
@@ -309,5 +290,5 @@ class Past:
 
 
 def reports_folder(number: int) -> str:
-    """Return where the reports of a run of this number are, relative to the directory of the page."""
+    """Return the directory of the reports of a run, relative to that of the page."""
     return f"runs/{number:05}"

@@ -1,8 +1,7 @@
-"""The page of a history: today's verdicts, their causes, and the trend of every job.
+"""HTML page of a night: verdicts, possible causes, and the trend of every job.
 
-One file that is read offline and runs no script.  ``document`` says what stands on it, ``headline`` what is said
-first, ``causes`` what changed between two nights, ``charts`` draws; ``templates/nights.html.j2`` says where
-everything goes.
+One file without scripts.  ``document`` collects the content, ``headline`` the first sentences, ``causes`` differences
+between two nights, ``charts`` draws; ``templates/nights.html.j2`` is the layout.
 """
 
 from reid_dist.nightly.page.document import render_nights

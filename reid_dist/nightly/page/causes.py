@@ -1,4 +1,4 @@
-"""What changed between two nights of a job: what a moved number may come from."""
+"""Differences between two nights of a job that may explain a changed result."""
 
 from __future__ import annotations
 
@@ -8,23 +8,9 @@ from typing import Any, Final
 
 from reid_dist.nightly.gating.differences import PROSE
 from reid_dist.nightly.history.values import DONE, Entry, Run
-from reid_dist.nightly.page.standing import finding_of
-from reid_dist.nightly.page.wording import shortened
+from reid_dist.nightly.page.outcome import finding_of
+from reid_dist.nightly.wording import shortened
 from reid_dist.reports.words import flatten
-
-__all__ = [
-    "INPUTS",
-    "JOB",
-    "KINDS",
-    "LABELS",
-    "MACHINE",
-    "VERSION",
-    "Cause",
-    "causes",
-    "compared_with",
-    "entry_of",
-    "said_causes",
-]
 
 INPUTS: Final = "inputs"
 JOB: Final = "job"
@@ -39,27 +25,27 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     VERSION: ("V", "version or commit"),
     MACHINE: ("M", "machine"),
 }
-"""Letter on a chart and meaning, by kind."""
+"""Letter on a chart and description, by kind."""
 
-# Of the environment: what names the machine.  The host's name alone is no cause; a pod has another every night.
+# Fields of the environment that describe the machine.  The host name alone is no cause: it differs with every pod.
 _MACHINE: Final = ("platform", "cpu", "cores")
 _HOST: Final = "host"
 _DIGESTS: Final = {"content_digest": "content", "labels_digest": "identities and cameras"}
-_MOST_SAID: Final = 3
+_MOST_LISTED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing that is not what it was.
+    """One difference.
 
     Attributes
     ----------
     kind
         One of `KINDS`.
     what
-        Its name.
+        Name of the field.
     before, after
-        What it was and is, in words.
+        Its values as text.
     """
 
     kind: str
@@ -72,19 +58,19 @@ class Cause:
 
 
 def causes(before: Entry, after: Entry) -> tuple[Cause, ...]:
-    """Return everything in which two entries of one job differ and that a number may come from, by kind."""
+    """Return all differences of two entries of one job that a result may depend on, by kind."""
     return tuple(_causes(before, after))
 
 
 def entry_of(run: Run, name: str) -> Entry | None:
-    """Return the entry of a run by its name; None where it has none."""
+    """Return the entry of that name; None if the run has none."""
     return next((entry for entry in run.entries if entry.name == name), None)
 
 
 def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | None:
-    """Return the run that an entry is set against, with its entry there.
+    """Return the baseline of an entry: its run and the entry there.
 
-    The one that a gate of accuracy took, first of all one that found a loss; without it, the last one in which the job
+    The baseline of a gate of accuracy, first of all of one that found a loss; without it, the last run in which the job
     was done.
     """
     found_by = [finding for gate in ("accuracy", "trend") if (finding := finding_of(entry, gate)) is not None]
@@ -94,22 +80,22 @@ def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | N
     return next((pair for pair in found if pair[0].number == number), found[-1] if found else None)
 
 
-def said_causes(found: Sequence[Cause]) -> str:
-    """Return causes in one clause, the first few of them and the count of the others."""
-    said = [str(cause) for cause in found[:_MOST_SAID]]
-    if len(found) > _MOST_SAID:
-        said.append(f"{len(found) - _MOST_SAID} more")
-    return ", ".join(said)
+def causes_text(found: Sequence[Cause]) -> str:
+    """Return causes in one clause: the first three and the number of the others."""
+    texts = [str(cause) for cause in found[:_MOST_LISTED]]
+    if len(found) > _MOST_LISTED:
+        texts.append(f"{len(found) - _MOST_LISTED} more")
+    return ", ".join(texts)
 
 
 def _causes(before: Entry, after: Entry) -> Iterator[Cause]:
-    # The digests decide: a store that moved holds the same content, and a prose summary may be reworded.
+    # Digests decide: a store may move, and a description may be reworded.
     if before.input_digest != after.input_digest:
-        told = list(_differing(INPUTS, before.inputs, after.inputs))
-        yield from told or [_digests(INPUTS, "inputs", before.input_digest, after.input_digest)]
+        found = list(_differing(INPUTS, before.inputs, after.inputs))
+        yield from found or [_digests(INPUTS, "inputs", before.input_digest, after.input_digest)]
     if before.job_digest != after.job_digest:
-        told = list(_differing(JOB, before.conventions, after.conventions))
-        yield from told or [_digests(JOB, "job", before.job_digest, after.job_digest)]
+        found = list(_differing(JOB, before.conventions, after.conventions))
+        yield from found or [_digests(JOB, "job", before.job_digest, after.job_digest)]
     yield from _differing(LABELS, before.labels, after.labels)
     yield from _differing(VERSION, *(_versions(entry) for entry in (before, after)))
     yield from _differing(MACHINE, *(_machine(entry) for entry in (before, after)))
@@ -131,12 +117,12 @@ def _differing(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -
         if near == far or name.rpartition(".")[2] in PROSE:
             continue
         cut = shortened(near), shortened(far)
-        # Digests that agree in their first digits, and texts that differ far behind, are told in full.
-        yield Cause(kind, _called(name), *(cut if cut[0] != cut[1] else (near, far)))
+        # In full where the shortened texts are equal.
+        yield Cause(kind, _field_name(name), *(cut if cut[0] != cut[1] else (near, far)))
 
 
-def _called(name: str) -> str:
-    """Return a field as people call it; one that is not known stands as it is."""
+def _field_name(name: str) -> str:
+    """Return the name of a field for people."""
     side, _, field = name.rpartition(".")
     if side and field in _DIGESTS:
         return f"{_DIGESTS[field]} of {side}"

@@ -1,4 +1,4 @@
-"""What stands on the page of the nights, as text, numbers and drawn charts."""
+"""Content of the page of a night as text, numbers and charts."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Any, Final
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError
-from reid_dist.nightly.history.removals import removals
-from reid_dist.nightly.history.streaks import streak
+from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
 from reid_dist.nightly.history.values import BETTER, DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Finding, Run
-from reid_dist.nightly.history.wording import brief_verdict
 from reid_dist.nightly.page.causes import KINDS, causes, compared_with
 from reid_dist.nightly.page.headline import headline
-from reid_dist.nightly.page.reasons import reasons
-from reid_dist.nightly.page.standing import (
+from reid_dist.nightly.page.outcome import (
     MOVED,
+    OUTCOMES,
     SIGNS,
-    STANDINGS,
     counted,
     finding_of,
+    outcome,
+    reasons,
     sign_of_finding,
-    standing,
 )
 from reid_dist.nightly.page.trends import change_list, charts, night_table, past_entries, report_link
-from reid_dist.nightly.page.wording import (
+from reid_dist.nightly.wording import (
+    brief_verdict,
     difference_text,
     estimate_text,
     finding_text,
@@ -38,8 +37,6 @@ from reid_dist.nightly.page.wording import (
 )
 from reid_dist.reports import words
 from reid_dist.reports.html import page_environment
-
-__all__ = ["exit_words", "render_nights"]
 
 _GLANCE: Final = 14
 _MOST_CARDS: Final = 12
@@ -57,12 +54,12 @@ _EXITS: Final = {
 
 
 def render_nights(runs: Sequence[Run], *, suite: str) -> str:
-    """Return the page of a history; the same runs give the same bytes.
+    """Return the page as HTML; equal runs give equal bytes.
 
     Parameters
     ----------
     runs
-        In their order: the last one is today's, all others are the trend.
+        Oldest first: the last is the latest night, the others are the trend.
     suite
         Its name, for the title.
 
@@ -89,24 +86,24 @@ def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:
     first = headline(today, earlier)
     counts = counted(today)
     numbered = list(enumerate(today.entries, start=1))
-    ranked = sorted(numbered, key=lambda pair: STANDINGS.index(standing(pair[1])))
-    looked = [(number, entry) for number, entry in ranked if standing(entry) in (FAILED, MOVED, WORSE)]
+    ranked = sorted(numbered, key=lambda pair: OUTCOMES.index(outcome(pair[1])))
+    urgent = [(number, entry) for number, entry in ranked if outcome(entry) in (FAILED, MOVED, WORSE)]
     return {
         "suite": suite,
         "headline": first,
         "sign": SIGNS[first.kind],
         "facts_of_run": _facts(today),
-        "counts": [(SIGNS[name], counts[name]) for name in reversed(STANDINGS) if counts[name]],
+        "counts": [(SIGNS[name], counts[name]) for name in reversed(OUTCOMES) if counts[name]],
         "total": jobs(len(today.entries)),
-        "cards": [_card(number, entry, earlier) for number, entry in looked[:_MOST_CARDS]],
-        "more_cards": max(0, len(looked) - _MOST_CARDS),
+        "cards": [_card(number, entry, earlier) for number, entry in urgent[:_MOST_CARDS]],
+        "more_cards": max(0, len(urgent) - _MOST_CARDS),
         "skipped": [(entry.name, shortened(entry.reason)) for entry in today.entries if entry.state == SKIPPED],
-        "removed": removals(today, earlier),
+        "removed": removed_jobs(today, earlier),
         "gates": GATES,
         "rows": [_today(number, entry) for number, entry in ranked],
         "glance": _glance(runs, ranked),
         "jobs": [_job(number, entry, runs, place < _MOST_OPEN) for place, (number, entry) in enumerate(ranked)],
-        "legend": [SIGNS[name] for name in STANDINGS],
+        "legend": [SIGNS[name] for name in OUTCOMES],
         "kinds": list(KINDS.values()),
         "n_earlier": len(earlier),
         "run": today,
@@ -128,13 +125,13 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _card(number: int, entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
-    """What must be looked at: why, and what it may come from."""
+    """Return the card of an urgent entry: reasons and possible causes."""
     against = compared_with(entry, earlier) if entry.state == DONE else None
     found = () if against is None else causes(against[1], entry)
     return {
         "id": number,
         "name": entry.name,
-        "sign": SIGNS[standing(entry)],
+        "sign": SIGNS[outcome(entry)],
         "reasons": reasons(entry),
         "since": None if against is None else against[0].number,
         "lasting": streak(entry, reversed(earlier)),
@@ -151,9 +148,13 @@ def _today(number: int, entry: Entry) -> dict[str, Any]:
         "id": number,
         "name": entry.name,
         "done": entry.state == DONE,
-        "sign": SIGNS[standing(entry)],
+        "sign": SIGNS[outcome(entry)],
         "gates": [
-            (gate, None if finding is None else sign_of_finding(finding), "" if finding is None else _waiting(finding))
+            (
+                gate,
+                None if finding is None else sign_of_finding(finding),
+                "" if finding is None else _nights_so_far(finding),
+            )
             for gate, finding in zip(GATES, found, strict=True)
         ],
         "metrics": _metrics(entry),
@@ -161,18 +162,18 @@ def _today(number: int, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _waiting(finding: Finding) -> str:
-    """How many nights a gate has that waits for more; empty for every other."""
+def _nights_so_far(finding: Finding) -> str:
+    """Return the number of nights of a gate that needs more; empty otherwise."""
     brief = brief_verdict(finding)
     return "" if brief == finding.verdict else brief
 
 
 def _metrics(entry: Entry) -> list[tuple[str, str, str]]:
-    """Name, value and change of the first metrics, and of time and memory; of a job without news, of one metric."""
-    # The change since the last good run stands before that of the trend.
+    """Return name, value and change of the first metrics, time and memory; one metric for an unchanged job."""
+    # The change since the last good run has priority over that of the trend.
     changes = {change.name: change for finding in reversed(entry.findings) for change in finding.changes}
-    most = 1 if standing(entry) == SAME else _MOST_METRICS
-    # What is gated comes first: its change is known.
+    most = 1 if outcome(entry) == SAME else _MOST_METRICS
+    # Gated metrics first: their change is known.
     ordered = sorted(entry.metrics.items(), key=lambda item: item[0] not in changes)
     rows = [
         (name, value_text(name, estimate.value), difference_text(changes[name]) if name in changes else "")
@@ -185,16 +186,16 @@ def _metrics(entry: Entry) -> list[tuple[str, str, str]]:
 
 
 def _glance(runs: Sequence[Run], ranked: Sequence[tuple[int, Entry]]) -> dict[str, Any]:
-    """The last nights of all jobs, one sign each; tonight first, so that a phone shows it without scrolling."""
+    """Return the outcomes of the last nights of all jobs, newest first to fit a narrow screen."""
     shown = runs[::-1][:_GLANCE]
-    standings = [{entry.name: standing(entry) for entry in run.entries} for run in shown]
+    outcomes = [{entry.name: outcome(entry) for entry in run.entries} for run in shown]
     return {
         "nights": [{"run": run.number, "day": tick_day(run.started), "exit": run.exit_code} for run in shown],
         "rows": [
             {
                 "id": number,
                 "name": entry.name,
-                "signs": [SIGNS[found[entry.name]] if entry.name in found else None for found in standings],
+                "signs": [SIGNS[found[entry.name]] if entry.name in found else None for found in outcomes],
             }
             for number, entry in ranked
         ],
@@ -206,8 +207,8 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -
     return {
         "id": number,
         "name": entry.name,
-        "sign": SIGNS[standing(entry)],
-        "open": (is_among_first and standing(entry) in (FAILED, MOVED, WORSE)) or _is_moving(entry),
+        "sign": SIGNS[outcome(entry)],
+        "open": (is_among_first and outcome(entry) in (FAILED, MOVED, WORSE)) or _is_moving(entry),
         "trend": None if trend is None else (sign_of_finding(trend), trend.reason),
         "gates": [
             (finding.gate, sign_of_finding(finding), finding_text(finding), finding.baseline)
@@ -227,29 +228,29 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -
 
 
 def _is_moving(entry: Entry) -> bool:
-    """Whether the trend of a job is not flat."""
+    """Return whether the trend of a job rises or falls."""
     trend = finding_of(entry, "trend")
     return trend is not None and trend.verdict in (WORSE, BETTER)
 
 
 def _metric_table(entry: Entry) -> list[tuple[str, str, str, str, str]]:
-    """Name, value with interval, value before, change with interval, verdict."""
+    """Return rows of name, value with interval, value before, change with interval, verdict."""
     accuracy = finding_of(entry, "accuracy")
     changes = {} if accuracy is None else {change.name: change for change in accuracy.changes}
     rows = []
     for name, estimate in entry.metrics.items():
         change = changes.get(name)
-        told = ("-", "-", "-")
+        cells = ("-", "-", "-")
         if change is not None:
             sign = SIGNS[change.verdict]
             before = value_text(name, change.baseline)
-            told = (before, difference_text(change, interval=True) or "-", f"{sign.mark} {sign.word}")
-        rows.append((name, estimate_text(name, estimate), *told))
+            cells = (before, difference_text(change, interval=True) or "-", f"{sign.mark} {sign.word}")
+        rows.append((name, estimate_text(name, estimate), *cells))
     return rows
 
 
 def _lost(entry: Entry) -> list[dict[str, Any]]:
-    """The queries that lost most, by metric."""
+    """Return the queries with the largest losses, by metric."""
     return [
         {
             "metric": change.name,

@@ -1,4 +1,4 @@
-"""The history of one job: its charts, what changed and when, and the table of its nights."""
+"""Earlier nights of one job: charts, changes, and a table."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from typing import Any, Final
 from reid_dist.nightly.history.values import BETTER, DONE, FAILED, SKIPPED, WORSE, Change, Entry, Estimate, Run
 from reid_dist.nightly.page.causes import KINDS, Cause, causes, entry_of
 from reid_dist.nightly.page.charts import Night, trend_chart
-from reid_dist.nightly.page.standing import ACCEPTED, MOVED, SIGNS, finding_of, standing
-from reid_dist.nightly.page.wording import estimate_text, shortened, tick_day, value_text, when
-
-__all__ = ["PastEntry", "change_list", "charts", "night_table", "past_entries", "report_link"]
+from reid_dist.nightly.page.outcome import ACCEPTED, MOVED, SIGNS, finding_of, outcome
+from reid_dist.nightly.wording import estimate_text, shortened, tick_day, value_text, when
 
 MOST_NIGHTS: Final = 90
-"""Nights of a chart."""
+"""Number of nights in a chart."""
 
 MOST_METRICS: Final = 8
-"""Charts of metrics of one job."""
+"""Number of metric charts of one job."""
 
 _FULL_NIGHTS: Final = 14
 _MOST_OLDER: Final = 16
 _STRIDE: Final = 7
 _MOST_CHANGES: Final = 20
-_MOST_SAID: Final = 6
-_QUIET: Final = ("same", "undecided", "incomparable")
+_MOST_LISTED: Final = 6
+_UNCHANGED: Final = ("same", "undecided", "incomparable")
 
 _COSTS: Final[tuple[tuple[str, str, str], ...]] = (
     ("seconds", "speed", "Time"),
@@ -36,31 +34,31 @@ _COSTS: Final[tuple[tuple[str, str, str], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class PastEntry:
-    """An entry in the history of its job.
+    """One night of a job.
 
     Attributes
     ----------
     run
-        The run that holds it.
+        Run of the night.
     entry
-        None where the job was no part of that run.
-    moved
-        What changed since the job was done last.
+        None where the job was not in that run.
+    changes
+        Differences from the last night in which the job was done.
     """
 
     run: Run
     entry: Entry | None
-    moved: tuple[Cause, ...]
+    changes: tuple[Cause, ...]
 
     @property
     def letters(self) -> str:
-        """Letters of the kinds of what changed, each once."""
-        kinds = {cause.kind for cause in self.moved}
+        """Letters of the kinds of changes, each once."""
+        kinds = {cause.kind for cause in self.changes}
         return "".join(letter for kind, (letter, _) in KINDS.items() if kind in kinds)
 
 
 def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
-    """Return the entries of a job in all runs since the first that has it, with what changed between them."""
+    """Return all nights of a job since the first that has it."""
     found: list[PastEntry] = []
     before: Entry | None = None
     for run in runs:
@@ -74,7 +72,7 @@ def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
 
 
 def charts(past: Sequence[PastEntry]) -> dict[str, Any]:
-    """Return the charts of a job: ``metrics`` and ``costs``, each a list of plots, and ``notes``."""
+    """Return ``metrics`` and ``costs``, each a list of charts, and ``notes``."""
     shown, notes = past[-MOST_NIGHTS:], []
     if len(shown) < len(past):
         notes.append(f"Charts show the last {len(shown)} of {len(past):,} nights.")
@@ -100,14 +98,14 @@ def charts(past: Sequence[PastEntry]) -> dict[str, Any]:
 
 
 def change_list(past: Sequence[PastEntry]) -> dict[str, Any]:
-    """Return what changed and when, the latest first: ``rows`` of run, day, letter, meaning and words."""
+    """Return the changes, newest first: ``rows`` of run, day, letter, meaning and words, and a ``note``."""
     rows = []
     for each in reversed(past[-MOST_NIGHTS:]):
         for kind, (letter, meaning) in KINDS.items():
-            said = [str(cause) for cause in each.moved if cause.kind == kind]
-            if said:
-                more = len(said) - _MOST_SAID
-                text = "; ".join(said[:_MOST_SAID]) + (f"; and {more} more" if more > 0 else "")
+            texts = [str(cause) for cause in each.changes if cause.kind == kind]
+            if texts:
+                more = len(texts) - _MOST_LISTED
+                text = "; ".join(texts[:_MOST_LISTED]) + (f"; and {more} more" if more > 0 else "")
                 rows.append(
                     {
                         "run": each.run.number,
@@ -122,30 +120,30 @@ def change_list(past: Sequence[PastEntry]) -> dict[str, Any]:
 
 
 def night_table(past: Sequence[PastEntry]) -> dict[str, Any]:
-    """Return the table of the nights of a job, the latest first; older ones thinned, with a note."""
-    there = [each for each in past if each.entry is not None]
-    full, older = there[-_FULL_NIGHTS:], there[:-_FULL_NIGHTS]
+    """Return the table of nights, newest first; older ones thinned, with a note."""
+    present = [each for each in past if each.entry is not None]
+    full, older = present[-_FULL_NIGHTS:], present[:-_FULL_NIGHTS]
     kept = [
         each
         for back, each in enumerate(reversed(older), start=1)
-        if each.entry is not None and (standing(each.entry) not in _QUIET or each.letters or back % _STRIDE == 0)
+        if each.entry is not None and (outcome(each.entry) not in _UNCHANGED or each.letters or back % _STRIDE == 0)
     ][:_MOST_OLDER]
     names = _metric_names(past)[:MOST_METRICS]
     rows = [_row(each.run, each.entry, each.letters, names) for each in [*reversed(full), *kept] if each.entry]
     note = ""
     if older:
         note = (
-            f"Of the {len(older):,} nights before run {full[0].run.number}, every {_STRIDE}th is listed, and those "
-            f"that brought news; {_MOST_OLDER} at the most."
+            f"Of the {len(older):,} nights before run {full[0].run.number}, every {_STRIDE}th is listed, and "
+            f"those with a change; {_MOST_OLDER} at the most."
         )
     return {"heads": names, "rows": rows, "note": note}
 
 
 def report_link(entry: Entry) -> str:
-    """Return the address of an entry's report, relative to the page; empty where there is none."""
+    """Return the address of a report relative to the page; empty if there is none."""
     if entry.state != DONE or not entry.folder or entry.folder.startswith("/"):
         return ""
-    # Quoted, and begun with a dot: a folder is a folder, whatever its name looks like.
+    # Quoted and with a leading dot, so that no name of a folder is read as a scheme.
     return f"./{urllib.parse.quote(entry.folder.rstrip('/'))}/report.html"
 
 
@@ -154,7 +152,7 @@ def _row(run: Run, entry: Entry, letters: str, names: Sequence[str]) -> dict[str
     return {
         "run": run.number,
         "day": when(run.started),
-        "sign": SIGNS[standing(entry)],
+        "sign": SIGNS[outcome(entry)],
         "values": [estimate_text(name, entry.metrics.get(name)) for name in names],
         "seconds": value_text("seconds", entry.seconds) if done and entry.seconds is not None else "-",
         "peak": value_text("peak_bytes", entry.peak_bytes) if done and entry.peak_bytes is not None else "-",
@@ -165,18 +163,18 @@ def _row(run: Run, entry: Entry, letters: str, names: Sequence[str]) -> dict[str
 
 
 def _metric_names(past: Sequence[PastEntry]) -> list[str]:
-    """Names in the order of tonight's report, then those that only earlier nights have."""
+    """Return names in the order of the newest report, then those of earlier nights alone."""
     entries = [each.entry for each in reversed(past) if each.entry is not None]
     return list(dict.fromkeys(name for entry in entries for name in entry.metrics))
 
 
 def _ticks(shown: Sequence[PastEntry]) -> list[str]:
-    """What stands below the nights: their days; where a day has several runs, their numbers."""
+    """Return days as tick labels; numbers of runs if a day has several."""
     days = [tick_day(each.run.started) for each in shown]
     return days if len(set(days)) == len(days) else [f"#{each.run.number}" for each in shown]
 
 
-def _told(run: Run) -> str:
+def _night_name(run: Run) -> str:
     return f"run {run.number}, {tick_day(run.started)}"
 
 
@@ -184,7 +182,7 @@ def _metric_night(name: str, each: PastEntry, tick: str) -> Night:
     entry = each.entry
     found = Estimate(None) if entry is None else entry.metrics.get(name, Estimate(None))
     return Night(
-        name=_told(each.run),
+        name=_night_name(each.run),
         tick=tick,
         value=found.value,
         low=found.low,
@@ -198,7 +196,7 @@ def _cost_night(quantity: str, gate: str, each: PastEntry, tick: str) -> Night:
     entry = each.entry
     low, high = (None, None) if entry is None else _bounds(quantity, _changes(entry, gate))
     return Night(
-        name=_told(each.run),
+        name=_night_name(each.run),
         tick=tick,
         value=None if entry is None else _cost(quantity, entry),
         low=low,
@@ -220,7 +218,7 @@ def _changes(entry: Entry, gate: str) -> Mapping[str, Change]:
 
 
 def _bounds(quantity: str, changes: Mapping[str, Change]) -> tuple[float | None, float | None]:
-    """Bounds in the unit of the quantity; the gate has them as ratios."""
+    """Return bounds in the unit of the quantity, from the ratios of the gate."""
     change = changes.get(quantity)
     if change is None or change.baseline is None or change.low is None or change.high is None:
         return None, None
@@ -228,7 +226,7 @@ def _bounds(quantity: str, changes: Mapping[str, Change]) -> tuple[float | None,
 
 
 def _kind(entry: Entry, gate: str, name: str) -> str:
-    """Standing of one quantity of an entry, as far as it is news."""
+    """Return the outcome of one quantity of an entry if it is a change; empty otherwise."""
     if entry.state in (FAILED, SKIPPED):
         return entry.state
     finding, change = finding_of(entry, gate), _changes(entry, gate).get(name)

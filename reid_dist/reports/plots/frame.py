@@ -6,7 +6,7 @@ All coordinates are in units of a view box of 440 by 290, which the page scales 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,15 +26,21 @@ __all__ = [
     "LogAxis",
     "area",
     "at",
+    "caption",
     "dot",
     "frame",
     "line",
     "log_ticks",
     "nothing",
+    "padded_y_axis",
+    "polygon",
+    "polyline",
     "round_ticks",
+    "shape",
     "share_ticks",
     "thinned",
     "touch",
+    "upright",
     "value_label",
     "x_ends",
     "y_ends",
@@ -136,16 +142,45 @@ def frame(
 def line(x: Axis, y: Axis, xs: NDArray[np.generic], ys: NDArray[np.float64], series: str) -> Markup:
     """Return a line through the points whose value is finite; ``series`` names its style."""
     points = [(a, b) for a, b in zip(xs.tolist(), ys.tolist(), strict=True) if math.isfinite(b)]
-    return Markup('<polyline class="line {}" points="{}"/>').format(
-        series, " ".join(f"{at(x(a))},{at(y(b))}" for a, b in points)
-    )
+    return polyline([(x(a), y(b)) for a, b in points], f"line {series}")
 
 
 def area(x: Axis, y: Axis, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> Markup:
     """Return the area below that line."""
     points = [(a, b) for a, b in zip(xs.tolist(), ys.tolist(), strict=True) if math.isfinite(b)]
     corners = [(points[0][0], y.low), *points, (points[-1][0], y.low)]
-    return Markup('<polygon class="area" points="{}"/>').format(" ".join(f"{at(x(a))},{at(y(b))}" for a, b in corners))
+    return polygon([(x(a), y(b)) for a, b in corners], "area")
+
+
+def polyline(points: Iterable[tuple[float, float]], style: str) -> Markup:
+    """Return a line through coordinates."""
+    return Markup('<polyline class="{}" points="{}"/>').format(style, " ".join(f"{at(x)},{at(y)}" for x, y in points))
+
+
+def polygon(points: Iterable[tuple[float, float]], style: str) -> Markup:
+    """Return an area between coordinates."""
+    return Markup('<polygon class="{}" points="{}"/>').format(style, " ".join(f"{at(x)},{at(y)}" for x, y in points))
+
+
+def upright(x: float, top: float, bottom: float, style: str) -> Markup:
+    """Return a vertical line between two heights."""
+    return Markup('<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(style, at(x), at(x), at(top), at(bottom))
+
+
+def caption(x: float, y: float, words: str, style: str) -> Markup:
+    """Return a text centred at ``x``."""
+    return Markup('<text class="{}" x="{}" y="{}" text-anchor="middle">{}</text>').format(style, at(x), at(y), words)
+
+
+def shape(x: float, y: float, steps: str, style: str, title: str) -> Markup:
+    """Return a shape drawn by relative ``steps`` from coordinates, with a title under the pointer."""
+    return Markup('<path class="{}" d="M{} {}{}"><title>{}</title></path>').format(style, at(x), at(y), steps, title)
+
+
+def padded_y_axis(low: float, high: float, *, spread: float, level: float) -> LinearAxis:
+    """Return a vertical axis around values, with a margin of a share of their spread, or of their size if they agree."""
+    margin = max(spread * (high - low), level * max(abs(low), abs(high)), 1e-9)
+    return LinearAxis(low=low - margin, high=high + margin, **y_ends())
 
 
 def dot(x: float, y: float, title: str) -> Markup:

@@ -22,7 +22,7 @@ QUICK = AccuracyGate(false_alarm=0.05, n_resamples=1000)
 def report(
     ap: Any, pids: Any, hit: Any = None, *, family: str = "CMC", precision: str = "mAP", **changes: Any
 ) -> Report:
-    """A report with an AP and a hit at rank 1 per query; an AP of at least 0.55 is a hit unless told otherwise."""
+    """A report with an AP and a hit at rank 1 per query; an AP of at least 0.55 is a hit by default."""
     values, labels = np.asarray(ap, float), np.asarray(pids)
     hits = np.where(np.isnan(values), NAN, values >= 0.55) if hit is None else np.asarray(hit, float)
     valid = ~np.isnan(values)
@@ -148,15 +148,15 @@ def test_a_large_drop_of_few_queries_is_undecided() -> None:
     assert "too few to tell a loss from chance" in found.reason
 
 
-def test_the_same_answer_is_the_same_even_where_the_report_was_pruned() -> None:
+def test_an_equal_digest_is_the_same_without_a_report() -> None:
     before, _ = models(0)
     for last in (earlier(before), earlier(before)._replace(report=None)):
         found = gate_accuracy(before, entry(before), last_good=last, same_options=None, gate=GATE)
-        assert (found.verdict, found.reason) == ("same", "the same answer as in run 7, to the last bit")
+        assert (found.verdict, found.reason) == ("same", "the same result as in run 7, to the last bit")
         assert [change.difference for change in found.changes] == [0, 0]
 
 
-def test_another_answer_to_the_same_question_is_an_alarm_that_says_where_to_look() -> None:
+def test_another_result_of_an_equal_job_is_an_alarm_with_the_differences() -> None:
     before, after = models(0.0)
     asked = earlier(before, input_digest="new inputs")
     found = gate_accuracy(
@@ -178,7 +178,7 @@ def test_another_answer_to_the_same_question_is_an_alarm_that_says_where_to_look
     assert "host" not in found.reason
 
 
-def test_an_alarm_beside_a_loss_is_both_and_one_in_like_places_says_so() -> None:
+def test_an_alarm_and_a_loss_are_both_reported() -> None:
     before, after = models(0.06)
     asked = earlier(before, input_digest="new inputs")
     found = gate_accuracy(after, entry(after), last_good=asked, same_options=asked, gate=GATE)
@@ -187,7 +187,7 @@ def test_an_alarm_beside_a_loss_is_both_and_one_in_like_places_says_so() -> None
     assert "mAP fell by" in found.reason
 
 
-def test_an_old_answer_that_came_back_is_held_against_the_better_one_since() -> None:
+def test_an_old_result_is_compared_with_the_better_one_since() -> None:
     old, better = models(-0.06)
     asked = earlier(old, 3, input_digest="new inputs")
     found = gate_accuracy(old, entry(old), last_good=earlier(better, 5), same_options=asked, gate=GATE)
@@ -195,7 +195,7 @@ def test_an_old_answer_that_came_back_is_held_against_the_better_one_since() -> 
 
 
 @pytest.mark.parametrize("unknown", [{"input_digest": ""}, {"job_digest": ""}, {"job_digest": "other"}])
-def test_no_alarm_where_the_question_is_not_known_to_be_the_same(unknown: dict[str, Any]) -> None:
+def test_no_alarm_without_known_digests(unknown: dict[str, Any]) -> None:
     before, after = models(0.0)
     asked = earlier(before, input_digest="new inputs")
     found = gate_accuracy(after, entry(after, **unknown), last_good=None, same_options=asked, gate=GATE)
@@ -227,13 +227,13 @@ LABELS = {"inputs": BEFORE.inputs | {"gallery": {"content_digest": "c1", "labels
             earlier(BEFORE),
             replace(AFTER, **LABELS),
             {},
-            "the question changed since run 7: labels of the gallery set l0, then ffffffffffff",
+            "the conditions changed since run 7: labels of the gallery set l0, then ffffffffffff",
         ),
         (
             earlier(BEFORE),
             replace(AFTER, counts=AFTER.counts | {"n_gallery": 101}),
             {},
-            "the question changed since run 7: n_gallery 100, then 101",
+            "the conditions changed since run 7: n_gallery 100, then 101",
         ),
     ],
     ids=["first", "job", "job in a way unknown", "pruned", "labels", "gallery"],
@@ -328,7 +328,7 @@ def test_a_named_metric_that_is_missing_hides_no_loss_and_is_no_gain() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60))
-def test_a_gate_is_fair_and_says_what_its_figures_say(rows: list[tuple[int, int, int]]) -> None:
+def test_a_gate_agrees_with_its_figures(rows: list[tuple[int, int, int]]) -> None:
     gate = AccuracyGate(false_alarm=0.1, n_resamples=500)
     pids, near, far = (np.array(column) for column in zip(*rows, strict=True))
     before, after = report(near / 8, pids), report(far / 8, pids)
@@ -346,7 +346,7 @@ def test_a_gate_is_fair_and_says_what_its_figures_say(rows: list[tuple[int, int,
     assert judge(before, before, gate=gate).verdict == "same"
 
 
-def test_queries_that_are_all_invalid_say_nothing() -> None:
+def test_invalid_queries_alone_have_no_verdict() -> None:
     nothing = np.full(20, NAN)
     metrics = {"metrics": {"mAP": NAN, "CMC@1": NAN}}
     before = report(np.ones(20), np.arange(20))

@@ -25,7 +25,7 @@ def test_spread_of_normal_values_is_their_standard_deviation(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [7, 10, 15, 20, 30, 60])
-def test_degrees_of_freedom_claim_no_more_than_the_spread_knows(n: int) -> None:
+def test_degrees_of_freedom_match_the_variance_of_the_spread(n: int) -> None:
     values = np.random.default_rng(n).standard_normal((6000, n))
     found = np.array([spread(row) for row in values])
     known = 1 / (2 * np.var(found / found.mean()))
@@ -45,7 +45,7 @@ def test_spread_is_that_of_most_when_a_third_are_odd() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [7, 12, 20])
 @pytest.mark.parametrize("rate", [0.005, 0.05])
-def test_noise_leaves_its_floor_as_rarely_as_it_is_told(n: int, rate: float) -> None:
+def test_noise_exceeds_its_floor_at_the_given_rate(n: int, rate: float) -> None:
     rng = np.random.default_rng(n)
     n_nights = 8000
     past, tonight = 5 + 0.1 * rng.standard_normal((n_nights, n)), 5 + 0.1 * rng.standard_normal(n_nights)

@@ -50,7 +50,7 @@ def test_a_point_of_map_is_seen_where_the_models_are_alike() -> None:
 
 
 @pytest.mark.slow
-def test_no_night_that_is_worse_is_left_out_unjudged(relatives: Pairs) -> None:
+def test_no_worse_night_is_skipped_without_a_test(relatives: Pairs) -> None:
     # At twice the rate of the default, where there are more nights to miss.
     gate, rng = AccuracyGate(false_alarm=0.01, n_resamples=4000), np.random.default_rng(5)
     nights = [relatives.night(rng, 40, swapped=True) for _ in range(80)]

@@ -82,7 +82,7 @@ def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
     past = nights(20)
     slow = took(100)
     past.append(replace(slow, findings=(gate_speed(slow, past, GATE),), accepted="another scheduler"))
-    assert gate_speed(took(100), past, GATE).reason.startswith("cannot tell yet (1 of 7 runs)")
+    assert gate_speed(took(100), past, GATE).reason.startswith("no verdict yet (1 of 7 runs)")
     past += [took(100 + at) for at in range(6)]
     assert gate_speed(took(100), past, GATE).verdict == "same"
     assert gate_speed(took(180), past, GATE).verdict == "worse"
@@ -106,7 +106,7 @@ def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> 
     past = nights(12)
     found = gate_speed(took(600, **changes), past, GATE)
     assert (found.verdict, found.is_regression) == ("incomparable", False)
-    assert found.reason.startswith("cannot tell yet (0 of 7 runs); 12 others do not compare, the newest for ")
+    assert found.reason.startswith("no verdict yet (0 of 7 runs); 12 others do not compare, the newest for ")
     assert reason in found.reason
     # Those that do compare are found among those that do not.
     mixed = [
@@ -116,19 +116,19 @@ def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> 
 
 
 def test_too_few_runs() -> None:
-    assert gate_speed(took(60), [], GATE).reason == "cannot tell yet (0 of 7 runs)"
+    assert gate_speed(took(60), [], GATE).reason == "no verdict yet (0 of 7 runs)"
     past = nights(7)
-    assert gate_speed(took(600), past[1:], GATE).reason == "cannot tell yet (6 of 7 runs)"
+    assert gate_speed(took(600), past[1:], GATE).reason == "no verdict yet (6 of 7 runs)"
     assert gate_speed(took(600), past, GATE).verdict == "worse"
     assert gate_speed(took(600), past[:2], RatioGate(minimum_runs=2, false_alarm=0.5)).verdict == "worse"
 
 
 @pytest.mark.parametrize("times", [(0.091, 0.305, 0.12), (0.2, 0.091, 0.305, 0.15, 0.26, 0.11, 0.3)])
-def test_bounds_that_say_nothing_are_not_given(times: tuple[float, ...]) -> None:
+def test_useless_bounds_are_left_out(times: tuple[float, ...]) -> None:
     gate = SpeedGate(minimum_runs=3)
     found = gate_speed(took(0.25), [took(each) for each in times], gate)
     assert (found.verdict, found.is_regression) == ("undecided", False)
-    assert re.match(rf"cannot tell yet \({len(times)} of \d+ runs\): 250 ms is ", found.reason)
+    assert re.match(rf"no verdict yet \({len(times)} of \d+ runs\): 250 ms is ", found.reason)
     assert (found.changes[0].low, found.changes[0].high) == (None, None)
     # After a window of runs there is a verdict, however much they differ.
     more = [took(times[at % len(times)]) for at in range(gate.window)]

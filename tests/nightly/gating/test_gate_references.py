@@ -121,17 +121,17 @@ def test_nights_that_move_as_a_whole_are_no_trend() -> None:
     assert verdicts.count("worse") + verdicts.count("better") <= 3
 
 
-def test_a_flat_trend_is_the_same_and_few_results_say_nothing() -> None:
+def test_a_flat_trend_is_the_same_and_few_results_have_no_verdict() -> None:
     rng = np.random.default_rng(0)
     values = 0.5 + 0.1 * rng.standard_normal(len(PIDS))
     flat = [values + 0.005 * rng.standard_normal(len(PIDS)) for _ in range(14)]
     assert trend_of(flat).verdict == "same"
     found = trend_of(flat[:7])
-    assert (found.verdict, found.reason) == ("incomparable", "cannot tell yet (7 of 8 results that differ)")
+    assert (found.verdict, found.reason) == ("incomparable", "no verdict yet (7 of 8 results that differ)")
     # Nights with one answer count once.
     again = [Night(at, f"{at % 3}", {"mAP": flat[at % 3]}) for at in range(14)]
     found = gate_trend(again[:-1], again[-1], PIDS, n_earlier=13, gate=TREND)
-    assert found.reason == "cannot tell yet (3 of 8 results that differ)"
+    assert found.reason == "no verdict yet (3 of 8 results that differ)"
 
 
 def test_invalid_queries_are_left_out_of_the_trend() -> None:

@@ -1,4 +1,4 @@
-"""What the gates can be told, and what they refuse."""
+"""Settings of the gates, and refused values."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_a_slide_of_a_third_of_a_point_a_night_is_seen_within_eleven() -> None:
     assert min(found) >= 2
 
 
-def test_nights_that_are_left_out_unjudged_are_not_worse() -> None:
+def test_nights_skipped_without_a_test_are_not_worse() -> None:
     models, rng = made_up(N_EARLIER + 1, n_identities=40), np.random.default_rng(3)
     for _ in range(3):
         history = models.history(rng, N_EARLIER + 1)

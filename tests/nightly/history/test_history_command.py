@@ -76,7 +76,7 @@ def test_show_chooses_runs_entries_and_metrics(reid_dist, nights: Path) -> None:
     assert unknown.err == "Error: no entry has a metric 'mPA'; there are mAP, CMC@1, undefined\n"
 
 
-def test_show_ends_with_a_month_of_nights_unless_it_is_asked_for_more(reid_dist, path: Path) -> None:
+def test_show_is_limited_to_a_month_of_nights_by_default(reid_dist, path: Path) -> None:
     with History.open(path) as history:
         for _ in range(32):
             number = history.begin("market", "")
@@ -97,7 +97,7 @@ def test_show_ends_with_a_month_of_nights_unless_it_is_asked_for_more(reid_dist,
     assert len(json.loads(reid_dist("history", "show", path, "--json").out)["runs"]) == 32
 
 
-def test_show_tells_one_run_in_detail(reid_dist, nights: Path) -> None:
+def test_show_prints_one_run_in_detail(reid_dist, nights: Path) -> None:
     shown = reid_dist("history", "show", f"{nights}#2")
     assert shown.code == 0
     assert max(map(len, shown.out.splitlines())) <= 80
@@ -116,7 +116,7 @@ def test_show_tells_one_run_in_detail(reid_dist, nights: Path) -> None:
     assert missing.err == f"Error: run 1 has no entry 'a/b/c'; it has {NAME}, {OTHER}\n"
 
 
-def test_show_as_json_is_all_that_is_known(reid_dist, nights: Path) -> None:
+def test_show_as_json_is_complete(reid_dist, nights: Path) -> None:
     document = json.loads(reid_dist("history", "show", nights, "--json").out)
     exported = reid_dist("history", "export", nights, "--format", "json").out
     assert document == json.loads(exported)
@@ -132,7 +132,7 @@ def test_show_as_json_is_all_that_is_known(reid_dist, nights: Path) -> None:
     assert [entry["name"] for entry in one["runs"][0]["entries"]] == [NAME]
 
 
-def test_an_empty_history_answers_with_one_line(reid_dist, path: Path) -> None:
+def test_an_empty_history_prints_one_line(reid_dist, path: Path) -> None:
     History.open(path).close()
     shown = reid_dist("history", "show", path)
     assert (shown.code, shown.out) == (0, f"history {path} has no run yet; `reid-dist nightly` adds one\n")
@@ -231,10 +231,10 @@ def test_an_export_overwrites_nothing_and_parquet_needs_a_file(reid_dist, nights
     output = tmp_path / "table.csv"
     output.write_text("mine")
     wrong = reid_dist("history", "export", nights, "--format", "csv", "--output", output)
-    assert (wrong.code, wrong.err) == (2, f"Error: {output} is there already; choose another --output\n")
+    assert (wrong.code, wrong.err) == (2, f"Error: {output} exists already; choose another --output\n")
     assert output.read_text() == "mine"
     wrong = reid_dist("history", "export", nights, "--format", "parquet")
-    assert (wrong.code, wrong.err) == (2, "Error: parquet is not for the screen; name a file with --output\n")
+    assert (wrong.code, wrong.err) == (2, "Error: parquet is a binary format; name a file with --output\n")
     assert reid_dist("history", "export", nights, "--format", "json", "--output", tmp_path / "new.json").code == 0
     assert len(json.loads((tmp_path / "new.json").read_text())["runs"]) == 3
     assert not [item for item in tmp_path.iterdir() if item.name.endswith(".tmp")]
@@ -257,11 +257,11 @@ def test_accept_makes_a_baseline(reid_dist, nights: Path) -> None:
         assert wrong.err.count("\n") == 1
 
 
-def test_prune_says_what_it_does(reid_dist, nights: Path) -> None:
+def test_prune_prints_what_it_removes(reid_dist, nights: Path) -> None:
     dry = reid_dist("history", "prune", nights, "--keep", 0, "--dry-run")
     assert dry.out.splitlines() == [
         "would remove: 2 runs (2-3), 4 entries, 2 reports",
-        "kept: run 1, for a later night is compared with it, or it is running",
+        "kept: run 1, as a baseline of later nights, or because it is running",
     ]
     for age in ("52000w", "999999w"):
         assert reid_dist("history", "prune", nights, "--older-than", age).out.startswith("removed: 0 runs, 0 entries")
@@ -319,14 +319,14 @@ def test_an_export_that_cannot_be_written_names_its_file(reid_dist, nights: Path
     assert (wrong.code, wrong.err) == (2, f"Error: cannot write {output}: Not a directory; choose another --output\n")
 
 
-def test_show_says_since_when_a_job_fails(reid_dist, nights: Path) -> None:
+def test_show_has_the_first_night_of_a_failure(reid_dist, nights: Path) -> None:
     shown = " ".join(reid_dist("history", "show", f"{nights}#3").out.split())
     assert "lasting failed for 3 nights in a row, since run 1" in shown
     assert "lasting worse for 3 nights in a row, since run 1" in shown
     assert "lasting" not in reid_dist("history", "show", f"{nights}#1").out
 
 
-def test_show_says_in_few_words_that_a_gate_waits(reid_dist, path: Path) -> None:
+def test_show_abbreviates_gates_that_need_more_runs(reid_dist, path: Path) -> None:
     waits = [judge(entry_of(), [], RatioGate()) for judge in (gate_speed, gate_memory)]
     with History.open(path) as history:
         history.add(history.begin("market", ""), entry_of(findings=(GOOD, *waits)), None)
@@ -365,7 +365,7 @@ def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path
         ("#newest", "no report in"),
     ],
 )
-def test_an_address_that_says_too_little_or_too_much(reid_dist, nights: Path, address: str, words: str) -> None:
+def test_ambiguous_and_invalid_addresses(reid_dist, nights: Path, address: str, words: str) -> None:
     for command in (("compare", f"{nights}#1:{NAME}"), ("report",)):
         wrong = reid_dist(*command, f"{nights}{address}")
         assert wrong.code == 2
@@ -373,7 +373,7 @@ def test_an_address_that_says_too_little_or_too_much(reid_dist, nights: Path, ad
         assert wrong.err.count("\n") == 1
 
 
-def test_report_writes_the_page_of_an_entry_where_it_is_told_to(reid_dist, nights: Path, tmp_path: Path) -> None:
+def test_report_writes_the_page_of_an_entry_to_its_output(reid_dist, nights: Path, tmp_path: Path) -> None:
     address, output = f"{nights}#2:{NAME}", tmp_path / "page"
     printed = reid_dist("report", address)
     assert printed.code == 0

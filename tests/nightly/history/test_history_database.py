@@ -37,11 +37,11 @@ def two_nights(path: Path) -> None:
             number = history.begin("market", "digest")
             report = small_report(seed)
             history.add(number, entry_of(report), report)
-            history.judge(number, NAME, [GOOD if seed == 0 else BAD])
+            history.set_findings(number, NAME, [GOOD if seed == 0 else BAD])
             history.finish(number, 4 * seed)
 
 
-def test_a_missing_file_is_made_only_when_asked_to(path: Path) -> None:
+def test_a_missing_file_is_made_only_with_create(path: Path) -> None:
     for options in ({"create": False}, {"create": False, "read_only": True}, {"read_only": True}):
         with pytest.raises(StoreNotFoundError) as caught:
             History.open(path, **options)
@@ -51,7 +51,7 @@ def test_a_missing_file_is_made_only_when_asked_to(path: Path) -> None:
         assert history.runs() == []
 
 
-def test_an_empty_file_becomes_a_history_only_when_asked_to(path: Path) -> None:
+def test_an_empty_file_becomes_a_history_only_with_create(path: Path) -> None:
     path.touch()
     with pytest.raises(StoreNotFoundError, match="is empty, not a history"):
         History.open(path, create=False)
@@ -125,8 +125,8 @@ def test_a_write_ahead_log_that_another_program_set_is_given_up(path: Path) -> N
         assert not list(path.parent.glob("*-wal"))
 
 
-def test_a_file_that_another_process_just_makes_is_no_stranger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kind, schema and tables are read one after the other, and somebody may write in between."""
+def test_a_file_that_another_process_is_making_is_a_history(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind, schema and tables are read one after the other, and another process may write in between."""
     connect = sqlite3.connect
 
     class Interrupted(sqlite3.Connection):
@@ -143,7 +143,7 @@ def test_a_file_that_another_process_just_makes_is_no_stranger(path: Path, monke
         assert history.begin("market", "") == 1
 
 
-def test_a_lock_is_waited_for_and_then_told(path: Path) -> None:
+def test_a_lock_is_waited_for_and_then_reported(path: Path) -> None:
     two_nights(path)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -218,7 +218,7 @@ with History.open({path!r}) as history:
 """
 
 
-def test_a_disk_that_takes_no_more_is_told_in_one_line(path: Path) -> None:
+def test_a_write_error_is_one_line(path: Path) -> None:
     two_nights(path)
     words = _BOUNDED.format(tests=str(Path(__file__).parent), path=str(path))
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
@@ -281,7 +281,7 @@ def everything(path: Path) -> list[object]:
 
 
 def test_flipped_bytes_are_never_taken_for_results(path: Path) -> None:
-    """Any byte of the file may flip: what is read is what was written, or a line that says otherwise."""
+    """Any byte of the file may flip: the content is as written, or there is an error of one line."""
     two_nights(path)
     whole = path.read_bytes()
     expected = everything(path)
@@ -303,7 +303,7 @@ def test_flipped_bytes_are_never_taken_for_results(path: Path) -> None:
 CHANGES = (
     "UPDATE metrics SET value = value + 0.01 WHERE position = 0",
     "UPDATE entries SET seconds = 1.0",
-    "UPDATE facts SET content = '{}'",
+    "UPDATE descriptions SET content = '{}'",
     "UPDATE findings SET verdict = 'same', changes = '[]'",
     "UPDATE runs SET finished = NULL WHERE number = 2",
     "UPDATE runs SET exit_code = 0",
@@ -313,7 +313,7 @@ CHANGES = (
     "UPDATE totals SET n_rows = n_rows + 1 WHERE name = 'runs'",
     "UPDATE reports SET entry = 3 WHERE entry = 2",
     "UPDATE arrays SET digest = 'another'",
-    "UPDATE entry_facts SET digest = (SELECT min(digest) FROM facts)",
+    "UPDATE entry_descriptions SET digest = (SELECT min(digest) FROM descriptions)",
     "DROP INDEX runs_of_suite",
     "CREATE TABLE another (a INTEGER) STRICT",
 )
@@ -353,7 +353,7 @@ def test_a_change_by_another_hand_is_found_when_the_file_is_opened(path: Path, c
     [
         "UPDATE metrics SET value = value + 0.01 WHERE position = 0",
         "UPDATE entries SET seconds = 1.0",
-        "UPDATE facts SET content = '{}' WHERE content NOT LIKE '[%'",
+        "UPDATE descriptions SET content = '{}' WHERE content NOT LIKE '[%'",
         "UPDATE findings SET verdict = 'same', changes = '[]'",
         "DELETE FROM metrics WHERE position = 1",
         "UPDATE runs SET exit_code = 0",
@@ -384,9 +384,9 @@ def test_names_of_a_suite_are_kept_once_and_a_change_of_them_is_found(path: Path
         assert history.prune(keep=2).runs == (2,)
     with History.open(path) as history:
         connection = sqlite3.connect(path, isolation_level=None)
-        facts = {content for (content,) in connection.execute("SELECT content FROM facts")}
+        facts = {content for (content,) in connection.execute("SELECT content FROM descriptions")}
         assert facts == {f'["{NAME}"]', "[]"}, "what no run refers to any more is gone"
-        connection.execute("UPDATE facts SET content = '[\"another\"]' WHERE content != '[]'")
+        connection.execute("UPDATE descriptions SET content = '[\"another\"]' WHERE content != '[]'")
         connection.close()
         for look in (history.runs, history.states, lambda: history.run(3)):
             with pytest.raises(DamagedStoreError, match="run 3 is not as it was written") as caught:

@@ -1,4 +1,4 @@
-"""Several processes at once, and processes that are killed: what was answered for is there, whole."""
+"""Concurrent and killed processes: whatever a call returned for is in the file, whole."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def start(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
 
 
 def append_runs(path: Path, seed: int, n_runs: int) -> None:
-    """Append runs of two entries with reports; the first answers are the same in all processes."""
+    """Append runs of two entries with reports; the first results are the same in all processes."""
     with History.open(path) as history:
         for night in range(n_runs):
             number = history.begin(f"suite {seed}", "")
             for name, report in ((NAME, small_report(night)), (OTHER, small_report(1000 * seed + night))):
                 history.add(number, entry_of(report, name=name), report)
-                history.judge(number, name, [BAD])
+                history.set_findings(number, name, [BAD])
             history.finish(number, 0)
 
 
 def append_for_ever(path: Path, seed: int, answers: Path) -> None:
-    """Append and prune; write down the run and the name of each entry that was answered for."""
+    """Append and prune; log the run and the name of each entry whose call returned."""
     with History.open(path) as history, answers.open("ab", buffering=0) as told:
         for night in range(100_000):
             number = history.begin("market", "")
@@ -95,7 +95,7 @@ def write_until_killed(path: Path, n_statements: int) -> None:
         number = history.begin("market", "", folder="the run")
         report = small_report(7)
         history.add(number, entry_of(report), report)
-        history.judge(number, NAME, [BAD])
+        history.set_findings(number, NAME, [BAD])
         history.finish(number, 0)
         history.prune(keep=1)
 

@@ -1,4 +1,4 @@
-"""A report as bytes: the same report comes back, or an error says that it is another."""
+"""Reports as bytes: the same report is restored, or there is an error."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_is_no_document_is_damaged(document: bytes) -> None:
         unpack(PackedReport(zlib.compress(document), pack(small_report()).per_query), "it")
 
 
-def test_a_document_of_another_schema_is_told() -> None:
+def test_a_document_of_another_schema_is_refused() -> None:
     packed = pack(small_report())
     document = json.loads(zlib.decompress(packed.document)) | {"schema": 99}
     with pytest.raises(StoreError, match="it has schema 99, this version reads 1"):

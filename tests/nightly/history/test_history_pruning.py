@@ -38,7 +38,7 @@ def night(
     else:
         report = small_report(1000 * len(suite) + number)
         history.add(number, entry_of(report, name=name, job_digest=job or f"job {number}"), report)
-        history.judge(number, name, [finding])
+        history.set_findings(number, name, [finding])
     history.finish(number, 0)
     return number
 
@@ -80,14 +80,14 @@ def test_the_last_good_run_of_each_name_stays_however_old(history: History) -> N
     assert history.report(other, OTHER).counts["n_query"] == 40
 
 
-def test_what_somebody_accepted_stays_in_place_of_what_was_before(history: History) -> None:
+def test_an_accepted_run_replaces_the_baseline_before_it(history: History) -> None:
     good, bad = night(history), night(history, BAD)
     history.accept(bad, NAME, "a smaller model")
     assert history.prune(keep=0).runs == (good,)
     assert numbers(history) == [bad]
 
 
-def test_what_a_job_is_held_against_stays_however_old(history: History) -> None:
+def test_the_reference_of_a_job_stays_at_any_age(history: History) -> None:
     first, *_ = (night(history, job="plain") for _ in range(5))
     pruned = history.prune(keep=1, keep_reports=1)
     assert (pruned.runs, pruned.kept) == ((2, 3, 4), (first,))
@@ -99,7 +99,7 @@ def test_what_a_job_is_held_against_stays_however_old(history: History) -> None:
     assert numbers(history) == [accepted, last]
 
 
-def test_a_job_is_held_against_the_last_accepted_run_or_the_first_of_its_question(history: History) -> None:
+def test_the_reference_is_the_last_accepted_run_or_the_first_comparable_one(history: History) -> None:
     tonight = entry_of(small_report(1), job_digest="plain")
     assert history.reference("market", tonight, before=99) is None
     night(history, job="other")

@@ -1,4 +1,4 @@
-"""What is written to a history is read from it, and the questions that gates ask are answered."""
+"""Round trip of runs through a history, and the queries of the gates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_run_is_read_as_it_was_written(history: History, path: Path) -> None:
     other = "vit/market1501/reranked"
     history.add(number, entry_of(), None)
     history.add(number, failed_entry(other), None)
-    history.judge(number, NAME, [BAD, SLOW])
+    history.set_findings(number, NAME, [BAD, SLOW])
     assert number == 1
     expected = Run(
         number=1, suite="market", suite_digest="digest", started="2026-05-09T02:00:00Z", host=this_host(),
@@ -77,7 +77,7 @@ def test_text_that_is_not_unicode_and_quotes_are_only_text(history: History) -> 
     assert run.entries[0].reason == "cannot read '\\udcff.zarr'\nand more\0"
 
 
-def test_a_name_stands_once_in_a_run_and_many_times_in_a_history(history: History) -> None:
+def test_names_are_unique_in_a_run(history: History) -> None:
     first, second = history.begin("market", ""), history.begin("market", "")
     history.add(first, entry_of(), None)
     history.add(second, entry_of(), None)
@@ -94,18 +94,18 @@ def test_a_name_or_a_state_that_cannot_be_is_refused(history: History, field: st
     assert history.run(number).entries == ()
 
 
-def test_a_refused_judgement_leaves_the_earlier_one(history: History) -> None:
+def test_refused_findings_leave_the_earlier_ones(history: History) -> None:
     number = history.begin("market", "")
     history.add(number, entry_of(), None)
-    history.judge(number, NAME, [GOOD])
+    history.set_findings(number, NAME, [GOOD])
     with pytest.raises(InputError, match="'fine'"):
-        history.judge(number, NAME, [BAD, Finding(gate="speed", verdict="fine", reason="")])
+        history.set_findings(number, NAME, [BAD, Finding(gate="speed", verdict="fine", reason="")])
     assert history.run(number).entries[0].findings == (GOOD,)
-    history.judge(number, NAME, [SLOW, BAD])
+    history.set_findings(number, NAME, [SLOW, BAD])
     assert history.run(number).entries[0].findings == (SLOW, BAD)
 
 
-def test_what_is_not_there_is_told_with_what_is(history: History) -> None:
+def test_errors_for_missing_runs_and_entries_list_the_existing_ones(history: History) -> None:
     with pytest.raises(StoreNotFoundError, match=r"no run 1 in history .*: it is empty"):
         history.run(1)
     number = history.begin("market", "")
@@ -114,7 +114,7 @@ def test_what_is_not_there_is_told_with_what_is(history: History) -> None:
         with pytest.raises(StoreNotFoundError, match=r"no run 9 in history .*: it has runs 1 to 1"):
             call()
     for call in (
-        lambda: history.judge(1, "a/b/c", [GOOD]),
+        lambda: history.set_findings(1, "a/b/c", [GOOD]),
         lambda: history.report(1, "a/b/c"),
         lambda: history.accept(1, "a/b/c", "so"),
     ):
@@ -151,7 +151,7 @@ def test_the_last_good_entry_is_neither_worse_nor_alarmed_nor_failed_nor_of_anot
     def night(findings: list[Finding], suite: str = "market", failed: bool = False) -> int:
         number = history.begin(suite, "")
         history.add(number, failed_entry() if failed else entry_of(), None)
-        history.judge(number, NAME, findings)
+        history.set_findings(number, NAME, findings)
         return number
 
     assert history.last_good("market", NAME, before=99) is None
@@ -189,11 +189,11 @@ def test_accepting_a_run_accepts_what_was_done(history: History) -> None:
     assert [entry.accepted for entry in history.run(number).entries] == ["new test set", "new test set", ""]
     assert history.accept(number, "a/b/c", "again") == 1
     assert history.run(number).entries[1].accepted == "again"
-    with pytest.raises(InputError, match="say why"):
+    with pytest.raises(InputError, match="the reason to accept"):
         history.accept(number, None, "  ")
 
 
-def test_the_same_question_has_the_same_inputs_and_the_same_job(history: History) -> None:
+def test_same_options_needs_equal_inputs_and_an_equal_job(history: History) -> None:
     for digests, finding in (
         (("in", "job"), GOOD),
         (("in2", "job"), GOOD),
@@ -221,7 +221,7 @@ def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -
                for name in report.per_query)  # fmt: skip
 
 
-def test_equal_answers_share_their_arrays(history: History, path: Path) -> None:
+def test_equal_results_share_their_arrays(history: History, path: Path) -> None:
     rows = 20_000
     for _ in range(2):
         report = small_report(1, n_query=rows)

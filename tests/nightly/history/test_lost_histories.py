@@ -1,4 +1,4 @@
-"""A history that is lost, damaged or put back: the next night says so, and copies of the last nights are there."""
+"""Lost, damaged and restored histories, and the copies of the last nights."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from history_entries import GOOD, NAME, entry_of, small_report
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
 from reid_dist.nightly.gating import Gates
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.keeping import KEPT_COPIES, copies, marker_path
-from reid_dist.nightly.judgement import judged
+from reid_dist.nightly.history.backups import KEPT_COPIES, copies, marker_path
+from reid_dist.nightly.verdicts import apply_gates
 
 
 def nights(path: Path, seeds: range) -> None:
@@ -31,10 +31,10 @@ def nights(path: Path, seeds: range) -> None:
 
 
 def the_next_night(path: Path) -> list[Any]:
-    """What the gates find, and what the history tells."""
+    """Findings of the gates, and content of the history."""
     with History.open(path) as history:
         report = small_report(50)
-        found = judged(entry_of(report), report, history, suite="market", number=99, gates=Gates())
+        found = apply_gates(entry_of(report), report, history, suite="market", number=99, gates=Gates())
         return [found, history.runs(), history.states().keys()]
 
 
@@ -45,7 +45,7 @@ def one_line(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_flipped_bit_changes_what_the_next_night_says(path: Path, seed: int) -> None:
+def test_no_flipped_bit_changes_the_next_night(path: Path, seed: int) -> None:
     nights(path, range(3))
     whole = path.read_bytes()
     expected = the_next_night(path)
@@ -83,15 +83,15 @@ def test_a_history_that_had_runs_is_not_taken_for_a_new_one(path: Path, harm: st
         with pytest.raises(DamagedStoreError) as caught:
             History.open(path, **options)
         said = one_line(caught.value)
-        assert said.startswith(f"the past of history {path} is gone: its file is {harm}, and ")
+        assert said.startswith(f"the runs of history {path} are lost: its file is {harm}, and ")
         assert "began with run 1 of suite market at 20" in said
         assert f"copy {before[-1]} to {path}" in said
-        assert said.endswith(f"or, to begin anew on purpose, remove {marker_path(path)}")
+        assert said.endswith(f"or, to begin a new history on purpose, remove {marker_path(path)}")
     # As it says: the copy takes its place, and the night that it does not hold is told of.
     shutil.copy(before[-1], path)
     with History.open(path) as history:
         assert [run.number for run in history.runs()] == [1]
-        assert "ends with run 1, and run 2 was begun: what came after is lost, or an older copy" in history.caution
+        assert "ends with run 1, but run 2 was begun: later runs are lost, or an older copy" in history.caution
         assert history.begin("market", "") == 3, "a number is never given twice"
     with History.open(path) as history:
         assert history.caution == ""
@@ -126,7 +126,7 @@ def test_a_marker_that_is_damaged_is_a_marker_still_and_is_written_again(path: P
     if content is not None:
         place.write_text(content)
         path.unlink()
-        with pytest.raises(DamagedStoreError, match=r"the past of history .* is gone: its file is missing"):
+        with pytest.raises(DamagedStoreError, match=r"the runs of history .* are lost: its file is missing"):
             History.open(path)
 
 
@@ -139,7 +139,7 @@ def test_runs_that_are_missing_at_the_end_are_reported(path: Path) -> None:
     shutil.copy(path.with_name("older.db"), path)
     with History.open(path) as opened:
         assert len(opened.runs()) == 1
-        assert "ends with run 1, and run 2 was begun" in opened.caution
+        assert "ends with run 1, but run 2 was begun" in opened.caution
 
 
 # -------------------------------------------------------------------------------------------------------- the copies
@@ -199,7 +199,7 @@ def test_a_copy_is_whole_while_others_write(path: Path) -> None:
 
 
 def test_a_file_system_without_locks_is_not_another_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite calls ENOLCK busy: a service for locks that is off is told apart from somebody who writes."""
+    """SQLite maps ENOLCK to busy: a missing lock service is distinguished from another process."""
     nights(path, range(1))
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -211,7 +211,7 @@ def test_a_file_system_without_locks_is_not_another_process(path: Path, monkeypa
     with pytest.raises(StoreError, match="is locked: another process"):
         History.open(path, timeout=0.05)
     monkeypatch.setattr(fcntl, "lockf", no_locks)
-    with pytest.raises(StoreError, match=r"its file system gives no locks \(No locks available\)") as caught:
+    with pytest.raises(StoreError, match=r"its file system has no locks \(No locks available\)") as caught:
         History.open(path, timeout=0.05)
     assert "another process" not in one_line(caught.value)
     holder.execute("ROLLBACK")

@@ -13,8 +13,8 @@ import pytest
 from history_entries import NAME, entry_of, failed_entry
 
 from reid_dist.nightly.history import History
+from reid_dist.nightly.history.checksums import update_row
 from reid_dist.nightly.history.run_state import FINISHED, KILLED, LONGEST_SILENCE, RUNNING, run_state, this_host
-from reid_dist.nightly.history.seals import update_row
 from reid_dist.nightly.history.values import Run
 
 SEEN = datetime(2026, 5, 9, 2, 30, tzinfo=UTC)
@@ -62,7 +62,7 @@ def test_a_run_that_finished_is_finished_whenever_it_was_seen() -> None:
     assert run_state(run, at=SEEN + timedelta(days=1)) == FINISHED
 
 
-def test_of_this_host_the_process_says_it_all(history: History) -> None:
+def test_the_state_of_a_run_of_this_host_depends_on_its_process_alone(history: History) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     number = history.begin("market", "", pid=child.pid)
     late = datetime.now(UTC) + timedelta(days=1)
@@ -89,7 +89,7 @@ def test_a_run_is_seen_when_it_begins_and_with_every_entry(history: History, pat
         last_seen(path, number, SEEN)
 
 
-def test_the_states_of_all_runs_are_told_without_their_entries(history: History, path: Path) -> None:
+def test_states_are_read_without_entries(history: History, path: Path) -> None:
     numbers = [history.begin("market", "", host=host) for host in (this_host(), "another", "another", "another")]
     history.finish(numbers[2], 0)
     last_seen(path, numbers[1], SEEN)
@@ -97,7 +97,7 @@ def test_the_states_of_all_runs_are_told_without_their_entries(history: History,
     history.add(numbers[1], entry_of(), None)
     last_seen(path, numbers[1], SEEN)
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE entries SET checksum = 'what nobody reads cannot be wrong'")
+    connection.execute("UPDATE entries SET whole_checksum = 'another'")
     connection.close()
     expected = [RUNNING, RUNNING, FINISHED, RUNNING]
     assert history.states(at=SEEN + LONGEST_SILENCE) == dict(zip(numbers, expected, strict=True))
@@ -116,7 +116,7 @@ def test_pruning_keeps_what_runs_on_another_host(history: History, path: Path) -
     assert (pruned.runs, pruned.kept) == ((killed,), (running, long, here))
 
 
-def test_show_says_when_a_killed_run_was_seen_last(reid_dist, history: History, path: Path) -> None:
+def test_show_has_the_time_a_killed_run_was_last_seen(reid_dist, history: History, path: Path) -> None:
     number = history.begin("market", "", host="another")
     last_seen(path, number, SEEN.replace(year=2020))
     assert "ended killed, last seen 2020-05-09T02:30:00Z" in " ".join(

@@ -1,7 +1,7 @@
-"""Entries and findings as rows, and back.
+"""Entries and findings as rows.
 
-Every row of an entry carries a checksum over its values, its metrics and its facts: with a row of them missing, it is
-not the entry that was written.
+Beside the checksum of its row, an entry has one over its values, metrics and descriptions, so that a missing row of
+these is detected as well.
 """
 
 from __future__ import annotations
@@ -14,8 +14,15 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.nightly.history.facts import as_json, digest_of, insert_facts, read_fact, stored_text
-from reid_dist.nightly.history.seals import insert_rows, seal_of
+from reid_dist.nightly.history.checksums import (
+    as_json,
+    checksum_of,
+    insert_descriptions,
+    insert_rows,
+    read_description,
+    stored_text,
+    text_digest,
+)
 from reid_dist.nightly.history.values import (
     DONE,
     FAILED,
@@ -26,32 +33,37 @@ from reid_dist.nightly.history.values import (
     Estimate,
     Finding,
     Moved,
+    Past,
 )
 from reid_dist.reports.plain import plain
-
-__all__ = ["insert_entry", "insert_findings", "read_entries"]
 
 _COLUMNS: Final = (
     *("name", "model", "dataset", "job", "state", "reason", "started", "seconds", "timing", "peak_bytes", "reused"),
     *("input_digest", "job_digest", "result_digest", "folder"),
 )
 _SELECT: Final = """
-    SELECT entries.id, run, checksum,
+    SELECT entries.id, run, whole_checksum,
         name, model, dataset, job, state, reason, entries.started, seconds, timing, peak_bytes, reused,
         input_digest, job_digest, result_digest, entries.folder
     FROM entries JOIN runs ON runs.number = entries.run
 """
-_FACTS: Final = ("labels", "machine", "counts", "conventions", "inputs", "environment")
+_DESCRIPTIONS: Final = ("labels", "machine", "counts", "conventions", "inputs", "environment")
 _STATES: Final = (DONE, FAILED, SKIPPED)
+
+_ACCEPTED: Final = """
+    WHERE runs.suite = ? AND entries.name = ? AND entries.job_digest = ? AND entries.state = ? AND number < ?
+    AND entries.id IN (SELECT entry FROM accepted) ORDER BY number DESC
+"""
+_OLDEST: Final = """
+    WHERE runs.suite = ? AND entries.name = ? AND entries.job_digest = ? AND entries.state = ? AND number < ?
+    ORDER BY number
+"""
 
 
 def insert_entry(connection: sqlite3.Connection, run: int, entry: Entry) -> int:
-    """Write an entry, without its findings; return its row.
+    """Write an entry without its findings, in a transaction; return its row.
 
-    Raises
-    ------
-    InputError
-        If its name or state cannot be.
+    An invalid name or state is an InputError.
     """
     for part in (entry.model, entry.dataset, entry.job):
         if not part or "/" in part:
@@ -70,19 +82,19 @@ def insert_entry(connection: sqlite3.Connection, run: int, entry: Entry) -> int:
         [stored_text(name), _number(estimate.value), _number(estimate.low), _number(estimate.high)]
         for name, estimate in entry.metrics.items()
     ]
-    facts = {name: as_json(plain(getattr(entry, name))) for name in _FACTS}
-    digests = {name: digest_of(content) for name, content in facts.items()}
+    descriptions = {name: as_json(plain(getattr(entry, name))) for name in _DESCRIPTIONS}
+    digests = {name: text_digest(content) for name, content in descriptions.items()}
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM entries").fetchone()
     number = int(last) + 1
-    insert_rows(connection, "entries", [(number, run, *row, _checksum(row, metrics, digests))])
+    insert_rows(connection, "entries", [(number, run, *row, _whole_checksum(row, metrics, digests))])
     insert_rows(connection, "metrics", [(number, position, *metric) for position, metric in enumerate(metrics)])
-    insert_facts(connection, facts.values())
-    insert_rows(connection, "entry_facts", [(number, name, digest) for name, digest in digests.items()])
+    insert_descriptions(connection, descriptions.values())
+    insert_rows(connection, "entry_descriptions", [(number, name, digest) for name, digest in digests.items()])
     return number
 
 
 def insert_findings(connection: sqlite3.Connection, entry: int, findings: Sequence[Finding]) -> None:
-    """Write what the gates found of an entry, in place of what they found before."""
+    """Replace the findings of an entry, in a transaction."""
     rows = []
     for position, finding in enumerate(findings):
         if finding.verdict not in VERDICTS:
@@ -97,23 +109,21 @@ def insert_findings(connection: sqlite3.Connection, entry: int, findings: Sequen
 def read_entries(
     connection: sqlite3.Connection, where: str, parameters: Sequence[object], *, file: object
 ) -> Iterator[tuple[int, Entry]]:
-    """Yield entries with the numbers of their runs.
+    """Yield entries with the numbers of their runs, in a transaction.
 
     Parameters
     ----------
     connection
-        In a transaction.
-    where
-        The end of the query, from ``WHERE`` on; ``entries`` are joined with ``runs``.
-    parameters
-        Of the query.
+        Connection.
+    where, parameters
+        End of the query over ``entries`` and ``runs``, from ``WHERE`` on, and its parameters.
     file
-        What an error calls the history.
+        Name of the history in errors.
 
     Raises
     ------
     DamagedStoreError
-        If an entry is not as it was written.
+        If an entry has a wrong checksum.
     """
     known: dict[str, Any] = {}
     for number, run, checksum, *row in connection.execute(f"{_SELECT} {where}", parameters):
@@ -126,6 +136,18 @@ def read_entries(
             ) from error
 
 
+def reference_entry(
+    connection: sqlite3.Connection, suite: str, entry: Entry, *, before: int, file: object
+) -> Past | None:
+    """Return the newest accepted comparable entry of the same name, or else the first good one, in a transaction."""
+    parameters = (suite, entry.name, entry.job_digest, DONE, before)
+    for where in (_ACCEPTED, _OLDEST):
+        for number, found in read_entries(connection, where, parameters, file=file):
+            if found.is_good and found.comparison_key == entry.comparison_key:
+                return Past(number, found)
+    return None
+
+
 def _entry(connection: sqlite3.Connection, number: int, checksum: str, row: list[Any], known: dict[str, Any]) -> Entry:
     metrics = [
         list(metric)
@@ -133,36 +155,38 @@ def _entry(connection: sqlite3.Connection, number: int, checksum: str, row: list
             "SELECT name, value, low, high FROM metrics WHERE entry = ? ORDER BY position", (number,)
         )
     ]
-    digests = dict(connection.execute("SELECT field, digest FROM entry_facts WHERE entry = ?", (number,)).fetchall())
-    if _checksum(row, metrics, {name: digests[name] for name in _FACTS}) != checksum:
+    query = "SELECT field, digest FROM entry_descriptions WHERE entry = ?"
+    digests = dict(connection.execute(query, (number,)).fetchall())
+    if _whole_checksum(row, metrics, {name: digests[name] for name in _DESCRIPTIONS}) != checksum:
         raise ValueError("its checksum is another")
     for digest in digests.values():
         if digest not in known:
-            (content,) = connection.execute("SELECT content FROM facts WHERE digest = ?", (digest,)).fetchone()
-            known[digest] = read_fact(digest, content)
+            query = "SELECT content FROM descriptions WHERE digest = ?"
+            (content,) = connection.execute(query, (digest,)).fetchone()
+            known[digest] = read_description(digest, content)
     values = dict(zip(_COLUMNS, row, strict=True))
-    accepted = connection.execute("SELECT entry, why, at, seal FROM accepted WHERE entry = ?", (number,)).fetchone()
-    if accepted is not None and seal_of("accepted", accepted[:-1]) != accepted[-1]:
-        raise ValueError("the seal of its acceptance is another")
+    accepted = connection.execute("SELECT entry, why, at, checksum FROM accepted WHERE entry = ?", (number,)).fetchone()
+    if accepted is not None and checksum_of("accepted", accepted[:-1]) != accepted[-1]:
+        raise ValueError("the checksum of its acceptance is another")
     return Entry(
         **{name: values[name] for name in _COLUMNS if name not in ("name", "timing", "reused")},
         timing=json.loads(values["timing"]),
         reused=tuple(json.loads(values["reused"])),
         metrics={name: Estimate(value, low, high) for name, value, low, high in metrics},
-        **{name: known[digests[name]] for name in _FACTS},
+        **{name: known[digests[name]] for name in _DESCRIPTIONS},
         findings=tuple(_findings(connection, number)),
         accepted=accepted[1] if accepted else "",
     )
 
 
 def _findings(connection: sqlite3.Connection, entry: int) -> Iterator[Finding]:
-    for *row, seal in connection.execute(
-        "SELECT entry, position, gate, verdict, reason, alarm, baseline, changes, seal FROM findings WHERE entry = ? "
-        "ORDER BY position",
+    for *row, checksum in connection.execute(
+        "SELECT entry, position, gate, verdict, reason, alarm, baseline, changes, checksum FROM findings "
+        "WHERE entry = ? ORDER BY position",
         (entry,),
     ):
-        if seal_of("findings", row) != seal:
-            raise ValueError("the seal of a finding is another")
+        if checksum_of("findings", row) != checksum:
+            raise ValueError("the checksum of a finding is another")
         _, _, gate, verdict, reason, alarm, baseline, changes = row
         yield Finding(
             gate=gate,
@@ -187,6 +211,6 @@ def _number(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else float(value) + 0.0
 
 
-def _checksum(*values: object) -> str:
+def _whole_checksum(*values: object) -> str:
     # 128 bits are enough against accidents, and this is no defence against anything else.
-    return digest_of(json.dumps(values))[:32]
+    return text_digest(json.dumps(values))[:32]

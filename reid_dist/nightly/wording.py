@@ -1,4 +1,4 @@
-"""How times, sizes and changes of a history are put into words."""
+"""Formatting of times, sizes, changes and verdicts for people."""
 
 from __future__ import annotations
 
@@ -6,41 +6,25 @@ import re
 from datetime import datetime
 from typing import Final
 
-from reid_dist.nightly.history.values import Change, Estimate, Finding
-from reid_dist.nightly.history.wording import size
+from reid_dist.nightly.history.values import INCOMPARABLE, UNDECIDED, Change, Estimate, Finding
 from reid_dist.reports import words
 
-__all__ = [
-    "changed",
-    "difference_text",
-    "estimate_text",
-    "finding_text",
-    "is_share",
-    "jobs",
-    "quantity",
-    "shortened",
-    "tick_day",
-    "took",
-    "value_text",
-    "when",
-]
-
-_STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)")
-_HEXADECIMAL = re.compile(r"\b[0-9a-f]{16,}\b")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_LONGEST = 100
-
+_STAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)")
+_HEXADECIMAL: Final = re.compile(r"\b[0-9a-f]{16,}\b")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_LONGEST: Final = 100
 _NAMES: Final = {"seconds": "time", "peak_bytes": "peak memory"}
+_TOO_FEW: Final = re.compile(r"no verdict yet \((\d+ of \d+ [a-z]+)")
 
 
 def when(stamp: str) -> str:
-    """Return a time of ISO 8601 as ``2026-03-09 02:00 UTC``; what is none stands as it is."""
+    """Return a time of ISO 8601 as ``2026-03-09 02:00 UTC``; any other text unchanged."""
     found = _STAMP.match(stamp)
     return f"{stamp[:10]} {found[4]}:{found[5]} UTC" if found else stamp
 
 
 def tick_day(stamp: str) -> str:
-    """Return the day of a time as ``Mar 9``; what is none stands as it is, cut."""
+    """Return the day of a time as ``Mar 9``; of any other text its first 10 characters."""
     found = _STAMP.match(stamp)
     if found is None or not 1 <= int(found[2]) <= 12:
         return stamp[:10]
@@ -48,12 +32,12 @@ def tick_day(stamp: str) -> str:
 
 
 def took(started: str, finished: str | None) -> str:
-    """Return how long a run took; empty where that is not known."""
+    """Return the duration of a run; empty if unknown."""
     try:
         seconds = (datetime.fromisoformat(finished or "") - datetime.fromisoformat(started)).total_seconds()
     except (ValueError, TypeError):  # not a time, or one of them without its zone
         return ""
-    # Times of runs are told in whole seconds.
+    # Times of runs have whole seconds.
     return "" if seconds < 0 else words.duration(seconds) if seconds else "less than 1 s"
 
 
@@ -62,8 +46,16 @@ def is_share(name: str) -> bool:
     return words.metric_value(name, 0.0).endswith("%")
 
 
+def size(n_bytes: float) -> str:
+    """Return a number of bytes in B, KiB, MiB or GiB."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if n_bytes >= 2**power:
+            return f"{n_bytes / 2**power:,.{0 if n_bytes >= 100 * 2**power else 1}f} {unit}"
+    return f"{n_bytes:.0f} B"
+
+
 def value_text(name: str, value: float | None) -> str:
-    """Return a metric, a time or a size as it is printed."""
+    """Return a metric, a time or a size with its unit."""
     if value is None:
         return "undefined"
     if name == "seconds":
@@ -72,26 +64,18 @@ def value_text(name: str, value: float | None) -> str:
 
 
 def estimate_text(name: str, estimate: Estimate | None) -> str:
-    """Return a metric with its interval, as far as they are there."""
+    """Return a metric with its interval, if known."""
     if estimate is None:
         return "-"
     text = value_text(name, estimate.value)
     if estimate.low is None or estimate.high is None:
         return text
-    # The unit stands behind the value already.
+    # The value has the unit already.
     return f"{text} {words.interval(name, (estimate.low, estimate.high)).removesuffix(' %')}"
 
 
 def difference_text(change: Change, *, interval: bool = False) -> str:
-    """Return by how much a quantity changed: points of a metric, the ratio of a time or a size; empty if unknown.
-
-    Parameters
-    ----------
-    change
-        The change.
-    interval
-        Whether the interval of a metric's difference is said as well.
-    """
+    """Return a change in points, or as a ratio of times or sizes, optionally with its interval; empty if unknown."""
     if change.difference is None:
         return ""
     if change.name in _NAMES:
@@ -103,28 +87,29 @@ def difference_text(change: Change, *, interval: bool = False) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def finding_text(finding: Finding) -> str:
-    """Return why a gate found what it found, with the alarm in front where the reason does not begin with it."""
-    if not finding.alarm or finding.reason.startswith(finding.alarm):
-        return finding.reason
-    return f"{finding.alarm}: {finding.reason}"
-
-
-def quantity(change: Change) -> str:
-    """Return the name of what changed, for people."""
-    return _NAMES.get(change.name, change.name)
-
-
-def changed(change: Change) -> str:
+def change_text(change: Change) -> str:
     """Return a change as ``mAP 85.20 % → 83.37 % (-1.83 points)``, with a true minus sign."""
-    text = f"{quantity(change)} {value_text(change.name, change.baseline)} \N{RIGHTWARDS ARROW} "
+    text = f"{_NAMES.get(change.name, change.name)} {value_text(change.name, change.baseline)} \N{RIGHTWARDS ARROW} "
     text += value_text(change.name, change.candidate)
     difference = difference_text(change, interval=True)
     return f"{text} ({difference})" if difference else text
 
 
+def finding_text(finding: Finding) -> str:
+    """Return the reason of a finding, beginning with its alarm."""
+    if not finding.alarm or finding.reason.startswith(finding.alarm):
+        return finding.reason
+    return f"{finding.alarm}: {finding.reason}"
+
+
+def brief_verdict(finding: Finding) -> str:
+    """Return a verdict; for a gate that needs more nights their count, as ``2 of 7 runs``."""
+    found = _TOO_FEW.match(finding.reason) if finding.verdict in (INCOMPARABLE, UNDECIDED) else None
+    return finding.verdict if found is None else found[1]
+
+
 def shortened(text: str, *, most: int = _LONGEST) -> str:
-    """Return a text with digests cut to eight digits, and cut itself where it is very long."""
+    """Return a text of at most so many characters, with digests cut to eight digits."""
     text = _HEXADECIMAL.sub(lambda found: found[0][:8], text)
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 

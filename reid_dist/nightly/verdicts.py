@@ -1,4 +1,4 @@
-"""Hold an entry against what the history has of earlier nights."""
+"""Application of the gates to an entry and the history of its job."""
 
 from __future__ import annotations
 
@@ -25,29 +25,27 @@ from reid_dist.nightly.history import History, Past
 from reid_dist.nightly.history.values import DONE, INCOMPARABLE, Entry, Finding
 from reid_dist.reports import Report
 
-__all__ = ["judged"]
-
-# So many windows are looked through for runs that compare: the others ran on other machines, or had other jobs.
+# Number of windows that are searched for comparable runs.
 _WINDOWS: Final = 5
 
 
-def judged(
+def apply_gates(
     entry: Entry, report: Report | None, history: History, *, suite: str, number: int, gates: Gates
 ) -> tuple[Finding, ...]:
-    """Return what the gates find of an entry; nothing of one that was not done.
+    """Return the findings of the gates for an entry; none for an entry that is not done.
 
     Parameters
     ----------
     entry
-        The entry, which need not be in the history yet.
+        Entry, which need not be in the history yet.
     report
         Its report.
     history
         Earlier runs.
     suite, number
-        The run that it belongs to.
+        Suite and number of its run.
     gates
-        The gates; those that are switched off find nothing.
+        Gates; None fields have no finding.
     """
     if entry.state != DONE or report is None:
         return ()
@@ -57,15 +55,15 @@ def judged(
         findings.append(_accuracy(earlier, gates.accuracy))
     if gates.trend is not None:
         findings.append(_trend(earlier, gates.trend))
-    for gate, judge in ((gates.speed, gate_speed), (gates.memory, gate_memory)):
+    for gate, apply in ((gates.speed, gate_speed), (gates.memory, gate_memory)):
         if gate is not None:
             past = history.measured(suite, entry.name, before=number, last=_WINDOWS * gate.window)
-            findings.append(judge(entry, [each.entry for each in past], gate))
+            findings.append(apply(entry, [each.entry for each in past], gate))
     return tuple(findings)
 
 
 class _EarlierNights:
-    """What the history has for the gates of metrics; each report is read once."""
+    """Earlier nights for the gates of metrics; each report is read once."""
 
     def __init__(self, entry: Entry, report: Report, history: History, suite: str, number: int) -> None:
         self.entry, self.report, self.history, self.suite, self.number = entry, report, history, suite, number
@@ -73,23 +71,23 @@ class _EarlierNights:
         self._nights: dict[tuple[str, tuple[str, ...]], Night | None] = {}
 
     def past(self, last: int) -> list[Past]:
-        """Return the last nights that ask the same question, oldest first; none before the one that was accepted."""
+        """Return the last comparable nights, oldest first; none before the accepted one."""
         since = self.reference.run if self.reference is not None and self.reference.entry.accepted else 0
         past = self.history.measured(self.suite, self.entry.name, before=self.number, last=last)
-        return [each for each in past if each.run >= since and each.entry.question == self.entry.question]
+        return [each for each in past if each.run >= since and each.entry.comparison_key == self.entry.comparison_key]
 
     def tested(self, gate: AccuracyGate | TrendGate) -> tuple[str, ...]:
-        """Return the gated metrics of which tonight has values per query."""
+        """Return the gated metrics with values per query."""
         return tested_metrics(self.report, gated_metrics(gate.metrics, self.report))
 
     def nights(self, past: Sequence[Past], metrics: tuple[str, ...]) -> list[Night]:
-        """Return the values of nights, oldest first, each result once; reports that were pruned are left out."""
+        """Return the values of nights, oldest first, each result once; nights with pruned reports are left out."""
         newest = {each.entry.result_digest: each for each in past}
         found = (self._night(each, metrics) for each in sorted(newest.values(), key=lambda each: each.run))
         return [night for night in found if night is not None]
 
     def with_report(self, past: Past) -> Earlier:
-        """Return an entry with its report, if it is there still."""
+        """Return an entry with its report, None for a pruned one."""
         try:
             return Earlier(past.run, past.entry, self.history.report(past.run, past.entry.name))
         except StoreNotFoundError:
@@ -118,7 +116,7 @@ def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
         )
         recent = earlier.nights(past, metrics) if may_be_worse else []
     except DamagedStoreError as error:
-        # What is wrong with the baseline is no fault of this night, and must be told.
+        # A damaged baseline does not fail this night, but is reported.
         return Finding(gate="accuracy", verdict=INCOMPARABLE, reason=str(error), baseline=None)
     return gate_accuracy(
         report,

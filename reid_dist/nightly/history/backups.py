@@ -1,7 +1,7 @@
-"""What is kept beside the file of a history: a marker of its first run, and copies of the last nights.
+"""Files beside a history: a marker of its first run, and copies from before the last nights.
 
-The marker tells a history that is new from one that is lost: an empty or missing file with a marker beside it had a
-past.  A copy is made before every night by SQLite itself, so that it is whole while others write.
+With the marker, a missing or empty file is recognised as lost.  SQLite makes the copies, so they are whole while others
+write.
 """
 
 from __future__ import annotations
@@ -17,26 +17,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = [
-    "KEPT_COPIES",
-    "Marker",
-    "copies",
-    "copy_before",
-    "how_to_restore",
-    "marker_path",
-    "read_marker",
-    "write_marker",
-]
-
 KEPT_COPIES: Final = 7
-"""Copies that are kept: one for each of the last nights."""
+"""Number of copies kept, one per night."""
 
 _NAME: Final = re.compile(r"before-run-[0-9]{5,}\.db")
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What is known of a history without its file.
+    """Facts of a history beside its file.
 
     Attributes
     ----------
@@ -53,13 +42,13 @@ class Marker:
 
 
 def marker_path(history: Path) -> Path:
-    """Return where the marker of a history is."""
+    """Return the path of the marker of a history."""
     file = history.resolve()
     return file.with_name(f"{file.name}.marker.json")
 
 
 def read_marker(history: Path) -> Marker | None:
-    """Return the marker of a history; None where there is none, or where it cannot be read."""
+    """Return the marker of a history; None if there is none, or it cannot be read."""
     try:
         content = json.loads(marker_path(history).read_text(encoding="utf-8"))
         found = Marker(**content)
@@ -70,28 +59,22 @@ def read_marker(history: Path) -> Marker | None:
 
 
 def write_marker(history: Path, marker: Marker) -> None:
-    """Write the marker of a history, in one step.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
+    """Write the marker of a history atomically; OSError if it cannot be written."""
     target = marker_path(history)
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        with draft.open("w", encoding="utf-8") as file:
+        with temporary.open("w", encoding="utf-8") as file:
             json.dump(asdict(marker), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(target)
+        temporary.replace(target)
     finally:
         with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def copies(history: Path) -> list[Path]:
-    """Return the copies of a history that are there, the newest last."""
+    """Return the copies of a history, newest last."""
     try:
         found = [path for path in _folder(history).iterdir() if _NAME.fullmatch(path.name)]
     except OSError:
@@ -100,16 +83,16 @@ def copies(history: Path) -> list[Path]:
 
 
 def copy_before(connection: sqlite3.Connection, history: Path, run: int) -> Path:
-    """Copy a history before a run, and remove all copies but the newest ones; return the copy.
+    """Copy a history before a run, remove all but the newest copies, and return the copy.
 
     Parameters
     ----------
     connection
-        To the history; without a transaction.
+        Connection without a transaction.
     history
-        Its file.
+        Path of the history.
     run
-        The number that the run will have.
+        Number of the coming run.
 
     Raises
     ------
@@ -118,16 +101,16 @@ def copy_before(connection: sqlite3.Connection, history: Path, run: int) -> Path
     """
     target = _folder(history) / f"before-run-{run:05}.db"
     target.parent.mkdir(exist_ok=True)
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        with closing(sqlite3.connect(draft)) as copy:
+        with closing(sqlite3.connect(temporary)) as copy:
             connection.backup(copy)
-        with draft.open("rb") as file:
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        draft.replace(target)
+        temporary.replace(target)
     finally:
         with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     for old in copies(history)[:-KEPT_COPIES]:
         with contextlib.suppress(OSError):
             old.unlink()
@@ -135,7 +118,7 @@ def copy_before(connection: sqlite3.Connection, history: Path, run: int) -> Path
 
 
 def how_to_restore(history: Path) -> str:
-    """Return in one clause how the newest copy takes the place of a history."""
+    """Return a clause for errors on how to put back the newest copy."""
     found = copies(history)
     if not found:
         return "put back a copy of it"

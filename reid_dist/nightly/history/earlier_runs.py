@@ -1,0 +1,98 @@
+"""Comparison of a run with the runs before it: lasting troubles, and jobs that left the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """Consecutive nights in which a job failed, or was a regression.
+
+    Attributes
+    ----------
+    run
+        Number of the first run.
+    n_nights
+        Number of nights, including the latest.
+    """
+
+    run: int
+    n_nights: int
+
+    def __str__(self) -> str:
+        return f"for {self.n_nights:,} nights in a row, since run {self.run}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedJob:
+    """A job that is no longer in its suite, or has another name there.
+
+    Attributes
+    ----------
+    name
+        ``model/dataset/job``.
+    run
+        Number of the last run that had it.
+    """
+
+    name: str
+    run: int
+
+    def __str__(self) -> str:
+        return f"no longer in the suite (last in run {self.run})"
+
+
+def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
+    """Return the streak of a failed or worse entry; None if it has no trouble, or has it for the first night.
+
+    Parameters
+    ----------
+    entry
+        Entry of the latest run.
+    newest_first
+        Earlier runs of its suite, of which no more are taken than needed.  Runs without the job, or that skipped it,
+        are passed over.
+    """
+    trouble = _trouble(entry)
+    found: Streak | None = None
+    for run in newest_first if trouble else ():
+        before = next((each for each in run.entries if each.name == entry.name), None)
+        if before is None or before.state == SKIPPED:
+            continue
+        if _trouble(before) != trouble:
+            break
+        found = Streak(run.number, 2 if found is None else found.n_nights + 1)
+    return found
+
+
+def removed_jobs(run: Run, earlier: Sequence[Run]) -> tuple[RemovedJob, ...]:
+    """Return the jobs of the suite of the last finished run that are not in the suite of this one.
+
+    Jobs that ``--only`` left out are still in the suite.
+
+    Parameters
+    ----------
+    run
+        Latest run.
+    earlier
+        Earlier runs of its suite, oldest first.
+    """
+    # A killed night has reported nothing.
+    before = next((each for each in reversed(earlier) if each.finished is not None), None)
+    if not run.planned or before is None:
+        return ()
+    now = frozenset(run.planned)
+    gone = [name for name in before.planned if name not in now]
+    return tuple(RemovedJob(name, _last_run(name, earlier) or before.number) for name in gone)
+
+
+def _trouble(entry: Entry) -> str:
+    return FAILED if entry.state == FAILED else "regression" if entry.is_regression else ""
+
+
+def _last_run(name: str, earlier: Sequence[Run]) -> int | None:
+    return next((run.number for run in reversed(earlier) if any(entry.name == name for entry in run.entries)), None)

@@ -1,0 +1,135 @@
+"""Outcome of an entry in one word, from its state and its gates, and the reasons for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from reid_dist.nightly.history.values import (
+    BETTER,
+    DONE,
+    FAILED,
+    INCOMPARABLE,
+    SAME,
+    SKIPPED,
+    UNDECIDED,
+    WORSE,
+    Entry,
+    Finding,
+    Run,
+)
+from reid_dist.nightly.wording import finding_text
+from reid_dist.reports.words import upper_first
+
+MOVED: Final = "alarm"
+"""Numbers moved without a cause."""
+
+ACCEPTED: Final = "accepted"
+"""An accepted regression."""
+
+OUTCOMES: Final = (FAILED, MOVED, WORSE, SKIPPED, INCOMPARABLE, UNDECIDED, ACCEPTED, BETTER, SAME)
+"""All outcomes, the most urgent first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Presentation of an outcome or a verdict without colour.
+
+    Attributes
+    ----------
+    kind
+        Outcome, which is also the name of its style.
+    mark
+        One character.
+    word
+        Text beside it.
+    """
+
+    kind: str
+    mark: str
+    word: str
+
+
+SIGNS: Final[Mapping[str, Sign]] = MappingProxyType(
+    {
+        FAILED: Sign(FAILED, "\N{BALLOT X}", "failed"),
+        MOVED: Sign(MOVED, "!", "alarm"),
+        WORSE: Sign(WORSE, "\N{BLACK DOWN-POINTING TRIANGLE}", "worse"),
+        SKIPPED: Sign(SKIPPED, "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}", "skipped"),
+        INCOMPARABLE: Sign(INCOMPARABLE, "?", "incomparable"),
+        UNDECIDED: Sign(UNDECIDED, "\N{PLUS-MINUS SIGN}", "undecided"),
+        ACCEPTED: Sign(ACCEPTED, "\N{CHECK MARK}", "accepted"),
+        BETTER: Sign(BETTER, "\N{BLACK UP-POINTING TRIANGLE}", "better"),
+        SAME: Sign(SAME, "=", "same"),
+    }
+)
+"""By outcome."""
+
+
+def outcome(entry: Entry) -> str:
+    """Return the outcome of an entry.
+
+    A worse gate outweighs a better one, and an incomparable accuracy a better time.  Incomparable times and memory, as
+    in the first nights, do not count.
+    """
+    if entry.state in (FAILED, SKIPPED):
+        return entry.state
+    if any(finding.is_regression for finding in entry.findings):
+        if entry.accepted:
+            return ACCEPTED
+        return MOVED if any(finding.alarm for finding in entry.findings) else WORSE
+    accuracy = finding_of(entry, "accuracy")
+    if accuracy is not None and accuracy.verdict == INCOMPARABLE:
+        return INCOMPARABLE
+    verdicts = [finding.verdict for finding in entry.findings]
+    # An undecided trend, time or memory does not count beside a known accuracy.
+    if BETTER not in verdicts and accuracy is not None:
+        return accuracy.verdict
+    # Without a gate of accuracy the other gates decide.
+    return next((verdict for verdict in (BETTER, SAME, UNDECIDED) if verdict in verdicts), INCOMPARABLE)
+
+
+def counted(run: Run) -> dict[str, int]:
+    """Return the number of entries by outcome, in the order of `OUTCOMES`."""
+    found = Counter(map(outcome, run.entries))
+    return {name: found[name] for name in OUTCOMES}
+
+
+def finding_of(entry: Entry, gate: str) -> Finding | None:
+    """Return the finding of a gate; None for a gate that is switched off."""
+    return next((finding for finding in entry.findings if finding.gate == gate), None)
+
+
+def sign_of_finding(finding: Finding) -> Sign:
+    """Return the sign of a finding."""
+    return SIGNS[MOVED if finding.alarm else finding.verdict]
+
+
+def reasons(entry: Entry) -> list[tuple[str, str]]:
+    """Return pairs of gates, in words, and their reasons; of an entry without changes the reason of accuracy.
+
+    Entries that were not done have no gates.  An acceptance comes last.
+    """
+    if entry.state != DONE:
+        return [("", entry.reason or "no reason was recorded")]
+    changed = [finding for finding in entry.findings if finding.verdict != SAME or finding.alarm]
+    # A time or a trend without a verdict adds nothing beside one with a verdict.
+    unknown = {INCOMPARABLE, UNDECIDED} - {outcome(entry)}
+    changed = [finding for finding in changed if finding.verdict not in unknown or finding.alarm]
+    if outcome(entry) == UNDECIDED:
+        changed = [finding for finding in changed if finding.gate == "accuracy"] or changed
+    if any(finding.is_regression for finding in changed):
+        changed = [finding for finding in changed if finding.is_regression]
+    accuracy = finding_of(entry, "accuracy")
+    shown = changed or ([accuracy] if accuracy is not None else [*entry.findings])
+    if not shown:
+        return [("", "no gate is switched on")]
+    # In the first nights all gates have one reason.
+    gates: dict[str, list[str]] = {}
+    for finding in shown:
+        gates.setdefault(finding_text(finding), []).append(finding.gate)
+    found = [(upper_first(", ".join(names)), reason) for reason, names in gates.items()]
+    return [*found, ("Accepted", entry.accepted)] if entry.accepted else found
