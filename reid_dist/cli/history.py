@@ -12,8 +12,6 @@ import click
 if TYPE_CHECKING:
     from reid_dist.nightly.history.values import Run
 
-__all__ = ["command"]
-
 _UNITS = {"d": "days", "w": "weeks", "h": "hours"}
 
 # Default number of runs of a table: a month of nights.

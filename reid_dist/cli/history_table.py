@@ -21,8 +21,6 @@ from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
 from reid_dist.nightly.wording import brief_verdict, size
 from reid_dist.reports.words import duration, interval, metric_value
 
-__all__ = ["print_run", "print_runs"]
-
 _LOG_COLUMNS = 80
 _USUAL = ("mAP", "CMC@1")
 _DIGEST_DIGITS = 16

@@ -24,7 +24,8 @@ from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
 from reid_dist.nightly.wording import brief_verdict
 from reid_dist.reports.words import metric_value
 
-__all__ = ["list_jobs", "run_night"]
+# Seconds that a night waits for locks: the export of years of nights reads for half a minute.
+_PATIENCE = 300.0
 
 
 def list_jobs(suite_file: Path, only: Sequence[str]) -> None:
@@ -89,7 +90,7 @@ def run_night(
         begun=_say_begun,
         ended=_say_ended,
     )
-    with opened_for_writing(history_file, create=True) as history:
+    with opened_for_writing(history_file, create=True, timeout=_PATIENCE) as history:
         run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
         runs = recent_runs(run, history, folder)
     # Before the page, which cannot be written to a full disk.

@@ -8,8 +8,6 @@ import click
 
 from reid_dist.cli.options import choose_cluster, cluster_options, events_option
 
-__all__ = ["command"]
-
 
 @click.command("nightly")
 @click.argument("suite", type=click.Path(path_type=Path))

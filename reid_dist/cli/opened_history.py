@@ -8,11 +8,9 @@ from pathlib import Path
 
 from reid_dist.nightly.history import History
 
-__all__ = ["opened_for_writing"]
-
 
 @contextlib.contextmanager
-def opened_for_writing(path: Path, *, create: bool) -> Iterator[History]:
+def opened_for_writing(path: Path, *, create: bool, timeout: float = 30.0) -> Iterator[History]:
     """Open a history, and print its warning to standard error.
 
     Parameters
@@ -21,8 +19,10 @@ def opened_for_writing(path: Path, *, create: bool) -> Iterator[History]:
         Path of the history.
     create
         Make a missing file.
+    timeout
+        Seconds to wait for locks of other processes.
     """
-    with History.open(path, create=create) as history:
+    with History.open(path, create=create, timeout=timeout) as history:
         if history.caution:
             # Slow to import, and seldom needed.
             from reid_dist.cli.progress import say

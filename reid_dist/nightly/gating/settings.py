@@ -15,7 +15,7 @@ _LEAST_BEYOND = 5
 
 
 class _MetricGate(BaseModel):
-    """What the gates of metrics share.
+    """Common settings of the gates of metrics.
 
     The smallest change that matters is half a point: two trainings of one model differ by about as much, and papers
     of this field print gains of that size.  With 3,368 queries of 750 identities noise requires more, unless the

@@ -1,4 +1,4 @@
-"""Entries and findings as rows.
+"""Entries, findings and reports as rows; equal results share their values per query.
 
 Beside the checksum of its row, an entry has one over its values, metrics and descriptions, so that a missing row of
 these is detected as well.
@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.errors import DamagedStoreError, InputError, StoreNotFoundError
 from reid_dist.nightly.history.checksums import (
     as_json,
+    blob_digest,
     checksum_of,
     insert_descriptions,
     insert_rows,
@@ -35,6 +36,8 @@ from reid_dist.nightly.history.values import (
     Moved,
     Past,
 )
+from reid_dist.reports import Report
+from reid_dist.reports.packing import PackedReport, unpack
 from reid_dist.reports.plain import plain
 
 _COLUMNS: Final = (
@@ -146,6 +149,51 @@ def reference_entry(
             if found.is_good and found.comparison_key == entry.comparison_key:
                 return Past(number, found)
     return None
+
+
+def insert_report(connection: sqlite3.Connection, entry: int, packed: PackedReport, result_digest: str) -> None:
+    """Write the report of the entry of this row, in a transaction."""
+    arrays, document = packed.per_query, packed.document
+    row = (result_digest, blob_digest(arrays))
+    insert_rows(connection, "arrays", [row], more="ON CONFLICT DO NOTHING", blobs=[("per_query", arrays)])
+    insert_rows(connection, "reports", [(entry, result_digest, blob_digest(document))], blobs=[("document", document)])
+
+
+def read_report(connection: sqlite3.Connection, entry: int, where: str) -> Report:
+    """Return the verified report of the entry of this row, in a transaction.
+
+    Parameters
+    ----------
+    connection, entry
+        Connection and row.
+    where
+        Name of the report in errors.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If the entry had no report, or it was pruned.
+    DamagedStoreError
+        If a digest is wrong.
+    """
+    state, result_digest = connection.execute(
+        "SELECT state, result_digest FROM entries WHERE id = ?", (entry,)
+    ).fetchone()
+    found = connection.execute(
+        "SELECT document, per_query, reports.digest, arrays.digest FROM reports JOIN arrays USING (result_digest) "
+        "WHERE entry = ?",
+        (entry,),
+    ).fetchone()
+    if found is None:
+        why = "it was pruned" if state == DONE else f"the job {'failed' if state == FAILED else 'was skipped'}"
+        raise StoreNotFoundError(f"there is no {where}: {why}; choose another run")
+    packed = PackedReport(*found[:2])
+    if (blob_digest(packed.document), blob_digest(packed.per_query)) != found[2:]:
+        raise DamagedStoreError(f"{where} is not what was written: its bytes have another digest; put back a copy")
+    report = unpack(packed, where)
+    if report.result_digest != result_digest:
+        raise DamagedStoreError(f"{where} has result digest {report.result_digest}, recorded is {result_digest}")
+    return report
 
 
 def _entry(connection: sqlite3.Connection, number: int, checksum: str, row: list[Any], known: dict[str, Any]) -> Entry:

@@ -16,9 +16,15 @@ from reid_dist.errors import InputError
 from reid_dist.nightly.history.backups import Marker, copy_before, read_marker, write_marker
 from reid_dist.nightly.history.checksums import insert_rows, stored_text, update_row
 from reid_dist.nightly.history.database import Database
-from reid_dist.nightly.history.entry_rows import insert_entry, insert_findings, read_entries, reference_entry
+from reid_dist.nightly.history.entry_rows import (
+    insert_entry,
+    insert_findings,
+    insert_report,
+    read_entries,
+    read_report,
+    reference_entry,
+)
 from reid_dist.nightly.history.pruning import Pruned, prune
-from reid_dist.nightly.history.report_rows import insert_report, read_report
 from reid_dist.nightly.history.run_rows import entry_row, insert_run, read_runs, require_entry_row, require_run
 from reid_dist.nightly.history.run_state import run_state, this_host
 from reid_dist.nightly.history.schema import now

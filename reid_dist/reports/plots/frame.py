@@ -178,7 +178,7 @@ def shape(x: float, y: float, steps: str, style: str, title: str) -> Markup:
 
 
 def padded_y_axis(low: float, high: float, *, spread: float, level: float) -> LinearAxis:
-    """Return a vertical axis around values, with a margin of a share of their spread, or of their size if they agree."""
+    """Return a vertical axis around values; the margin is a share of their spread, or of their size if they agree."""
     margin = max(spread * (high - low), level * max(abs(low), abs(high)), 1e-9)
     return LinearAxis(low=low - margin, high=high + margin, **y_ends())
 

@@ -261,6 +261,50 @@ def test_a_directory_that_cannot_be_written_to_is_enough_for_reading(path: Path)
     assert last.startswith(f"cannot write to history {path}: the file or its directory is read-only")
 
 
+_KILLED = """
+import os, signal, sqlite3
+connection = sqlite3.connect({path!r}, isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN EXCLUSIVE")
+connection.execute("UPDATE reports SET document = zeroblob(100000)")
+connection.execute("UPDATE arrays SET per_query = zeroblob(100000)")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+_READ_AS_NOBODY = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import history_entries
+from reid_dist.errors import ReidDistError
+from reid_dist.nightly.history import History
+os.setgid(65534), os.setuid(65534)
+try:
+    History.open({path!r}, create=False, read_only=True)
+except ReidDistError as error:
+    print(error)
+"""
+
+
+def test_the_first_reader_rolls_back_what_a_killed_process_left(path: Path) -> None:
+    two_nights(path)
+    journal = path.with_name(f"{path.name}-journal")
+    subprocess.run([sys.executable, "-c", _KILLED.format(path=str(path))], check=False)
+    assert journal.stat().st_size
+    if os.getuid() == 0:
+        for folder in (path.parent, *path.parent.parents):
+            if folder.stat().st_mode & 0o005 != 0o005:
+                folder.chmod(folder.stat().st_mode | 0o005)
+        words = _READ_AS_NOBODY.format(tests=str(Path(__file__).parent), path=str(path))
+        done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(f"cannot read history {path}: a process was killed while it wrote, and rolling ")
+        assert journal.exists()
+    with History.open(path, create=False, read_only=True) as history:
+        assert [history.report(number, NAME).result_digest for number in (1, 2)] == [
+            small_report(seed).result_digest for seed in (0, 1)
+        ]
+    assert not journal.exists()
+
+
 def test_a_cut_file_is_damaged(path: Path) -> None:
     two_nights(path)
     whole = path.read_bytes()
