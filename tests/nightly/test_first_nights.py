@@ -28,7 +28,7 @@ def test_gates_that_need_more_runs_are_abbreviated() -> None:
     today = page.split('<h2 id="today">')[1].split("</table>")[0]
     assert "incomparable" not in today
     assert "The one job is the same as before" in page
-    # Why, in full, stands with the job.
+    # The full reason is in the section of the job.
     assert "no verdict yet (2 of 7 runs)" in page
     assert "of 7" not in summary_markdown(runs[-1])
 

@@ -55,7 +55,7 @@ class Outline(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.elements[self._open[-1]][0] == tag
-        if tag in ("td", "th"):  # cells stand apart
+        if tag in ("td", "th"):  # cells are separate texts
             self.handle_data(" ")
         self._open.pop()
 
@@ -113,7 +113,7 @@ def test_the_headline_has_the_change_its_significance_and_possible_causes() -> N
     about = page.all("dl", "about")[0][1]
     assert "4: a regression, and nothing failed" in about
     assert "2026-01-08 02:00 UTC" in about
-    # All causes stand on the card: the label with the commit, and the version.
+    # The card lists all causes: the label with the commit, and the version.
     (card,) = page.all("article")
     assert "case worse" in card[0]["class"]
     assert "commit 3f2a9c1 \N{RIGHTWARDS ARROW} 77d01be" in card[1]

@@ -57,7 +57,7 @@ STICKS_OUT = """
 found.push([root.scrollWidth, root.clientWidth]);
 """
 
-# Texts that reach beyond the sheet that they stand on, or lie where their element hides them; what scrolls, may.
+# Texts beyond the edge of their sheet, or hidden by their element; scrolling elements are exempt.
 CUT_OFF = """
 const walker = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {

@@ -261,7 +261,7 @@ def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypa
     assert run.exit_code == 4
     (accuracy,) = (finding for finding in run.entries[0].findings if finding.gate == "accuracy")
     assert accuracy.alarm == "numbers moved without a cause"
-    # And again as long as nobody says that it is right.
+    # And again until it is accepted.
     assert night(suite, tmp_path).exit_code == 4
     with History.open(tmp_path / "nights.db") as history:
         assert history.accept(3, None, "the old one was wrong") == 1

@@ -56,7 +56,7 @@ def test_every_model_on_every_data_set_in_every_way(tmp_path: Path) -> None:
     assert (plain.query, plain.gallery, plain.protocol) == ("features/a/q.zarr", "features/a/g.zarr", "market1501")
     assert planned["b/veri/plain"].pipeline.query == "features/b/veri.npz"
     assert planned["b/veri/plain"].pipeline.protocol == "no_cameras"
-    # What a job says wins over what its data set says.
+    # Fields of a job override those of its data set.
     assert planned["b/veri/reranked"].pipeline.protocol == "same_set"
     assert planned["b/veri/reranked"].pipeline.rerank == "k_reciprocal(k1=3,k2=2)"
     assert planned["a/market/plain"].labels == {"backbone": "A", "images": "real"}

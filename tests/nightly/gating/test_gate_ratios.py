@@ -86,7 +86,7 @@ def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
     past += [took(100 + at) for at in range(6)]
     assert gate_speed(took(100), past, GATE).verdict == "same"
     assert gate_speed(took(180), past, GATE).verdict == "worse"
-    # Who accepted another loss says nothing of the time.
+    # The acceptance of another loss does not concern the time.
     assert gate_speed(took(100), [*nights(20), replace(took(60), accepted="smaller model")], GATE).verdict == "worse"
 
 

@@ -87,7 +87,7 @@ def test_a_history_that_had_runs_is_not_taken_for_a_new_one(path: Path, harm: st
         assert "began with run 1 of suite market at 20" in said
         assert f"copy {before[-1]} to {path}" in said
         assert said.endswith(f"or, to begin a new history on purpose, remove {marker_path(path)}")
-    # As it says: the copy takes its place, and the night that it does not hold is told of.
+    # Following the error: the copy replaces the file, and the missing night is reported.
     shutil.copy(before[-1], path)
     with History.open(path) as history:
         assert [run.number for run in history.runs()] == [1]
