@@ -72,7 +72,7 @@ def entry(
     seconds: float = 123.0,
     peak_bytes: int = 2_040_109_465,
     features: str = "a",
-    judged: bool = True,
+    gated: bool = True,
     **more: Any,
 ) -> Entry:
     """A job that was done, and on which all gates agree that it is as it was."""
@@ -111,7 +111,7 @@ def entry(
         "job_digest": digest(job),
         "result_digest": digest(f"{name}{features}{shift}"),
         "folder": f"runs/{night + 1:05d}/{name}",
-        "findings": findings if judged else (),
+        "findings": findings if gated else (),
     }
     return Entry(model=model, dataset=dataset, job=job, **(fields | more))
 

@@ -18,9 +18,9 @@ def test_what_is_compared_is_what_the_gate_took() -> None:
     earlier = [nights.run(0, [old]), nights.run(1, [bad]), nights.run(2, [nights.undone_entry(FAILED, "x", night=2)])]
     today = nights.worse_entry(3, baseline=1)
     assert compared_with(today, earlier) == (earlier[0], old)
-    unjudged = dataclasses.replace(today, findings=())
-    assert compared_with(unjudged, earlier) == (earlier[1], bad), "else the last that was done"
-    assert compared_with(unjudged, earlier[2:]) is None
+    ungated = dataclasses.replace(today, findings=())
+    assert compared_with(ungated, earlier) == (earlier[1], bad), "else the last that was done"
+    assert compared_with(ungated, earlier[2:]) is None
 
 
 @pytest.mark.parametrize(

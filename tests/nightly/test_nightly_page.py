@@ -164,7 +164,7 @@ def test_the_title_counts_changes(entries: list[Entry], title: str) -> None:
         (nights.alarm_entry(1, baseline=1), "alarm"),
         (nights.better_entry(1, baseline=1), "better"),
         (nights.new_entry(1), "incomparable"),
-        (nights.entry(judged=False), "incomparable"),
+        (nights.entry(gated=False), "incomparable"),
         (nights.undone_entry(FAILED, "x", night=0), "failed"),
         (nights.undone_entry(SKIPPED, "x", night=0), "skipped"),
         (dataclasses.replace(nights.worse_entry(1, baseline=1), accepted="new backbone"), "accepted"),
@@ -408,7 +408,7 @@ def test_an_empty_history_is_one_clear_line() -> None:
     "runs",
     [
         [nights.run(0, [])],
-        [nights.run(0, [nights.entry(judged=False)], exit_code=None, finished=None)],
+        [nights.run(0, [nights.entry(gated=False)], exit_code=None, finished=None)],
         [nights.run(0, [nights.undone_entry(FAILED, "", night=0)], exit_code=3)],
         [nights.run(0, [nights.entry(metrics={}, seconds=1e-4, peak_bytes=0)])],
         [nights.run(0, [nights.entry(metrics={"mAP": Estimate(None)}, timing={})])],
