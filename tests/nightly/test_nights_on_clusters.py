@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from distributed import Client
 from local_workers import dask_words
 from small_nights import save_model, write_suite
 
@@ -50,7 +51,11 @@ def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
             assert time.monotonic() < deadline, "the scheduler did not come up"
             time.sleep(0.05)
         start("worker", *local, "--nworkers", "1", "--nthreads", "1", "--death-timeout", "5")
-        yield Scheduler(process, json.loads(path.read_text())["address"])
+        address = json.loads(path.read_text())["address"]
+        # A busy machine starts a worker in more than the few seconds that the test allows a cluster.
+        with Client(address, timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)
+        yield Scheduler(process, address)
 
 
 def test_a_scheduler_that_is_killed_between_jobs(tmp_path: Path, scheduler: Scheduler) -> None:

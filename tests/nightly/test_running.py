@@ -274,7 +274,9 @@ def test_a_history_that_was_begun_anew_leaves_old_reports_alone(tmp_path: Path) 
     assert [night(suite, tmp_path).number for _ in range(2)] == [1, 2]
     assert [path.name for path in (tmp_path / "nights.db.copies").iterdir()] == ["before-run-00002.db"]
     (tmp_path / "nights.db").unlink()
-    with pytest.raises(DamagedStoreError, match=r"are lost: its file is missing.* to begin a new history on purpose, remove "):
+    with pytest.raises(
+        DamagedStoreError, match=r"are lost: its file is missing.* to begin a new history on purpose, remove "
+    ):
         night(suite, tmp_path)
     (tmp_path / "nights.db.marker.json").unlink()
     again = night(suite, tmp_path)
