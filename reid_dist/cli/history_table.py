@@ -14,7 +14,7 @@ from rich.text import Text
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import UnknownNameError
-from reid_dist.metrics.definitions import reported_name
+from reid_dist.metrics.definitions import headline_metrics, reported_name
 from reid_dist.nightly.history.earlier_runs import Streak
 from reid_dist.nightly.history.run_state import FINISHED, run_state
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
@@ -22,7 +22,7 @@ from reid_dist.nightly.wording import brief_verdict, size
 from reid_dist.reports.words import duration, interval, metric_value
 
 _LOG_COLUMNS = 80
-_USUAL = ("mAP", "CMC@1")
+_USUAL = tuple(headline_metrics()[:2])
 _DIGEST_DIGITS = 16
 
 

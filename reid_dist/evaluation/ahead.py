@@ -21,6 +21,7 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.settings import compiled_spans
+from reid_dist.metrics.definitions import PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
 
 __all__ = ["compile_all"]
@@ -37,8 +38,8 @@ _RERANKINGS: Final = (
     "k_reciprocal(k1=4,k2=2,mode=inductive)",
 )
 _EXPANSIONS: Final = ("aqe(k=2)", "dba(k=2)+aqe(k=2)", "fastreid(k=2,alpha=3,times=2)")
-_EVERY_RANK: Final = ("mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC_allshots@1", "mAP@5", "mAP_found@5", "MRR", "P@5")
-_PAIRS: Final = ("mAP", "TAR@FAR=0.1", "EER", "DIR@FAR=0.1")
+_EVERY_RANK: Final = example_names(RANKS)
+_PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES))
 
 
 def compile_all(progress: Progress) -> int:

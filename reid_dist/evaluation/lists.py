@@ -122,10 +122,11 @@ def _report(
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
     split = split_metrics(asked.metrics, listed)
     bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}
-    if named and "mINP" in bounds:
-        low, high = bounds["mINP"]
+    last = next((metric.name for metric in asked.metrics if metric.family.needs_last and metric.name in bounds), None)
+    if named and last is not None:
+        low, high = bounds[last]
         raise InputError(
-            f"metric 'mINP' needs the rank of every query's last positive, and the lists are cut before it (it lies "
+            f"metric {last!r} needs the rank of every query's last positive, and the lists are cut before it (it lies "
             f"between {low:.4g} and {high:.4g}); keep longer lists, ask for R@{index.shape[1]}, or evaluate the "
             "feature stores"
         )

@@ -22,7 +22,6 @@ from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curv
 from reid_dist.metrics.definitions import (
     METRICS,
     RANKS,
-    SINGLE_SHOT,
     Metric,
     exact_mean,
     first_rank,
@@ -39,7 +38,7 @@ from reid_dist.stores import LabelledSet
 
 __all__ = ["RequestedOutputs", "interval_notes", "make_report"]
 
-_ALWAYS = {"AP": "mAP", "AP_trapezoid": "mAP_trapezoid", "INP": "mINP"}
+_ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family.in_every_report}
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,9 @@ def make_report(
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
     zero = protocol.zero_for_invalid
 
-    values = {metric.name: _values(metric, ranked, answer) for metric in asked.metrics if _has_rows(metric)}
+    values = {
+        metric.name: _values(metric, ranked, answer) for metric in asked.metrics if metric.family.has_per_query_values
+    }
     singles = {} if verification is None else verification.metrics
     metrics = {
         metric.name: exact_mean(values[metric.name], zero_for_invalid=zero)
@@ -130,7 +131,7 @@ def make_report(
         for metric in asked.metrics
     }
     per_query: dict[str, NDArray[Any]] = {
-        **{name: METRICS_ALWAYS[name].values(ranked) for name in _ALWAYS},
+        **{name: metric.values(ranked) for name, metric in _ALWAYS.items()},
         "first_rank": np.where(valid, first_rank(ranked), np.nan),
         "last_rank": np.where(valid, last_rank(ranked), np.nan),
         "n_relevant": ranked.n_relevant,
@@ -205,13 +206,6 @@ def _threshold_notes(metrics: list[Metric], verification: Verification | None) -
     return threshold_notes(metrics, rates, counts.get("n_impostor"), counts.get("n_non_mated"))
 
 
-METRICS_ALWAYS = {name: Metric(METRICS.get(metric)) for name, metric in _ALWAYS.items()}
-
-
-def _has_rows(metric: Metric) -> bool:
-    return metric.family.needs in (RANKS, SINGLE_SHOT)
-
-
 def _values(metric: Metric, ranked: RankedQueries, answer: BlockAnswer, rule: int = 0) -> NDArray[np.float64]:
     """Values of every query, under one of the rules of ties."""
     if metric.family.needs == RANKS:
@@ -255,7 +249,7 @@ def _ties(ranked: RankedQueries, answer: BlockAnswer, asked: RequestedOutputs, z
     }
     if asked.ties:
         for place, rule in enumerate(RULES, start=1):
-            per_query = [metric for metric in asked.metrics if _has_rows(metric)]
+            per_query = [metric for metric in asked.metrics if metric.family.has_per_query_values]
             ties[rule] = {
                 metric.name: exact_mean(
                     _values(metric, extreme_ranks(metric, ranked, rule), answer, place), zero_for_invalid=zero

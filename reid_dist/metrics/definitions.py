@@ -1,321 +1,57 @@
-"""Metrics, each under the name of its convention.
+"""All metrics, the reading of their names, and the mean over queries.
 
-After junk is removed, query ``q`` has ``n`` positives at 1-based ranks ``r_1 < ... < r_n``.  A rank metric is one
-definition here: a value per query, and the mean over queries.  The mean is exactly rounded (`math.fsum`), so no order
-of merging can show in it.  Metrics that are no function of the ranks alone are named here as well, with what they need;
-`reid_dist.engine.verification` and `reid_dist.engine.reductions.single_shot` compute them.
+A rank metric is defined in `reid_dist.metrics.rank_metrics`, every other one in `reid_dist.metrics.other_metrics`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RankedQueries
-from reid_dist.core.registry import Registry, did_you_mean
-from reid_dist.core.segments import segment_sums
+from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.metrics.families import METRICS, PAIRS, PROBES, RANKS, SINGLE_SHOT, Metric, MetricFamily
+from reid_dist.metrics.other_metrics import OTHER_METRICS
+from reid_dist.metrics.rank_metrics import first_rank, last_rank, positive_number
 
 __all__ = [
     "LARGEST_RANK",
     "METRICS",
+    "PAIRS",
+    "PROBES",
+    "RANKS",
+    "SINGLE_SHOT",
     "Metric",
     "MetricFamily",
+    "curve_family",
     "default_metrics",
     "exact_mean",
+    "example_names",
+    "first_rank",
+    "headline_metrics",
+    "last_rank",
+    "metric_family",
     "metric_names",
     "notes_on_metrics",
     "parse_metric",
     "parse_metrics",
+    "positive_number",
     "reported_name",
 ]
 
 Float64 = NDArray[np.float64]
 
-# What a metric is computed from.
-RANKS = "ranks"
-SINGLE_SHOT = "single_shot"
-PAIRS = "pairs"
-PROBES = "probes"
+# Rank metrics register themselves where they are defined, and come first.
+for _family in OTHER_METRICS:
+    METRICS.register(_family)
 
 LARGEST_RANK = 2**31 - 1
 """No set has more items, and 32 bits hold it wherever a rank is counted."""
-
-
-@dataclass(frozen=True)
-class MetricFamily:
-    """A metric, or a family of metrics with one parameter.
-
-    Attributes
-    ----------
-    name
-        ``mAP``, or with the place of the parameter: ``CMC@k``, ``TAR@FAR=x``.
-    summary, source
-        For people.
-    per_query_name
-        Name of its per-query values, with ``k`` where the parameter goes; empty where there are none.
-    per_query
-        Values of all queries, shape (n_query,), float64; those of invalid queries are ignored.  Takes the ranks and
-        the parameter (0 when there is none).  None where ranks alone do not say it.
-    needs
-        What it is computed from: ``ranks``; ``single_shot`` draws; ``pairs``, all that are not junk; or ``probes``.
-    per_found
-        Whether its denominator counts the positives among the first k, so that it may rise when a positive moves down.
-        All other functions of ranks never do.
-    """
-
-    name: str
-    summary: str
-    source: str
-    per_query_name: str = ""
-    per_query: Callable[[RankedQueries, int], Float64] | None = None
-    needs: str = RANKS
-    per_found: bool = False
-
-    @property
-    def has_parameter(self) -> bool:
-        """Whether it takes a parameter."""
-        return "@" in self.name
-
-    @property
-    def takes_share(self) -> bool:
-        """Whether that is a false accept rate and not a rank."""
-        return self.name.endswith("=x")
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One metric: a family with its parameter.
-
-    Attributes
-    ----------
-    family
-        What it is one of.
-    parameter
-        The rank, 0 where it takes none.
-    share
-        The false accept rate as it was written, such as ``1e-3``; empty where it takes none.
-    """
-
-    family: MetricFamily
-    parameter: int = 0
-    share: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name in reports."""
-        return self._fill(self.family.name)
-
-    @property
-    def per_query_name(self) -> str:
-        """Name of its per-query values."""
-        return self._fill(self.family.per_query_name)
-
-    @property
-    def false_accept_rate(self) -> Fraction:
-        """The share as an exact number: 0.001 is one in a thousand, not the float beside it."""
-        return Fraction(self.share)
-
-    def _fill(self, name: str) -> str:
-        if name.endswith("=x"):
-            return name.removesuffix("x") + self.share
-        stem, at, _ = name.partition("@")
-        return f"{stem}@{self.parameter}" if at else name
-
-    def values(self, ranked: RankedQueries) -> Float64:
-        """Value of every query, NaN for those without positives; shape (n_query,), float64."""
-        if self.family.per_query is None:
-            raise AssertionError(f"{self.name} is no function of ranks")
-        return np.where(ranked.n_relevant > 0, self.family.per_query(ranked, self.parameter), np.nan)
-
-
-METRICS: Registry[MetricFamily] = Registry("metric")
-
-
-def _metric(
-    name: str, per_query_name: str, summary: str, source: str, *, per_found: bool = False
-) -> Callable[[Callable[[RankedQueries, int], Float64]], Callable[[RankedQueries, int], Float64]]:
-    """Register a per-query function as a metric."""
-
-    def register(function: Callable[[RankedQueries, int], Float64]) -> Callable[[RankedQueries, int], Float64]:
-        METRICS.register(MetricFamily(name, summary, source, per_query_name, function, per_found=per_found))
-        return function
-
-    return register
-
-
-def positive_number(ranked: RankedQueries) -> NDArray[np.int64]:
-    """j of every positive, from 1."""
-    return np.arange(1, len(ranked.rank) + 1) - np.repeat(ranked.indptr[:-1], ranked.n_relevant)
-
-
-def _per_relevant(total: Float64, ranked: RankedQueries) -> Float64:
-    return total / np.maximum(ranked.n_relevant, 1)
-
-
-def _at(ranked: RankedQueries, place: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rank at a place of the flat array; 1 for queries without positives, whose values are not used."""
-    valid = ranked.n_relevant > 0
-    out = np.ones(len(valid), np.int64)
-    out[valid] = ranked.rank[place[valid]]
-    return out
-
-
-def first_rank(ranked: RankedQueries) -> NDArray[np.int64]:
-    """Rank of the nearest positive."""
-    return _at(ranked, ranked.indptr[:-1])
-
-
-def last_rank(ranked: RankedQueries) -> NDArray[np.int64]:
-    """Rank of the farthest positive."""
-    return _at(ranked, ranked.indptr[1:] - 1)
-
-
-def _hits(ranked: RankedQueries, k: NDArray[np.int64] | int) -> Float64:
-    """Positives among the first k."""
-    limit = np.repeat(np.broadcast_to(k, len(ranked.n_relevant)), ranked.n_relevant)
-    return segment_sums((ranked.rank <= limit).astype(np.float64), ranked.indptr)
-
-
-@_metric(
-    "mAP",
-    "AP",
-    "(1/n) sum_j j / r_j: rectangle rule, all positives in the denominator",
-    "Zheng et al., ICCV 2015, as torchreid and fast-reid compute it; TREC `map`",
-)
-def _average_precision(ranked: RankedQueries, _: int) -> Float64:
-    return _per_relevant(segment_sums(positive_number(ranked) / ranked.rank, ranked.indptr), ranked)
-
-
-@_metric(
-    "mAP_trapezoid",
-    "AP_trapezoid",
-    "(1/n) sum_j (j / r_j + p_j) / 2, p_j the precision at rank r_j - 1 (1 at rank 1): trapezoid rule",
-    "Philbin et al., CVPR 2007 (Oxford `compute_ap`), the original Market-1501 MATLAB code, revisitop",
-)
-def _average_precision_trapezoid(ranked: RankedQueries, _: int) -> Float64:
-    j, r = positive_number(ranked), ranked.rank
-    before = np.where(r > 1, (j - 1) / np.maximum(r - 1, 1), 1.0)
-    return _per_relevant(segment_sums((j / r + before) / 2.0, ranked.indptr), ranked)
-
-
-@_metric("mINP", "INP", "n / r_n: how far down the hardest positive lies", "Ye et al., TPAMI 2021, eq. 3")
-def _inverse_negative_penalty(ranked: RankedQueries, _: int) -> Float64:
-    return ranked.n_relevant / last_rank(ranked)
-
-
-@_metric("CMC@k", "CMC@k", "[r_1 <= k]: a match among the first k", "Zheng et al., ICCV 2015; rank-k accuracy")
-def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
-    return (first_rank(ranked) <= k).astype(np.float64)
-
-
-@_metric(
-    "mAP@k",
-    "AP@k",
-    "(1/n) sum over r_j <= k of j / r_j: cut at k, all positives in the denominator",
-    "TREC `map_cut_k`",
-)
-def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
-    terms = np.where(ranked.rank <= k, positive_number(ranked) / ranked.rank, 0.0)
-    return _per_relevant(segment_sums(terms, ranked.indptr), ranked)
-
-
-@_metric(
-    "CMC_allshots@k",
-    "CMC_allshots@k",
-    "(1/n) sum_j [r_j - j + 1 <= k]: each match ranked among the negatives",
-    "open-reid and cluster-contrast, `cmc` without `first_match_break`",
-)
-def _cumulative_match_allshots(ranked: RankedQueries, k: int) -> Float64:
-    among_negatives = ranked.rank - positive_number(ranked) + 1
-    return _per_relevant(segment_sums((among_negatives <= k).astype(np.float64), ranked.indptr), ranked)
-
-
-METRICS.register(
-    MetricFamily(
-        "CMC_single_shot@k",
-        "mean_j P(K_j <= k - 1), K_j the identities of which a random kept item comes before positive j",
-        "Li et al., CVPR 2014 (CUHK03); the expectation of torchreid's and open-reid's draws",
-        "CMC_single_shot@k",
-        needs=SINGLE_SHOT,
-    )
-)
-
-
-@_metric(
-    "mAP_found@k",
-    "AP_found@k",
-    "(1/h) sum over r_j <= k of j / r_j, h positives found: cut at k, positives found in the denominator",
-    "OML (open-metric-learning) `map@k`",
-    per_found=True,
-)
-def _average_precision_found(ranked: RankedQueries, k: int) -> Float64:
-    terms = np.where(ranked.rank <= k, positive_number(ranked) / ranked.rank, 0.0)
-    return segment_sums(terms, ranked.indptr) / np.maximum(_hits(ranked, k), 1)
-
-
-@_metric("MRR", "RR", "1 / r_1", "TREC `recip_rank`")
-def _reciprocal_rank(ranked: RankedQueries, _: int) -> Float64:
-    return 1.0 / first_rank(ranked)
-
-
-@_metric("Rprec", "Rprec", "#{r_j <= n} / n: precision at rank n", "TREC `Rprec`")
-def _r_precision(ranked: RankedQueries, _: int) -> Float64:
-    return _per_relevant(_hits(ranked, ranked.n_relevant), ranked)
-
-
-@_metric("P@k", "P@k", "#{r_j <= k} / k", "TREC `P_k`")
-def _precision(ranked: RankedQueries, k: int) -> Float64:
-    return _hits(ranked, k) / k
-
-
-@_metric("R@k", "R@k", "#{r_j <= k} / n", "TREC `recall_k`")
-def _recall(ranked: RankedQueries, k: int) -> Float64:
-    return _per_relevant(_hits(ranked, k), ranked)
-
-
-@_metric(
-    "P_clipped@k",
-    "P_clipped@k",
-    "#{r_j <= K} / K with K = min(r_n, k): precision up to the last positive at most",
-    "Radenovic et al., CVPR 2018 (revisitop)",
-)
-def _clipped_precision(ranked: RankedQueries, k: int) -> Float64:
-    clipped = np.minimum(last_rank(ranked), k)
-    return _hits(ranked, clipped) / clipped
-
-
-METRICS.register(
-    MetricFamily(
-        "TAR@FAR=x",
-        "genuine pairs strictly nearer than the (floor(x N) + 1)-th nearest of N impostors, over all pairs not junk",
-        "verification, as scikit-learn's `roc_curve` at its last fpr <= x",
-        needs=PAIRS,
-    )
-)
-METRICS.register(
-    MetricFamily(
-        "EER",
-        "where the ROC, drawn with straight lines between its points, has FAR = 1 - TAR",
-        "verification; the equal error rate",
-        needs=PAIRS,
-    )
-)
-METRICS.register(
-    MetricFamily(
-        "DIR@FAR=x",
-        "mated probes with a mate at rank 1, at a threshold that accepts x of the probes without mate",
-        "Phillips et al., Handbook of Face Recognition, 2011 (open-set identification)",
-        needs=PROBES,
-    )
-)
-
 
 # How the field writes CMC@k; `R@k` is none of these, it is TREC's recall.
 _RANK_K = re.compile(r"(?:(?:rank|top|hit)[-_@ ]?|r[-_]?)(?P<rank>[0-9]+)", re.IGNORECASE)
@@ -414,6 +150,49 @@ def reported_name(name: str) -> str:
         return parse_metric(name).name
     except InputError:
         return name
+
+
+def metric_family(name: str) -> MetricFamily | None:
+    """Return the family of a metric, whatever the spelling of its name; None for a name that no metric has."""
+    try:
+        return parse_metric(name).family
+    except InputError:
+        return None
+
+
+def curve_family(name: str) -> MetricFamily | None:
+    """Return the metric that a curve over ranks, such as ``CMC`` or ``P``, holds at every k; None for other curves."""
+    return METRICS.get(f"{name}@k") if f"{name}@k" in METRICS else None
+
+
+def headline_metrics(names: Iterable[str] = (), ap_family: str = "") -> list[str]:
+    """Return the metrics that papers print: an average precision, a CMC at 1, and mINP.
+
+    Parameters
+    ----------
+    names
+        The metrics to choose from; of several with one role, the first one of the registry is chosen.  None of them:
+        all metrics.
+    ap_family
+        The average precision of the protocol, which is chosen before others.
+    """
+    given = list(names)
+    chosen = []
+    for role in ("average", "match", "last"):
+        families = [family for family in METRICS if family.headline == role]
+        families.sort(key=lambda family: family.name != ap_family)
+        found = [f"{family.stem}@1" if family.has_parameter else family.name for family in families]
+        chosen += [name for name in found if not given or name in given][:1]
+    return chosen
+
+
+def example_names(*needs: str, parameter: int = 5, share: str = "0.1") -> list[str]:
+    """Return one metric of every family that is computed from one of `needs`."""
+    families = [family for family in METRICS if family.needs in needs]
+    return [
+        Metric(family, 0 if family.takes_share else parameter, share if family.takes_share else "").name
+        for family in families
+    ]
 
 
 def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:

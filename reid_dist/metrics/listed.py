@@ -23,18 +23,13 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RankedQueries, Relevance, RowRange, cut_rows
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import RANKS, Metric, parse_metric
+from reid_dist.metrics.definitions import METRICS, RANKS, Metric, parse_metric
 
 __all__ = ["ListedMetrics", "ListedRanks", "MetricBounds", "metric_bounds", "rank_lists", "split_metrics"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
-
-# Names before the parameter.  A metric is bounded only if it stands here: nobody may forget to ask whether it may be.
-_NEVER_RISING = frozenset(
-    {"mAP", "mAP_trapezoid", "mINP", "CMC", "CMC_allshots", "P", "R", "P_clipped", "Rprec", "MRR"}
-)
 
 # Lists are looked at in blocks of queries of about this many entries, so that a memory map need not fit in memory.
 _ENTRIES_AT_ONCE = 1 << 21
@@ -165,7 +160,6 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
         For a name that no metric has.
     """
     asked = parse_metric(metric) if isinstance(metric, str) else metric
-    stem = asked.name.partition("@")[0]
     if asked.family.needs != RANKS:
         raise InputError(
             f"metric {asked.name!r} cannot be had from top-k lists: the ranks of the positives do not determine it; "
@@ -176,10 +170,11 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
         # Positives outside a list that reaches k have ranks above k, whatever these are.
         values = asked.values(listed.best)
         return MetricBounds(values, values)
-    if stem not in _NEVER_RISING:
+    if not asked.family.never_rises:
+        bounded = sorted({family.stem for family in METRICS if family.never_rises})
         raise InputError(
             f"metric {asked.name!r} cannot be had from top-k lists: it is not known never to rise when a positive "
-            f"moves down; ask for another one ({', '.join(sorted(_NEVER_RISING))}), or evaluate the feature stores"
+            f"moves down; ask for another one ({', '.join(bounded)}), or evaluate the feature stores"
         )
     return MetricBounds(asked.values(listed.worst), asked.values(listed.best))
 

@@ -12,23 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.core.credentials import without_controls
+from reid_dist.metrics.definitions import metric_family
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
 from reid_dist.nightly.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.outcome import OUTCOMES, SIGNS, counted, outcome, reasons
-from reid_dist.nightly.wording import is_share, jobs, shortened, took, when
-from reid_dist.reports.words import upper_first
+from reid_dist.nightly.wording import jobs, shortened, took, when
+from reid_dist.reports.words import is_share, upper_first
 
 SCHEMA: Final = 1
 """Schema of ``verdict.json``."""
 
 _MOST_ROWS: Final = 40
 _LONGEST: Final = 300
-
-# Error rates: the only metrics of which less is better.
-_ERROR_RATE: Final = re.compile(r"EER\b.*")
-# A threshold is neither good nor bad.
-_NEUTRAL: Final = re.compile(r".*threshold.*", re.IGNORECASE)
 
 # Unquoted characters of an address.
 _ADDRESS: Final = "/:?#@!$&'()*+,;=%~"
@@ -96,7 +92,7 @@ def benchmark_accuracy(run: Run) -> list[dict[str, Any]]:
         figure
         for entry in run.entries
         for name, estimate in entry.metrics.items()
-        if not _ERROR_RATE.fullmatch(name)
+        if not _is_error_rate(name)
         for figure in _metric_figure(entry, name, estimate, run)
     ]
 
@@ -111,9 +107,14 @@ def benchmark_cost(run: Run) -> list[dict[str, Any]]:
             if value is not None and math.isfinite(value):
                 figures.append(_figure(entry, title, unit, value, run))
         for name, estimate in entry.metrics.items():
-            if _ERROR_RATE.fullmatch(name):
+            if _is_error_rate(name):
                 figures += _metric_figure(entry, name, estimate, run)
     return figures
+
+
+def _is_error_rate(name: str) -> bool:
+    family = metric_family(name)
+    return family is not None and family.lower_is_better
 
 
 def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
@@ -222,9 +223,9 @@ def _escaped(text: str) -> str:
 
 
 def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Iterator[dict[str, Any]]:
-    """Yield the figure of a metric; nothing if it is undefined or neither good nor bad."""
+    """Yield the figure of a metric; nothing if it is undefined or no share."""
     value = _number(estimate.value)
-    if entry.state != DONE or value is None or _NEUTRAL.fullmatch(name) or not is_share(name):
+    if entry.state != DONE or value is None or not is_share(name):
         return
     low, high = _number(estimate.low), _number(estimate.high)
     # The dashboard shows one number: the wider side of the interval.

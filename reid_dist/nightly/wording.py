@@ -8,6 +8,7 @@ from typing import Final
 
 from reid_dist.nightly.history.values import INCOMPARABLE, UNDECIDED, Change, Estimate, Finding
 from reid_dist.reports import words
+from reid_dist.reports.words import is_share
 
 _STAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)")
 _HEXADECIMAL: Final = re.compile(r"\b[0-9a-f]{16,}\b")
@@ -39,11 +40,6 @@ def took(started: str, finished: str | None) -> str:
         return ""
     # Times of runs have whole seconds.
     return "" if seconds < 0 else words.duration(seconds) if seconds else "less than 1 s"
-
-
-def is_share(name: str) -> bool:
-    """Whether a metric is printed in per cent; a threshold is not."""
-    return words.metric_value(name, 0.0).endswith("%")
 
 
 def size(n_bytes: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reid_dist.core.plurals import counted
+from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.caution import Caution, caution_of, without_warnings
 from reid_dist.reports.heading import make_heading
@@ -31,6 +32,7 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     names = list(document["metrics"])
     conventions = words.conventions_once(names, document["definitions"])
     counts, n_splits = document["counts"], len(document["digests"]["result"])
+    headline = headline_metrics(names, str(document["protocol"].get("ap_family", ""))) or names[:3]
     seconds = document["timing"].get("total")
     return {
         "kicker": f"Evaluation over {counted(n_splits, 'split')}",
@@ -44,7 +46,7 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         "caution": splits_caution(counts, document["protocol"], document["notes"]),
         "counted_at": "splits",
         "has_images": False,
-        "headline": [_card(document, name, n_splits) for name in _headline(names)],
+        "headline": [_card(document, name, n_splits) for name in headline],
         "notes": without_warnings(document["notes"]),
         "table": [
             (name, *(words.metric_value(name, value) for value in _facts(document, name)), convention)
@@ -64,13 +66,6 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         "duration": None if seconds is None else words.duration(seconds),
         "digest": document["result_digest"],
     }
-
-
-def _headline(names: Sequence[str]) -> list[str]:
-    """Return the metrics that papers print; the first ones where there is none of those."""
-    usual = [name for name in ("mAP", "mINP") if name in names]
-    usual[1:1] = [name for name in names if name.startswith("CMC") and name.endswith("@1")][:1]
-    return usual or list(names[:3])
 
 
 def _card(document: Mapping[str, Any], name: str, n_splits: int) -> dict[str, str]:

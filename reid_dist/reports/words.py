@@ -1,8 +1,7 @@
 """How numbers and conventions are put into words: once, for the console and for the page.
 
-A number of this field means little without its convention, so every metric is printed with one.  An evaluation
-hands the words of its metrics over in ``Report.definitions``; the table here answers for the names of
-``semantics`` where it did not.
+Every metric is printed with its convention: the text of ``Report.definitions``, or the summary of its definition where
+the report has none.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from reid_dist.core.plurals import counted
+from reid_dist.metrics.definitions import metric_family
 
 __all__ = [
     "advice",
@@ -27,6 +27,7 @@ __all__ = [
     "flatten",
     "integer",
     "interval",
+    "is_share",
     "metric_value",
     "metric_words",
     "percent",
@@ -36,25 +37,6 @@ __all__ = [
     "share",
     "upper_first",
 ]
-
-_METRICS: tuple[tuple[str, str], ...] = (
-    (r"CMC@\d+", "queries with a right answer among the first k kept items"),
-    (r"CMC_allshots@\d+", "positives with fewer than k negatives before them"),
-    (r"CMC_single_shot@\d+", "one item per gallery identity; positives in the first k"),
-    (r"mAP", "rectangle rule, all positives in the denominator"),
-    (r"mAP_trapezoid", "trapezoid rule, all positives in the denominator"),
-    (r"mAP@\d+", "rectangle rule over the first k, all positives in the denominator"),
-    (r"mAP_found@\d+", "rectangle rule over the first k, positives found in the denominator"),
-    (r"mINP", "positives / rank of the last positive"),
-    (r"P@\d+", "positives in the first k / k"),
-    (r"R@\d+", "positives in the first k / all positives"),
-    (r"P_clipped@\d+", "positives in the first K / K, K = min(last positive's rank, k)"),
-    (r"Rprec", "positives in the first n / n, n positives in all"),
-    (r"MRR", "1 / rank of the first positive"),
-    (r"TAR@FAR=(?P<k>\S+)", "genuine pairs accepted where {k} of the impostors are"),
-    (r"DIR@FAR=(?P<k>\S+)", "mated probes found first, accepted where {k} of the others are"),
-    (r"EER", "error rate where false accepts equal false rejects"),
-)
 
 # What a description says about itself rather than about its parameters.
 _PROSE = frozenset({"name", "summary", "source", "definition"})
@@ -86,14 +68,11 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 
 
 def metric_words(name: str, definitions: Mapping[str, str]) -> str:
-    """Return the convention of a metric in words; empty for a name that nobody explained."""
+    """Return the convention of a metric in words; empty for a name without one."""
     if name in definitions:
         return definitions[name]
-    for pattern, words in _METRICS:
-        match = re.fullmatch(pattern, name)
-        if match is not None:
-            return words.format(**match.groupdict())
-    return ""
+    family = metric_family(name)
+    return "" if family is None else family.summary
 
 
 def conventions_once(names: Sequence[str], definitions: Mapping[str, str]) -> list[str]:
@@ -114,7 +93,7 @@ def metric_value(name: str, value: float) -> str:
     """Return a metric as it is printed: a share in percent, a threshold in the unit of the distance."""
     if math.isnan(value):
         return "undefined"
-    return percent(value) if _is_share(name) else f"{value:.6g}"
+    return percent(value) if is_share(name) else f"{value:.6g}"
 
 
 def bounded_value(name: str, value: float, bounds: Sequence[float] | None) -> str:
@@ -134,7 +113,7 @@ def bounded_value(name: str, value: float, bounds: Sequence[float] | None) -> st
     low, high = bounds
     if low == high:
         return metric_value(name, low)
-    if _is_share(name):
+    if is_share(name):
         between = f"between {100 * low:.2f} and {100 * high:.2f} %"
     else:
         between = f"between {low:.6g} and {high:.6g}"
@@ -146,7 +125,7 @@ def interval(name: str, ends: Sequence[float | None] | None) -> str:
     low, high = ends if ends is not None else (None, None)
     if low is None or high is None:
         return "-"
-    return f"[{100 * low:.2f}, {100 * high:.2f}] %" if _is_share(name) else f"[{low:.6g}, {high:.6g}]"
+    return f"[{100 * low:.2f}, {100 * high:.2f}] %" if is_share(name) else f"[{low:.6g}, {high:.6g}]"
 
 
 def resampled(confidence: Mapping[str, Any]) -> str:
@@ -162,8 +141,10 @@ def resampled(confidence: Mapping[str, Any]) -> str:
     )
 
 
-def _is_share(name: str) -> bool:
-    return "threshold" not in name.lower()
+def is_share(name: str) -> bool:
+    """Whether a metric is a share of one, printed in percent; False for a name that no metric has."""
+    family = metric_family(name)
+    return family is not None and family.is_share
 
 
 def percent(value: float) -> str:

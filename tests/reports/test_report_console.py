@@ -33,7 +33,7 @@ def test_every_number_stands_beside_its_convention(report: Report) -> None:
     lines = printed(report).splitlines()
     (average,) = (line for line in lines if line.split()[:1] == ["mAP"])
     assert f"{100 * report.metrics['mAP']:.2f} %" in average
-    assert "rectangle rule, all positives in the denominator" in average
+    assert "rectangle rule, all positives" in average
     for name in report.metrics:
         (line,) = (line for line in lines if line.split()[:1] == [name])
         assert len(line.split()) > 4, f"{name} has no words"
@@ -110,7 +110,7 @@ def test_a_terminal_has_colours(report: Report) -> None:
 def test_everything_fits_into_eighty_columns(full_report: Report) -> None:
     text = printed(full_report)
     assert max(map(len, text.splitlines())) <= 80
-    assert {line.split()[0] for line in text.splitlines() if line.strip()} >= {*full_report.metrics, "mINP@known"}
+    assert {line.split()[0] for line in text.splitlines() if line.strip()} >= {*full_report.metrics, "mAP@7"}
 
 
 def test_intervals_stand_beside_values(full_report: Report) -> None:

@@ -14,6 +14,7 @@ from pages import Page, section, tables
 from reid_dist import Report
 from reid_dist.core.credentials import command_line
 from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import METRICS
 from reid_dist.reports import described_run, print_report
 
 COMMAND = "reid-dist evaluate q.zarr g.zarr --name 'ten <epochs>'"
@@ -107,7 +108,7 @@ def test_lists_of_single_queries_fold(full_report: Report) -> None:
 
 
 def test_a_convention_is_told_once_for_a_family(report: Report) -> None:
-    words = "queries with a right answer among the first k kept items"
+    words = METRICS.get("CMC@k").summary
     (table,) = tables(section(report.to_html(), "metrics"))
     conventions = {row[0]: row[-1] for row in table}
     assert conventions["CMC@1"] == words

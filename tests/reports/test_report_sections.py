@@ -45,10 +45,10 @@ def test_every_metric_stands_beside_its_interval_and_what_ties_make_of_it(page: 
     (table,) = tables(section(page, "metrics"))
     assert table[0] == ["Metric", "Value", "95 % interval", "Ties for", "Ties against", "Convention"]
     rows = {row[0]: row[1:5] for row in table[1:]}
-    assert list(rows) == [*full_report.metrics, "mINP@known"]
+    assert list(rows) == [*full_report.metrics, "mAP@7"]
     assert rows["mAP"] == [f"{100 * full_report.metrics['mAP']:.2f} %", "[41.23, 45.67] %", "50.00 %", "25.00 %"]
     assert rows["MRR"][1:] == ["-", "-", "-"]
-    assert rows["mINP@known"] == ["between 12.00 and 18.75 %", "-", "-", "-"]
+    assert rows["mAP@7"] == ["between 12.00 and 18.75 %", "-", "-", "-"]
     words = Page(page).text
     assert "95 % confidence intervals, [low, high], from 1,000 resamples of the query identities" in words
     assert "seed 7" in words
@@ -204,7 +204,7 @@ def test_verification_is_counted_and_explained(page: str) -> None:
     # TAR = FAR^0.05: 0.5012 at 10^-6, and all at 1.
     assert points[1] == ["0.0001 %", "50.12 %", "49.88 %", "0.1"]
     assert points[-1] == ["100 %", "100 %", "0 %", "1.3"]
-    for words in ("smaller than a threshold", "false accept rate", "non-mated queries", "nearest kept row is right"):
+    for words in ("smaller than a threshold", "false accept rate", "non-mated queries", "nearest kept row is relevant"):
         assert words in part
 
 
@@ -236,7 +236,7 @@ def test_only_what_was_asked_for_is_explained(make_report: Callable[..., Report]
             ["one item of every identity", "Single shot: Draws 10, seed 4."],
         ),
         ({"name": "cuhk03", "single_shot": "exact expectation"}, "CMC", ["Single shot: Exact expectation."]),
-        ({"name": "allshots", "cmc_family": "CMC_allshots"}, "CMC_allshots", ["fewer than k wrong items"]),
+        ({"name": "allshots", "cmc_family": "CMC_allshots"}, "CMC_allshots", ["fewer than k negatives"]),
         (
             {"name": "oxford", "relevant": "listed as good or ok", "junk": "listed as junk",
              "invalid_query": "left out",

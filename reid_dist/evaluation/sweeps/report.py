@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import SavedDocument
 from reid_dist.reports.heading import Heading, make_heading
@@ -29,9 +30,6 @@ DOCUMENT: Final = "sweep.json"
 PAGE: Final = "sweep.html"
 
 _SAVED: Final = SavedDocument(DOCUMENT, SCHEMA, "sweep")
-
-# The smaller the better; of all other metrics more is better.
-_ERRORS = ("EER",)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,7 +116,9 @@ class SweepReport:
             values = self.values(name)
             if np.isnan(values).all():
                 continue
-            row = int(np.nanargmin(values) if name in _ERRORS else np.nanargmax(values))
+            family = metric_family(name)
+            lower = family is not None and family.lower_is_better
+            row = int(np.nanargmin(values) if lower else np.nanargmax(values))
             found[name] = {"row": row, "parameters": self.rows[row]["parameters"], "value": float(values[row])}
         return found
 

@@ -21,7 +21,7 @@ from reid_dist.evaluation.sweeps.finished import FinishedPoint, FinishedPoints
 from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.visibility import visible_to
-from reid_dist.metrics.definitions import metric_names
+from reid_dist.metrics.definitions import headline_metrics, metric_names
 from reid_dist.reports.plain import plain
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.workspace import inner_folder
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["USUAL_METRICS", "sweep_parameters"]
 
-USUAL_METRICS = ("mAP", "CMC@1", "mINP")
+USUAL_METRICS = tuple(headline_metrics())
 
 # Options of `evaluate` that give more than numbers to compare.
 _OF_ONE_POINT = ("topk", "ties", "breakdowns", "gallery_sizes", "roc", "confidence")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reid_dist.core.plurals import counted
+from reid_dist.metrics.definitions import curve_family, metric_family
 from reid_dist.reports import words
 from reid_dist.reports.report_data import ReportData
 
@@ -17,20 +18,6 @@ _LABELS = {"cmc_family": "CMC family", "ap_family": "AP family", "uri": "URI", "
 _INVALID = {
     "left out": "Left out of every mean, counted and listed",
     "counts as 0": "Count as 0 in every mean, which is divided by the number of all queries; their rows stay undefined",
-}
-_CMC = {
-    "CMC": "CMC@k: the share of queries that have a right answer among the first k kept items. A list shorter than k "
-    "holds its last value.",
-    "CMC_allshots": "CMC_allshots@k: every right answer counts on its own; it is a hit when fewer than k wrong items "
-    "stand before it. The mean is over the right answers of a query, then over the queries.",
-    "CMC_single_shot": "CMC_single_shot@k: the gallery keeps one item of every identity; a right answer is a hit when "
-    "it is among the first k of that gallery.",
-}
-_AP = {
-    "rectangle": "Rectangle rule: the mean of j / r_j over the right answers j = 1 … n at ranks r_j; all n are in the "
-    "denominator.",
-    "trapezoid": "Trapezoid rule: the mean of (j / r_j + precision at rank r_j - 1) / 2 over the right answers "
-    "j = 1 … n at ranks r_j; all n are in the denominator.",
 }
 
 
@@ -94,11 +81,8 @@ def _invalid(report: ReportData) -> str:
 
 
 def _cmc(report: ReportData) -> str:
-    families = [name for name in report.curves if name.startswith("CMC")]
-    family = _text(report.protocol, "cmc_family")
-    if family and family not in families:
-        families.insert(0, family)
-    sentences = [_CMC.get(name, name) for name in families]
+    found = {name: curve_family(name) for name in (_text(report.protocol, "cmc_family"), *report.curves) if name}
+    sentences = [family.explanation for family in found.values() if family is not None and family.headline == "match"]
     single = report.protocol.get("single_shot")
     if single:
         sentences.append(f"Single shot: {_sentence(_listed(single))}")
@@ -109,7 +93,8 @@ def _average_precision(protocol: Mapping[str, Any]) -> str:
     family = _text(protocol, "ap_family")
     if not family:
         return ""
-    rule = _AP["trapezoid" if "trapezoid" in family else "rectangle"]
+    known = metric_family(family)
+    rule = family if known is None else known.explanation
     return f"{rule} mAP is always the rectangle, mAP_trapezoid always the trapezoid."
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.metrics.definitions import curve_family
 from reid_dist.reports import words
 from reid_dist.reports.hardest import average_precision_column
 from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
@@ -15,28 +16,24 @@ from reid_dist.reports.report_data import ReportData
 __all__ = ["curves", "distributions"]
 
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
-_BY_RANK = {
-    "P": "Mean precision at each rank k: right answers in the first k / k.",
-    "R": "Mean recall at each rank k: right answers in the first k / all of them.",
-}
 
 
 def curves(report: ReportData) -> list[dict[str, Any]]:
     """Return the curves that are drawn here, each with its caption and a table of some of its values."""
     drawn: list[dict[str, Any]] = []
     for name, curve in report.curves.items():
-        if len(curve) and (name in _BY_RANK or name.startswith("CMC")):
-            drawn.append(_by_rank(name, curve))
+        family = curve_family(name)
+        if len(curve) and family is not None:
+            drawn.append(_by_rank(name, family.explanation or f"{name} up to each rank.", curve))
         elif len(curve) and name == "precision_recall":
             drawn.append(_precision_recall(curve))
     return drawn
 
 
-def _by_rank(name: str, curve: NDArray[np.float64]) -> dict[str, Any]:
+def _by_rank(name: str, caption: str, curve: NDArray[np.float64]) -> dict[str, Any]:
     ranks = sorted({rank for rank in _RANKS if rank <= len(curve)} | {len(curve)})
     table = [(words.integer(rank), words.percent(float(curve[rank - 1]))) for rank in ranks]
     start = cmc_axis_start(curve)
-    caption = _BY_RANK.get(name, f"{name} up to each rank.")
     if start > 0:
         caption += f" The vertical axis starts at {100 * start:.0f} %."
     return {"plot": cmc_plot(name, curve), "caption": caption, "head": "rank", "table": table}

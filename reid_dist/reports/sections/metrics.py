@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.report_data import ReportData
 
@@ -19,12 +20,8 @@ def metric_names(report: ReportData) -> list[str]:
 def headline(report: ReportData) -> list[dict[str, str]]:
     """Return the three metrics that papers print: the protocol's own AP, its CMC at 1, and mINP."""
     names = metric_names(report)
-    trapezoid = "trapezoid" in str(report.protocol.get("ap_family", ""))
-    averages = ["mAP_trapezoid", "mAP"] if trapezoid else ["mAP", "mAP_trapezoid"]
-    chosen = [next((name for name in averages if name in names), "")]
-    chosen.append(next((name for name in names if name.startswith("CMC") and name.endswith("@1")), ""))
-    chosen.append("mINP" if "mINP" in names else "")
-    return [_metric(report, name) for name in [name for name in chosen if name] or names[:3]]
+    chosen = headline_metrics(names, str(report.protocol.get("ap_family", "")))
+    return [_metric(report, name) for name in chosen or names[:3]]
 
 
 def metric_table(report: ReportData) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.metrics.definitions import METRICS, PAIRS, PROBES, MetricFamily, metric_family, parse_metric
 from reid_dist.reports import words
 from reid_dist.reports.plots import det_plot, roc_plot
 from reid_dist.reports.report_data import ReportData
@@ -22,15 +22,10 @@ _COUNTED = {
     "n_mated": "mated queries: the gallery has a relevant row of their identity",
     "n_non_mated": "non-mated queries: no gallery row at all has their identity",
 }
-_MEANING = {
-    "TAR": "TAR (true accept rate): the share of genuine pairs nearer than the threshold.",
-    "FAR": "FAR (false accept rate): the share of impostor pairs nearer than the threshold. FRR (false reject rate) "
-    "is 1 - TAR.",
-    "EER": "EER (equal error rate): the error where FAR and FRR are equal.",
-    "DIR": "DIR (detection and identification rate): the share of mated queries whose nearest kept row is right and "
-    "nearer than the threshold; its FAR is the share of non-mated queries whose nearest row is nearer than the "
-    "threshold.",
-}
+_FAR = (
+    "FAR (false accept rate): the share of impostor pairs nearer than the threshold. FRR (false reject rate) is "
+    "1 - TAR."
+)
 
 
 def verification(report: ReportData) -> dict[str, Any]:
@@ -41,9 +36,12 @@ def verification(report: ReportData) -> dict[str, Any]:
     if not counted and not has_curve:
         return {}
     thresholds = counted.get("thresholds", {})
-    names = list(thresholds) + [name for name in report.metrics if _is_one(name) and name not in thresholds]
-    kinds = {name.partition("@")[0] for name in names} | ({"TAR"} if has_curve else set())
-    meaning = [text for kind, text in _MEANING.items() if kind in kinds or (kind == "FAR" and kinds & {"TAR", "EER"})]
+    names = list(thresholds) + [name for name in report.metrics if _has_threshold(name) and name not in thresholds]
+    families = [family for family in map(metric_family, names) if family is not None]
+    used = [family for family in METRICS if family in families or (has_curve and _is_roc_point(family))]
+    meaning = [family.explanation for family in used]
+    if any(family.needs == PAIRS for family in used):
+        meaning.insert(1, _FAR)
     return {
         "counts": [(text, words.integer(counted[name])) for name, text in _COUNTED.items() if name in counted],
         "meaning": meaning,
@@ -64,16 +62,21 @@ def distance_words(threshold: float | None) -> str:
     return f"{threshold:.9g}"
 
 
-def _is_one(name: str) -> bool:
-    return re.match(r"(TAR|DIR)@FAR=|EER$", name) is not None
+def _has_threshold(name: str) -> bool:
+    family = metric_family(name)
+    return family is not None and family.needs in (PAIRS, PROBES)
+
+
+def _is_roc_point(family: MetricFamily) -> bool:
+    return family.needs == PAIRS and family.takes_share
 
 
 def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float64]) -> list[dict[str, Any]]:
     marked = []
     for name, value in report.metrics.items():
-        match = re.fullmatch(r"TAR@FAR=(\S+)", name)
-        if match is not None and math.isfinite(value) and _is_float(match[1]):
-            marked.append((name, float(match[1]), value))
+        family = metric_family(name)
+        if family is not None and _is_roc_point(family) and math.isfinite(value):
+            marked.append((name, float(parse_metric(name).false_accept_rate), value))
     threshold = report.curves.get("ROC_threshold")
     table = {
         "heads": ["FAR", "TAR", "FRR", *([] if threshold is None else ["threshold"])],
@@ -115,10 +118,3 @@ def _table_places(far: NDArray[np.float64]) -> list[int]:
             places.add(int(gap.argmin()))
     ordered = sorted(places)
     return ordered if len(ordered) <= _MOST_POINTS else [ordered[0], *ordered[-_MOST_POINTS + 1 :]]
-
-
-def _is_float(text: str) -> bool:
-    try:
-        return 0 <= float(text) <= 1
-    except ValueError:
-        return False
