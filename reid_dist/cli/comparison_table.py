@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.comparison import Comparison, MetricComparison
 from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE, p_value_text
-from reid_dist.reports.words import integer, metric_value
+from reid_dist.reports.words import metric_value
 
 __all__ = ["print_comparison"]
 

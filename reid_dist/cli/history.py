@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reid_dist.core.formatting import byte_size, counted
+
 if TYPE_CHECKING:
     from reid_dist.nightly.history.values import Run
 
@@ -153,7 +155,7 @@ def accept(run: Path, why: str) -> None:
     with opened_for_writing(address.file, create=False) as opened:
         number = find_run(opened, address).number
         count = opened.accept(number, address.name, why)
-    print(f"accepted: {_count(count, 'entry', 'entries')} of run {number}")
+    print(f"accepted: {counted(count, 'entry')} of run {number}")
 
 
 @command.command("prune")
@@ -192,16 +194,16 @@ def prune(
     with opened_for_writing(history, create=False) as opened:
         pruned = opened.prune(keep=keep, older_than=age, keep_reports=keep_reports, dry_run=dry_run)
     numbers = f" ({_ranges(pruned.runs)})" if pruned.runs else ""
-    entries, reports = _count(pruned.n_entries, "entry", "entries"), _count(pruned.n_reports, "report", "reports")
-    removed = f"{_count(len(pruned.runs), 'run', 'runs')}{numbers}, {entries}, {reports}"
-    print(f"would remove: {removed}" if dry_run else f"removed: {removed}; {pruned.n_bytes / 2**20:.1f} MiB less")
+    entries, reports = counted(pruned.n_entries, "entry"), counted(pruned.n_reports, "report")
+    removed = f"{counted(len(pruned.runs), 'run')}{numbers}, {entries}, {reports}"
+    print(f"would remove: {removed}" if dry_run else f"removed: {removed}; {byte_size(pruned.n_bytes)} less")
     if pruned.kept:
         print(f"kept: run {_ranges(pruned.kept)}, as a baseline of later nights, or because it is running")
     if folders:
         # After the runs, which name them: a folder that cannot be removed is reported.
         left = {} if dry_run else {folder: why for folder in pruned.folders if (why := remove_folder(folder))}
         done = "would remove" if dry_run else "removed"
-        print(f"{done}: {_count(len(pruned.folders) - len(left), 'directory', 'directories')} of reports")
+        print(f"{done}: {counted(len(pruned.folders) - len(left), 'directory')} of reports")
         for folder, why in left.items():
             print(without_controls(f"left: {folder}, {why}"))
 
@@ -222,10 +224,6 @@ def _cause(error: OSError) -> str:
     """Return the reason of the system why a file could not be written."""
     cause = error.__cause__
     return (cause.strerror if isinstance(cause, OSError) else None) or str(error)
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
 
 
 def _age(text: str) -> timedelta:

@@ -13,13 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.definitions import headline_metrics, reported_name
 from reid_dist.nightly.history.earlier_runs import Streak
 from reid_dist.nightly.history.run_state import FINISHED, run_state
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
-from reid_dist.nightly.wording import brief_verdict, size
-from reid_dist.reports.words import duration, interval, metric_value
+from reid_dist.nightly.wording import brief_verdict
+from reid_dist.reports.words import interval, metric_value
 
 _LOG_COLUMNS = 80
 _USUAL = tuple(headline_metrics()[:2])
@@ -121,7 +122,7 @@ def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
     if entry.labels:
         yield "labels", ", ".join(f"{name} {value}" for name, value in entry.labels.items())
     if entry.seconds is not None:
-        memory = "" if entry.peak_bytes is None else f", peak memory {size(entry.peak_bytes)}"
+        memory = "" if entry.peak_bytes is None else f", peak memory {byte_size(entry.peak_bytes)}"
         yield "time", f"{duration(entry.seconds)}{memory}"
     if entry.reused:
         yield "reused", ", ".join(entry.reused)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 
 if TYPE_CHECKING:
     from reid_dist.stores import FeatureSet

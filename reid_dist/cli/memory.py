@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reid_dist.engine.plan import DEFAULT_MEMORY, readable_bytes
+from reid_dist.core.formatting import byte_size
+from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import PlanError
 from reid_dist.metrics.curves import curve_bytes
 
@@ -33,6 +34,6 @@ def refuse_long_curves(n_query: int, max_rank: int) -> None:
     there = memory_limit()
     if needed > there:
         raise PlanError(
-            f"curves over {max_rank:,} ranks of {n_query:,} queries take {readable_bytes(needed)} in this process, and "
-            f"it may take {readable_bytes(there)}: choose a smaller --max-rank, or max_rank of the pipeline"
+            f"curves over {max_rank:,} ranks of {n_query:,} queries take {byte_size(needed)} in this process, and "
+            f"it may take {byte_size(there)}: choose a smaller --max-rank, or max_rank of the pipeline"
         )

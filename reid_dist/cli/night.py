@@ -15,6 +15,7 @@ from reid_dist.cli.progress import rows_progress, say, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.environment import describe_environment
+from reid_dist.core.formatting import duration
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
@@ -140,7 +141,7 @@ def _say_begun(number: int, total: int, name: str) -> None:
 
 
 def _say_ended(number: int, total: int, entry: Entry) -> None:
-    what = f"{entry.seconds:.1f} s" if entry.seconds is not None else entry.reason
+    what = duration(entry.seconds) if entry.seconds is not None else entry.reason
     verdicts = {finding.gate: finding.verdict for finding in entry.findings}
     alarms = [finding.alarm for finding in entry.findings if finding.alarm]
     words = ", ".join([what, *(f"{gate} {verdict}" for gate, verdict in verdicts.items()), *alarms])
@@ -185,7 +186,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
         entry.state,
         *(_verdict(found[gate]) if gate in found else "-" for gate in GATES),
         "-" if first is None or first[1] is None else f"{first[0]} {metric_value(first[0], first[1])}",
-        "-" if entry.seconds is None else f"{entry.seconds:.1f} s",
+        "-" if entry.seconds is None else duration(entry.seconds),
     )
 
 

@@ -10,7 +10,7 @@ import click
 
 from reid_dist.cli.grouping import RESOURCES, GroupedCommand, option
 from reid_dist.cli.options import override_option
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import byte_size, counted, rough_duration
 
 if TYPE_CHECKING:
     from reid_dist.clusters import Size
@@ -91,7 +91,7 @@ def command(
     from reid_dist.core.environment import usable_cores
     from reid_dist.engine.calibration import calibrate, calibrate_lists
     from reid_dist.engine.distances import DISTANCES
-    from reid_dist.engine.plan import DEFAULT_MEMORY, readable_bytes
+    from reid_dist.engine.plan import DEFAULT_MEMORY
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
     from reid_dist.evaluation.pipelines import SweptParameters, read_job
@@ -175,13 +175,13 @@ def command(
         "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",
         "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",
         "tasks": f"{plan.n_tasks} of {plan.query_block} x {plan.gallery_block} rows, on {counted(n_threads, 'thread')}",
-        "graph": f"{counted(plan.n_graph_tasks, 'task')} in all, about {readable_bytes(plan.graph_bytes)}",
-        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(per_worker)} a worker, "
-        f"{readable_bytes(plan.task_bytes * n_threads)} in all; the answer takes {readable_bytes(plan.result_bytes)}",
-        "read": f"{readable_bytes(plan.bytes_read)}, at most {readable_bytes(plan.bytes_read_by(n_workers))} a worker",
+        "graph": f"{counted(plan.n_graph_tasks, 'task')} in all, about {byte_size(plan.graph_bytes)}",
+        "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(per_worker)} a worker, "
+        f"{byte_size(plan.task_bytes * n_threads)} in all; the answer takes {byte_size(plan.result_bytes)}",
+        "read": f"{byte_size(plan.bytes_read)}, at most {byte_size(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
         **({"sweeps": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
-        "time": f"{_readable_time(seconds)} on {speed}",
+        "time": f"{rough_duration(seconds)} on {speed}",
     }
     for name, text in rows.items():
         click.echo(f"{name:<11}{text}")
@@ -198,34 +198,28 @@ def command(
 
 
 def _cluster_line(size: Size) -> str:
-    from reid_dist.engine.plan import readable_bytes
-
     limit = size.memory_per_thread
-    memory = "no limit of memory" if limit is None else f"{readable_bytes(limit)} a thread, half of it planned with"
+    memory = "no limit of memory" if limit is None else f"{byte_size(limit)} a thread, half of it planned with"
     return f"{counted(size.n_workers, 'worker')}, {counted(size.n_threads, 'thread')}, {memory}"
 
 
 def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    from reid_dist.engine.plan import readable_bytes
-
     pairs = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
     seconds = (pairs + plan.n_items * _SECONDS_PER_ROW) / n_threads
     return {
         "items": f"{plan.n_items} in the graph, lists of {plan.k}",
         "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(plan.block_rows, 'row')}, then "
         f"{2 * plan.n_blocks} for weights",
-        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
-        "workspace": f"{readable_bytes(plan.workspace_bytes)} at the most: lists {readable_bytes(plan.list_bytes)}, "
-        f"weights about {readable_bytes(plan.weight_bytes)}",
-        "read": readable_bytes(plan.bytes_read),
+        "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
+        "workspace": f"{byte_size(plan.workspace_bytes)} at the most: lists {byte_size(plan.list_bytes)}, "
+        f"weights about {byte_size(plan.weight_bytes)}",
+        "read": byte_size(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
-        "time": f"{_readable_time(seconds)} on {speed}",
+        "time": f"{rough_duration(seconds)} on {speed}",
     }
 
 
 def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    from reid_dist.engine.plan import readable_bytes
-
     if plan.both_ways:
         work = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
     else:
@@ -235,11 +229,11 @@ def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> 
     return {
         "items": f"{counted(plan.n_items, 'row')}, lists of {plan.k}",
         "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks, then {plan.average_tasks} for averages",
-        "memory": f"{readable_bytes(plan.task_bytes)} a task, {readable_bytes(plan.task_bytes * n_threads)} in all",
-        "workspace": f"{readable_bytes(plan.workspace_bytes)} at the most, of which {readable_bytes(plan.store_bytes)} "
+        "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
+        "workspace": f"{byte_size(plan.workspace_bytes)} at the most, of which {byte_size(plan.store_bytes)} "
         "stay: lists and new features",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, {each}",
-        "time": f"{_readable_time(seconds)} on {speed}",
+        "time": f"{rough_duration(seconds)} on {speed}",
     }
 
 
@@ -263,9 +257,3 @@ def _list_seconds(plan: Plan, lists: ListRates, k: int, n_threads: int) -> float
     """What lists of the nearest take besides: one for every block of the gallery, and their merges."""
     per_query = plan.n_gallery_blocks * lists.keeping + sum(plan.merged) * k * lists.merging
     return plan.query.n_rows * per_query / n_threads
-
-
-def _readable_time(seconds: float) -> str:
-    if seconds < 100:
-        return f"about {seconds:.2g} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 6000 else f"about {seconds / 3600:.1f} h"

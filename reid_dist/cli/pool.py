@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 
 __all__ = ["command"]
 

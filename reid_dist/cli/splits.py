@@ -140,7 +140,7 @@ def command(
 
 def _lines(report: SplitReport) -> list[str]:
     """The report as a table of plain text."""
-    from reid_dist.core.plurals import counted
+    from reid_dist.core.formatting import counted
     from reid_dist.reports.caution import without_warnings
     from reid_dist.reports.splits import splits_caution
     from reid_dist.reports.words import metric_value

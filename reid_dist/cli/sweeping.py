@@ -15,7 +15,7 @@ from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import points, rows_progress
 from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.evaluation.options import CheckedOptions, Options
 from reid_dist.evaluation.pipelines import SweptParameters

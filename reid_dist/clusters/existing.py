@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from reid_dist.clusters.kinds import ExistingCluster
 from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
 from reid_dist.clusters.workers import workers_of
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:

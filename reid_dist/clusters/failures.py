@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.workers import workers_of
+from reid_dist.core.formatting import byte_size
 from reid_dist.errors import ReidDistError, RunFailedError
 
 if TYPE_CHECKING:
@@ -168,7 +169,9 @@ def _killed(client: Client, error: KilledWorker, named: Callable[[str], str]) ->
     worker: Any = error.last_worker
     limit = worker.memory_limit
     has = (
-        f"with {_size(limit)} for {worker.nthreads} {'thread' if worker.nthreads == 1 else 'threads'}" if limit else ""
+        f"with {byte_size(limit)} for {worker.nthreads} {'thread' if worker.nthreads == 1 else 'threads'}"
+        if limit
+        else ""
     )
     times = "once" if not error.allowed_failures else f"{error.allowed_failures + 1} times"
     deaths = _deaths(client, str(error.task))
@@ -176,7 +179,7 @@ def _killed(client: Client, error: KilledWorker, named: Callable[[str], str]) ->
     used = _memory_of_ended(client, {death.worker for death in deaths})
     if used:
         return (
-            f"out of memory: workers {has} were ended {times} on {tasks}, at {_size(max(used))} when last looked "
+            f"out of memory: workers {has} were ended {times} on {tasks}, at {byte_size(max(used))} when last looked "
             f"at; {_LESS_MEMORY}"
         )
     return (
@@ -234,10 +237,6 @@ def _events(client: Client, topic: str) -> list[dict[str, Any]]:
     # Whatever is wrong with the cluster by now, the error that is being told is the one to tell.
     except (OSError, RuntimeError, TypeError, ValueError):
         return []
-
-
-def _size(n_bytes: float) -> str:
-    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"
 
 
 def _one_line(error: BaseException) -> str:

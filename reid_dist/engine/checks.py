@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.plurals import counted, have
+from reid_dist.core.formatting import counted, have
 from reid_dist.core.splitmix import LARGEST_SEED
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError

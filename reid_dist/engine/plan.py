@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reid_dist.core.formatting import byte_size
 from reid_dist.errors import InputError, PlanError
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "SetShape",
     "TileShape",
     "make_plan",
-    "readable_bytes",
     "rounded_up",
 ]
 
@@ -213,15 +213,6 @@ class Besides:
 NOTHING_BESIDES = Besides()
 
 
-def readable_bytes(count: float) -> str:
-    """Bytes in a unit that reads well."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError
-
-
 def _evened_out(n_query: int, query_block: int, n_gallery_blocks: int, n_threads: int, tile_rows: int) -> int:
     """Rows of a block of queries, fewer where a few tasks would leave threads without work in the end.
 
@@ -342,8 +333,8 @@ def make_plan(
             query_block = max(1, query_block // 2)
         else:
             raise PlanError(
-                f"one task needs {readable_bytes(projected(query_block, gallery_block))} and may take "
-                f"{readable_bytes(memory_per_thread)}: tiles of {tile.query} x {tile.gallery} rows over gallery chunks "
+                f"one task needs {byte_size(projected(query_block, gallery_block))} and may take "
+                f"{byte_size(memory_per_thread)}: tiles of {tile.query} x {tile.gallery} rows over gallery chunks "
                 f"of {chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )

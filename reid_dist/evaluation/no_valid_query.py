@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import counted
 from reid_dist.core.model import Labels
-from reid_dist.core.plurals import counted
 from reid_dist.relevance.protocols import SAME_CAMERA, WHOLE_CAMERA, Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import shared_items

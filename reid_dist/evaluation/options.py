@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any
 
-from reid_dist.core.plurals import have
+from reid_dist.core.formatting import have
 from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.checks import (
     check_count,

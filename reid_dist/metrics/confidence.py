@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 
 __all__ = [

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.formatting import upper_first
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
 from reid_dist.nightly.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.outcome import OUTCOMES, SIGNS, counted, outcome, reasons
 from reid_dist.nightly.wording import jobs, shortened, took, when
-from reid_dist.reports.words import is_share, upper_first
+from reid_dist.reports.words import is_share
 
 SCHEMA: Final = 1
 """Schema of ``verdict.json``."""

@@ -6,6 +6,8 @@ import re
 from datetime import datetime
 from typing import Final
 
+from reid_dist.core import formatting
+from reid_dist.core.formatting import byte_size
 from reid_dist.nightly.history.values import INCOMPARABLE, UNDECIDED, Change, Estimate, Finding
 from reid_dist.reports import words
 from reid_dist.reports.words import is_share
@@ -39,15 +41,7 @@ def took(started: str, finished: str | None) -> str:
     except (ValueError, TypeError):  # not a time, or one of them without its zone
         return ""
     # Times of runs have whole seconds.
-    return "" if seconds < 0 else words.duration(seconds) if seconds else "less than 1 s"
-
-
-def size(n_bytes: float) -> str:
-    """Return a number of bytes in B, KiB, MiB or GiB."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if n_bytes >= 2**power:
-            return f"{n_bytes / 2**power:,.{0 if n_bytes >= 100 * 2**power else 1}f} {unit}"
-    return f"{n_bytes:.0f} B"
+    return "" if seconds < 0 else formatting.duration(seconds) if seconds else "less than 1 s"
 
 
 def value_text(name: str, value: float | None) -> str:
@@ -55,8 +49,8 @@ def value_text(name: str, value: float | None) -> str:
     if value is None:
         return "undefined"
     if name == "seconds":
-        return words.duration(value)
-    return size(value) if name == "peak_bytes" else words.metric_value(name, value)
+        return formatting.duration(value)
+    return byte_size(value) if name == "peak_bytes" else words.metric_value(name, value)
 
 
 def estimate_text(name: str, estimate: Estimate | None) -> str:

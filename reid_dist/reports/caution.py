@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted, integer, share
 from reid_dist.metrics.confidence import FEW_UNITS, VERY_FEW_UNITS
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED, ZERO
 from reid_dist.reports.notes import WARNING
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.words import integer, share
 
 __all__ = ["CAUTION", "STRONG", "Caution", "caution_of", "n_identities", "report_caution", "without_warnings"]
 

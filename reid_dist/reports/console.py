@@ -13,22 +13,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted, duration, integer
 from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution, without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.verification import distance_words
-from reid_dist.reports.words import (
-    bounded_value,
-    call,
-    conventions_once,
-    duration,
-    integer,
-    interval,
-    metric_value,
-    resampled,
-)
+from reid_dist.reports.words import bounded_value, call, conventions_once, interval, metric_value, resampled
 
 __all__ = ["print_report", "render_table"]
 

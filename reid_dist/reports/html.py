@@ -15,7 +15,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from reid_dist.core.plurals import counted
+from reid_dist.core import formatting
+from reid_dist.core.formatting import counted
 from reid_dist.reports import words
 from reid_dist.reports.caution import n_identities, report_caution, without_warnings
 from reid_dist.reports.report_data import ReportData
@@ -64,7 +65,7 @@ def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["integer"] = words.integer
+    environment.filters["integer"] = formatting.integer
     environment.filters["headings"] = _headings
     return environment
 
@@ -94,7 +95,7 @@ def _content(report: ReportData) -> dict[str, Any]:
         "identities": None if identities is None else counted(identities, "identity"),
         "n_query": report.counts["n_query"],
         "n_valid": report.counts["n_valid"],
-        "valid_share": words.share(report.counts["n_valid"], report.counts["n_query"]),
+        "valid_share": formatting.share(report.counts["n_valid"], report.counts["n_query"]),
         "invalid_query": report.protocol.get("invalid_query", ""),
         "counts": _counts(report.counts),
         "invalid": invalid_queries(report),
@@ -120,7 +121,7 @@ def _counts(counts: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             _COUNTS.get(name, name.removeprefix("n_").replace("_", " ")),
-            words.integer(value) if isinstance(value := counts[name], int | float) else words.scalar(value),
+            formatting.integer(value) if isinstance(value := counts[name], int | float) else words.scalar(value),
         )
         for name in order
         if name not in told
@@ -130,6 +131,6 @@ def _counts(counts: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _timing(timing: Mapping[str, float]) -> list[tuple[str, str, Markup]]:
     longest = max((seconds for seconds in timing.values() if seconds > 0), default=1.0)
     return [
-        (stage, words.duration(seconds), Markup("{:.1f}%").format(100 * max(0.0, seconds) / longest))
+        (stage, formatting.duration(seconds), Markup("{:.1f}%").format(100 * max(0.0, seconds) / longest))
         for stage, seconds in timing.items()
     ]

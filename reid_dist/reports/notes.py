@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
+from reid_dist.core.formatting import counted, have
 from reid_dist.core.model import RankedQueries
-from reid_dist.core.plurals import counted, have
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import LabelledSet

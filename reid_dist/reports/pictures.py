@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.reports.hardest import hardest_by_lists, hardest_queries
 from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reid_dist.core.plurals import counted
+from reid_dist.core import formatting
+from reid_dist.core.formatting import counted
 from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.caution import Caution, caution_of, without_warnings
@@ -63,7 +64,7 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "inputs": [(side, described_rows(each)) for side, each in document["inputs"].items()],
         "environment": described_rows(document["environment"]),
-        "duration": None if seconds is None else words.duration(seconds),
+        "duration": None if seconds is None else formatting.duration(seconds),
         "digest": document["result_digest"],
     }
 
@@ -90,7 +91,7 @@ def _splits(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
     rows = [
         [
             str(split),
-            *(words.integer(counts[count][split]) for count in ("n_query", "n_valid", "n_gallery")),
+            *(formatting.integer(counts[count][split]) for count in ("n_query", "n_valid", "n_gallery")),
             *(words.metric_value(name, _number(document["per_split"][name][split])) for name in names),
         ]
         for split in range(len(document["digests"]["result"]))

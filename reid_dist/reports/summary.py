@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from reid_dist.core.formatting import integer
 from reid_dist.errors import InputError
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
-from reid_dist.reports.words import bounded_value, integer, interval
+from reid_dist.reports.words import bounded_value, interval
 
 __all__ = ["Summary", "make_frame", "report_frame", "summarise"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reid_dist.core import formatting
 from reid_dist.reports import words
 from reid_dist.reports.caution import caution_of, without_warnings
 from reid_dist.reports.heading import make_heading
@@ -75,13 +76,13 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "inputs": [(side, described_rows(each)) for side, each in document["inputs"].items()],
         "environment": described_rows(document["environment"]),
-        "duration": None if seconds is None else words.duration(seconds),
+        "duration": None if seconds is None else formatting.duration(seconds),
         "points": [
             {
                 "setting": _setting(row["parameters"]),
                 "name": row["name"],
                 "digest": row["digest"],
-                "time": words.duration(row["seconds"]),
+                "time": formatting.duration(row["seconds"]),
             }
             for row in rows
         ],

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted, integer, percent
 from reid_dist.metrics.definitions import metric_family
 
 __all__ = [
@@ -20,22 +19,15 @@ __all__ = [
     "bounded_value",
     "breakdown_title",
     "call",
-    "compact",
     "conventions_once",
     "counted_queries",
-    "duration",
     "flatten",
-    "integer",
     "interval",
     "is_share",
     "metric_value",
     "metric_words",
-    "percent",
-    "rate",
     "resampled",
     "scalar",
-    "share",
-    "upper_first",
 ]
 
 # What a description says about itself rather than about its parameters.
@@ -147,53 +139,6 @@ def is_share(name: str) -> bool:
     return family is not None and family.is_share
 
 
-def percent(value: float) -> str:
-    """Return a share of one in percent with two decimals."""
-    return "undefined" if math.isnan(value) else f"{100 * value:.2f} %"
-
-
-def rate(value: float) -> str:
-    """Return a share of one in percent with as many decimals as it takes: an error rate may be very small."""
-    if math.isnan(value):
-        return "undefined"
-    # Through Decimal, so that a rate of 10^-8 is 0.000001 % and not 1e-06 %.
-    return f"{Decimal(f'{100 * value:.4g}'):f} %"
-
-
-def compact(value: float) -> str:
-    """Return a count for the tick of an axis: ``500``, ``20k``, ``1.5M``."""
-    for unit, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if abs(value) >= unit:
-            return f"{value / unit:.4g}{letter}"
-    return f"{value:.0f}"
-
-
-def integer(value: float | None) -> str:
-    """Return a count with thousands separated, a dash where there is none."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return f"{int(value):,}"
-
-
-def share(part: float, whole: float) -> str:
-    """Return ``part`` of ``whole`` in percent with one decimal."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in the unit that a person would choose."""
-    if not math.isfinite(seconds):
-        return "-"
-    if seconds < 0.9995:
-        return f"{1000 * seconds:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
 def counted_queries(counts: Mapping[str, Any]) -> str:
     """Return how many queries are valid, of how many, against how many gallery rows."""
     return (
@@ -206,11 +151,6 @@ def breakdown_title(name: str) -> str:
     """Return the heading of a breakdown; the name of a label column stands as it is."""
     known = {"camera_pair": "Camera pairs", "gallery_size": "Distractor curve"}
     return known.get(name, f"By {name}")
-
-
-def upper_first(text: str) -> str:
-    """Return a text with its first letter in upper case and the others as they are."""
-    return text[:1].upper() + text[1:]
 
 
 def advice(reason: str, *, listed: bool = False) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
 from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.folders import folder_at

@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 
 Labels: TypeAlias = dict[str, NDArray[Any]]

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 
 FeatureArray: TypeAlias = NDArray[np.floating[Any]]

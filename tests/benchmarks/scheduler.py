@@ -21,9 +21,10 @@ from dask.highlevelgraph import HighLevelGraph
 from distributed.comm.core import Comm
 
 from reid_dist import FeatureSet
+from reid_dist.core.formatting import byte_size
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
-from reid_dist.engine.plan import DEFAULT_MEMORY, SetShape, make_plan, readable_bytes
+from reid_dist.engine.plan import DEFAULT_MEMORY, SetShape, make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.engine.tasks import Job
@@ -193,7 +194,7 @@ def scheduler_load(scale: float) -> None:
         moved = sum(sizes.get(kind, 1000) * n for kind, n in sent.items())
         print(
             f"{job.plan.query.n_rows} x {rows} on {n_workers} workers: {n_tasks} tasks ({sent['sweep']} sweeps of "
-            f"{job.plan.query_block} x {job.plan.gallery_block}), graph {readable_bytes(graph_bytes)} "
-            f"built in {built:.2g} s, results of {readable_bytes(moved)}; scheduler {cpu:.2g} s of one core "
+            f"{job.plan.query_block} x {job.plan.gallery_block}), graph {byte_size(graph_bytes)} "
+            f"built in {built:.2g} s, results of {byte_size(moved)}; scheduler {cpu:.2g} s of one core "
             f"({1e3 * cpu / n_tasks:.2g} ms a task, {wall:.2g} s on the wall)"
         )

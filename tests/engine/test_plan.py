@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import cut_rows
-from reid_dist.engine.plan import Plan, SetShape, make_plan, readable_bytes
+from reid_dist.engine.plan import Plan, SetShape, make_plan
 from reid_dist.errors import InputError, PlanError
 
 MIB = 2**20
@@ -90,12 +90,6 @@ def test_dimensions_and_tiles_are_checked() -> None:
         make_plan(SetShape(1, 8, 4, 1), SetShape(1, 9, 4, 1), n_threads=1)
     with pytest.raises(InputError, match="chunk_rows must be at least 1, found 0"):
         make_plan(SetShape(1, 8, 4, 1), SetShape(1, 8, 4, 1), n_threads=1, chunk_rows=0)
-
-
-def test_bytes_read_well() -> None:
-    assert [readable_bytes(n) for n in (0, 1023, 1024, 5 * MIB, 3 * 2**40)] == [
-        "0 B", "1023 B", "1.0 KiB", "5.0 MiB", "3072.0 GiB",
-    ]  # fmt: skip
 
 
 _MEASURE = """

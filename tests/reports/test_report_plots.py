@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import assert_drawn_inside
 
+from reid_dist.core.formatting import compact, rate
 from reid_dist.reports.plots import (
     cmc_plot,
     det_plot,
@@ -23,7 +24,7 @@ from reid_dist.reports.plots import (
     roc_plot,
 )
 from reid_dist.reports.plots.frame import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, log_ticks, thinned
-from reid_dist.reports.words import bounded_value, compact, interval, rate
+from reid_dist.reports.words import bounded_value, interval
 
 
 def points(svg: str) -> np.ndarray:

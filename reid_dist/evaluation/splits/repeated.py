@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.environment import describe_environment
-from reid_dist.core.plurals import counted, have
+from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.evaluation.evaluate import evaluate

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import integer
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.digest import arrays_digest
@@ -19,7 +20,7 @@ from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.plain import plain
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
-from reid_dist.reports.words import integer, metric_value
+from reid_dist.reports.words import metric_value
 
 __all__ = ["DOCUMENT", "PAGE", "SCHEMA", "SweepReport"]
 

@@ -10,13 +10,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import byte_size, duration
 from reid_dist.nightly.gating.differences import differing, job_differences, listed
 from reid_dist.nightly.gating.noise import noise_floor
 from reid_dist.nightly.gating.settings import RatioGate
 from reid_dist.nightly.history.values import BETTER, DONE, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Entry, Finding
-from reid_dist.nightly.wording import size
 from reid_dist.reports.plain import plain
-from reid_dist.reports.words import duration
 
 Float64 = NDArray[np.float64]
 
@@ -72,7 +71,7 @@ class _Quantity:
 
 _SECONDS: Final = _Quantity("speed", "seconds", lambda entry: entry.seconds, duration, "its time is not known")
 _PEAK_BYTES: Final = _Quantity(
-    "memory", "peak_bytes", lambda entry: entry.peak_bytes, size, "its peak memory is not known"
+    "memory", "peak_bytes", lambda entry: entry.peak_bytes, byte_size, "its peak memory is not known"
 )
 
 

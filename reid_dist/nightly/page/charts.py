@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from reid_dist.nightly.history.values import BETTER, FAILED, WORSE
 from reid_dist.nightly.page.outcome import ACCEPTED, MOVED
-from reid_dist.nightly.wording import is_share, value_text
+from reid_dist.nightly.wording import value_text
 from reid_dist.reports.plots.frame import (
     BOTTOM,
     HEIGHT,
@@ -37,6 +37,7 @@ from reid_dist.reports.plots.frame import (
     upright,
     value_label,
 )
+from reid_dist.reports.words import is_share
 
 _MOST_TICKS: Final = 5
 _LETTER: Final = 9.0

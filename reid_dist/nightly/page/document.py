@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from reid_dist.core import formatting
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
@@ -27,7 +28,6 @@ from reid_dist.nightly.wording import (
     difference_text,
     estimate_text,
     finding_text,
-    is_share,
     jobs,
     shortened,
     tick_day,
@@ -37,6 +37,7 @@ from reid_dist.nightly.wording import (
 )
 from reid_dist.reports import words
 from reid_dist.reports.html import page_environment
+from reid_dist.reports.words import is_share
 
 _GLANCE: Final = 14
 _MOST_CARDS: Final = 12
@@ -282,7 +283,7 @@ def _points(name: str, difference: float) -> str:
 def _timing(entry: Entry) -> list[tuple[str, str, str]]:
     longest = max((seconds for seconds in entry.timing.values() if seconds > 0), default=1.0)
     return [
-        (stage, words.duration(seconds), f"{100 * max(0.0, seconds) / longest:.1f}%")
+        (stage, formatting.duration(seconds), f"{100 * max(0.0, seconds) / longest:.1f}%")
         for stage, seconds in entry.timing.items()
     ]
 
@@ -293,8 +294,8 @@ def _job_facts(entry: Entry) -> list[tuple[str, str]]:
         ("Labels", ", ".join(f"{name} {text}" for name, text in entry.labels.items())),
         ("Machine", ", ".join(f"{name} {text}" for name, text in words.flatten(entry.machine))),
         ("Stages reused", ", ".join(entry.reused) or ("none" if entry.state == DONE else "")),
-        ("Queries", words.integer(entry.counts.get("n_query")) if "n_query" in entry.counts else ""),
-        ("Gallery rows", words.integer(entry.counts.get("n_gallery")) if "n_gallery" in entry.counts else ""),
+        ("Queries", formatting.integer(entry.counts.get("n_query")) if "n_query" in entry.counts else ""),
+        ("Gallery rows", formatting.integer(entry.counts.get("n_gallery")) if "n_gallery" in entry.counts else ""),
         ("Digest of the inputs", entry.input_digest),
         ("Digest of the job", entry.job_digest),
         ("Digest of the result", entry.result_digest),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from reid_dist.core.formatting import upper_first
 from reid_dist.nightly.history.earlier_runs import streak
 from reid_dist.nightly.history.values import (
     BETTER,
@@ -22,7 +23,6 @@ from reid_dist.nightly.history.values import (
 from reid_dist.nightly.page.causes import causes, causes_text, compared_with
 from reid_dist.nightly.page.outcome import ACCEPTED, MOVED, counted, outcome
 from reid_dist.nightly.wording import change_text, jobs, shortened
-from reid_dist.reports.words import upper_first
 
 _LONGEST_REASON: Final = 240
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from reid_dist.core.formatting import upper_first
 from reid_dist.nightly.history.values import (
     BETTER,
     DONE,
@@ -22,7 +23,6 @@ from reid_dist.nightly.history.values import (
     Run,
 )
 from reid_dist.nightly.wording import finding_text
-from reid_dist.reports.words import upper_first
 
 MOVED: Final = "alarm"
 """Numbers moved without a cause."""

@@ -6,9 +6,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from reid_dist.core.plurals import counted
+from reid_dist.core.formatting import counted, integer, percent, share
 from reid_dist.reports.plots.frame import TOP, LinearAxis, at, frame, nothing, round_ticks, share_ticks, x_ends, y_ends
-from reid_dist.reports.words import integer, percent, share
 
 __all__ = ["histogram"]
 

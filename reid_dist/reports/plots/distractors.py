@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
+from reid_dist.core.formatting import compact, integer, percent
 from reid_dist.reports.plots.frame import (
     Axis,
     LinearAxis,
@@ -24,7 +25,6 @@ from reid_dist.reports.plots.frame import (
     x_ends,
     y_ends,
 )
-from reid_dist.reports.words import compact, integer, percent
 
 __all__ = ["distractor_plot", "distractor_scale"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from reid_dist.core.formatting import integer, percent
 from reid_dist.reports.plots.frame import WIDTH, at, nothing
-from reid_dist.reports.words import integer, percent
 
 __all__ = ["heat_map", "heat_map_is_wide"]
 

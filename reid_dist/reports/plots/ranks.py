@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import integer, percent
 from reid_dist.reports.plots.frame import (
     LinearAxis,
     area,
@@ -23,7 +24,6 @@ from reid_dist.reports.plots.frame import (
     x_ends,
     y_ends,
 )
-from reid_dist.reports.words import integer, percent
 
 __all__ = ["cmc_axis_start", "cmc_plot", "precision_recall_plot"]
 

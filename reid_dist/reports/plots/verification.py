@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import rate
 from reid_dist.reports.plots.frame import (
     Axis,
     LinearAxis,
@@ -26,7 +27,6 @@ from reid_dist.reports.plots.frame import (
     x_ends,
     y_ends,
 )
-from reid_dist.reports.words import rate
 
 __all__ = ["det_plot", "roc_plot"]
 

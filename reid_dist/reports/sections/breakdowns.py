@@ -6,7 +6,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reid_dist.core.plurals import counted
+from reid_dist.core import formatting
+from reid_dist.core.formatting import counted
 from reid_dist.reports import words
 from reid_dist.reports.extras import BREAKDOWN_KEYS
 from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map, heat_map_is_wide
@@ -61,7 +62,7 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
         what = f"{counted(len(table['n_rows']), 'size')}, rows in {table['order']} order"
         metrics = _metrics(table, ("n_rows", "order", "seed"))
         labelled = [
-            (value, f" ({words.compact(size)} {'row' if size == 1 else 'rows'})")
+            (value, f" ({formatting.compact(size)} {'row' if size == 1 else 'rows'})")
             for metric in metrics[:1]
             for size, value in zip(table["n_rows"], table[metric], strict=True)
         ]
@@ -108,7 +109,7 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
     rows = [
         [
             words.scalar(table[key][place]),
-            *(words.integer(table[count][place]) for count in _COUNTS),
+            *(formatting.integer(table[count][place]) for count in _COUNTS),
             *(_value(metric, table[metric][place]) for metric in metrics),
         ]
         for place in places[:most]
@@ -143,7 +144,7 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
                 "table": _matrix(queries, galleries, [[_value(name, value) for value in row] for row in values]),
             }
         )
-    counted = _matrix(queries, galleries, [[words.integer(count) for count in row] for row in n_valid])
+    counted = _matrix(queries, galleries, [[formatting.integer(count) for count in row] for row in n_valid])
     return {
         "caption": caption,
         "charts": charts,
@@ -179,7 +180,7 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     places = _spread(len(n_rows), _MOST_SIZES)
     if len(places) < len(n_rows):
         caption += f" The table shows {len(places)} of {len(n_rows)} sizes; report.json has all."
-    rows = [[words.integer(n_rows[at]), *(_value(name, table[name][at]) for name in metrics)] for at in places]
+    rows = [[formatting.integer(n_rows[at]), *(_value(name, table[name][at]) for name in metrics)] for at in places]
     charts = [
         {
             "plot": distractor_plot(name, n_rows, table[name]),

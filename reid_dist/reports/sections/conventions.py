@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reid_dist.core.plurals import counted
+from reid_dist.core import formatting
+from reid_dist.core.formatting import counted
 from reid_dist.metrics.definitions import curve_family, metric_family
 from reid_dist.reports import words
 from reid_dist.reports.report_data import ReportData
@@ -76,8 +77,8 @@ def _invalid(report: ReportData) -> str:
     if not rule:
         return ""
     n_invalid = report.counts["n_query"] - report.counts["n_valid"]
-    here = f"{words.integer(n_invalid)} of {words.integer(report.counts['n_query'])} here"
-    return f"{_INVALID.get(rule, words.upper_first(rule))} ({here})."
+    here = f"{formatting.integer(n_invalid)} of {formatting.integer(report.counts['n_query'])} here"
+    return f"{_INVALID.get(rule, formatting.upper_first(rule))} ({here})."
 
 
 def _cmc(report: ReportData) -> str:
@@ -102,7 +103,7 @@ def _ground_truth(report: ReportData) -> str:
     for holder in (report.protocol, report.inputs):
         given = holder.get("ground_truth")
         if isinstance(given, Mapping) and "entries" in given:
-            entries = ", ".join(f"{words.integer(count)} {name}" for name, count in given["entries"].items())
+            entries = ", ".join(f"{formatting.integer(count)} {name}" for name, count in given["entries"].items())
             return f"Lists of gallery rows for {counted(given.get('n_query', 0), 'query')}: {entries}."
         if given:
             return _sentence(_listed(given))
@@ -138,4 +139,4 @@ def _sentence(text: str) -> str:
     if not text:
         return text
     ended = text if text.endswith((".", "!", "?")) else f"{text}."
-    return words.upper_first(ended)
+    return formatting.upper_first(ended)

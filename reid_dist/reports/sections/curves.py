@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core import formatting
 from reid_dist.metrics.definitions import curve_family
-from reid_dist.reports import words
 from reid_dist.reports.hardest import average_precision_column
 from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
 from reid_dist.reports.report_data import ReportData
@@ -32,7 +32,7 @@ def curves(report: ReportData) -> list[dict[str, Any]]:
 
 def _by_rank(name: str, caption: str, curve: NDArray[np.float64]) -> dict[str, Any]:
     ranks = sorted({rank for rank in _RANKS if rank <= len(curve)} | {len(curve)})
-    table = [(words.integer(rank), words.percent(float(curve[rank - 1]))) for rank in ranks]
+    table = [(formatting.integer(rank), formatting.percent(float(curve[rank - 1]))) for rank in ranks]
     start = cmc_axis_start(curve)
     if start > 0:
         caption += f" The vertical axis starts at {100 * start:.0f} %."
@@ -43,7 +43,7 @@ def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
     levels = np.linspace(0, 1, len(curve))
     tenth = max(1, (len(curve) - 1) // 10)
     table = [
-        (f"{100 * level:.0f} %", words.percent(float(value)))
+        (f"{100 * level:.0f} %", formatting.percent(float(value)))
         for level, value in zip(levels[::tenth], curve[::tenth], strict=True)
     ]
     caption = "Precision at each recall: the best from there on (interpolated), mean over queries."

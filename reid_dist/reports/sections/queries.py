@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from reid_dist.core import formatting
 from reid_dist.reports import words
 from reid_dist.reports.hardest import average_precision_column, hardest_queries
 from reid_dist.reports.ranked_pictures import Picture, RankedPictures
@@ -63,7 +64,7 @@ def invalid_queries(report: ReportData) -> list[dict[str, Any]]:
             {
                 "reason": reason,
                 "count": count,
-                "share": words.share(count, report.counts["n_query"]),
+                "share": formatting.share(count, report.counts["n_query"]),
                 "advice": words.advice(reason, listed="ground_truth" in report.protocol),
                 "rows": ", ".join(map(str, rows[:_LISTED_ROWS].tolist())),
                 "n_more": max(0, len(rows) - _LISTED_ROWS),
@@ -87,7 +88,7 @@ def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
         if name in report.per_query and row < len(report.per_query[name]):
             value = float(report.per_query[name][row])
             if math.isfinite(value):
-                text = words.percent(value) if name != "first_rank" else words.integer(value)
+                text = formatting.percent(value) if name != "first_rank" else formatting.integer(value)
                 facts.append(
                     f"{_COLUMNS[name]} {text}" if name != "first_rank" else f"first right answer at rank {text}"
                 )
@@ -121,4 +122,4 @@ def _tile(picture: Picture, side: str) -> dict[str, Any]:
 def _cell(name: str, value: float) -> str:
     if name in {"pid", "camid"}:
         return str(value)  # a label, not a quantity: no thousands separator
-    return words.percent(value) if name in _SHARES else words.integer(value)
+    return formatting.percent(value) if name in _SHARES else formatting.integer(value)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core import formatting
 from reid_dist.metrics.definitions import METRICS, PAIRS, PROBES, MetricFamily, metric_family, parse_metric
 from reid_dist.reports import words
 from reid_dist.reports.plots import det_plot, roc_plot
@@ -43,7 +44,7 @@ def verification(report: ReportData) -> dict[str, Any]:
     if any(family.needs == PAIRS for family in used):
         meaning.insert(1, _FAR)
     return {
-        "counts": [(text, words.integer(counted[name])) for name, text in _COUNTED.items() if name in counted],
+        "counts": [(text, formatting.integer(counted[name])) for name, text in _COUNTED.items() if name in counted],
         "meaning": meaning,
         "thresholds": [
             (name, words.metric_value(name, report.metrics.get(name, math.nan)), distance_words(thresholds.get(name)))
@@ -82,9 +83,9 @@ def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float6
         "heads": ["FAR", "TAR", "FRR", *([] if threshold is None else ["threshold"])],
         "rows": [
             [
-                words.rate(float(far[at])),
-                words.rate(float(tar[at])),
-                words.rate(1.0 - float(tar[at])),
+                formatting.rate(float(far[at])),
+                formatting.rate(float(tar[at])),
+                formatting.rate(1.0 - float(tar[at])),
                 *([] if threshold is None else [distance_words(float(threshold[at]))]),
             ]
             for at in _table_places(far)

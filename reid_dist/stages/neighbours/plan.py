@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from reid_dist.engine.plan import readable_bytes, rounded_up
+from reid_dist.core.formatting import byte_size
+from reid_dist.engine.plan import rounded_up
 from reid_dist.errors import PlanError
 
 TILE_ROWS = 1024
@@ -52,7 +53,7 @@ def choose_block_rows(
     needed = block_bytes(rows, dim, k)
     if needed > memory_per_thread:
         raise PlanError(
-            f"a block of {rows} items x {dim} features with {k} neighbours each needs {readable_bytes(needed)} and one "
-            f"task may take {readable_bytes(memory_per_thread)}; give workers more memory per thread"
+            f"a block of {rows} items x {dim} features with {k} neighbours each needs {byte_size(needed)} and one "
+            f"task may take {byte_size(memory_per_thread)}; give workers more memory per thread"
         )
     return rows

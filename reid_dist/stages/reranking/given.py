@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE, Distance
-from reid_dist.engine.plan import TileShape, readable_bytes
+from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, KeepNearest
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError, PlanError
@@ -140,8 +141,8 @@ class _GivenItems:
         n_items = n_query + n_gallery
         if n_items > _MOST_ITEMS:
             raise PlanError(
-                f"{n_items} items have {readable_bytes(8 * n_items**2)} of distances among themselves, and at most "
-                f"{_MOST_ITEMS} items ({readable_bytes(8 * _MOST_ITEMS**2)}) are re-ranked so; re-rank their features "
+                f"{n_items} items have {byte_size(8 * n_items**2)} of distances among themselves, and at most "
+                f"{_MOST_ITEMS} items ({byte_size(8 * _MOST_ITEMS**2)}) are re-ranked so; re-rank their features "
                 "with evaluate(..., rerank=...), which holds no such matrix"
             )
         for name, block in blocks.items():
