@@ -7,8 +7,10 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.core.environment import usable_cores
+from reid_dist.core.formatting import byte_size
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -17,9 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["memory_of_worker", "open_local", "shares"]
 
 _LOGGER = logging.getLogger(__name__)
-
-# The interpreter and its libraries; what has less is ended and started anew for ever.
-_LEAST_MEMORY = 128 << 20
 
 # One worker process per this many threads: kernels and BLAS release the GIL, reading and merging hold it now and then.
 _THREADS_PER_PROCESS = 8
@@ -47,10 +46,10 @@ def memory_of_worker(config: LocalCluster) -> int | None:
         limit = parse_memory_limit(config.memory_limit, threads, workers * threads, logger=_LOGGER)
     except ValueError as error:
         raise InputError(f"cannot read memory_limit {config.memory_limit!r} of the cluster: {error}") from None
-    if limit and limit < _LEAST_MEMORY:
+    if limit and limit < LEAST_MEMORY:
         raise InputError(
-            f"memory_limit {config.memory_limit!r} of the cluster is less than a worker takes before any work, some "
-            f"{_LEAST_MEMORY >> 20} MiB; write auto, or a size such as 4GiB"
+            f"memory_limit {config.memory_limit!r} of the cluster is less than the {byte_size(LEAST_MEMORY)} that a "
+            "worker needs for the interpreter and its libraries; write auto, or a size such as 4GiB"
         )
     return None if not limit else int(limit)
 

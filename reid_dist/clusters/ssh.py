@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from reid_dist.errors import ClusterError, InputError
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-__all__ = ["open_ssh"]
+# Ends a scheduler or a nanny, and the nanny its worker, once the connection to this process is closed.
+_PRELOADED = "reid_dist.clusters.remote_end"
 
 
 @contextlib.contextmanager
@@ -27,33 +29,34 @@ def open_ssh(config: SSHCluster) -> Iterator[Client]:
     Raises
     ------
     InputError
-        If asyncssh is not installed, a key file is missing, or hosts would speak in the clear.
+        If asyncssh is not installed, a key file is missing, or messages between hosts would not be encrypted.
     ClusterError
-        If a host cannot be reached, does not let us in, or starts nothing.
+        If a host cannot be reached, refuses the key, or starts nothing.
     """
     asyncssh = import_extra("asyncssh", "ssh", config.kind)
     import distributed
+    from distributed.deploy.ssh import Scheduler, Worker
 
-    # SSH starts the processes, and nothing of theirs goes through it: they speak to each other directly.
+    # SSH starts the processes; their messages go from one to the other directly.
     security = certificates(config)
     hosts = (config.scheduler_host, *config.worker_hosts)
     beyond = next((host for host in hosts if not is_loopback(host)), None)
     if security is None and beyond is not None:
         refuse_open_network(config, f"what the scheduler and {beyond} say to each other")
+    reached = {"connect_options": _connect_options(config), "remote_python": config.python}
     common = _common(config, security)
+    scheduler = {**common, "host": config.scheduler_host, "port": 0, "preload": [_PRELOADED]}
+    workers = {
+        number: {"cls": Worker, "options": {**reached, "address": host, "kwargs": _worker(config, host, common)}}
+        for number, host in enumerate(config.worker_hosts)
+    }
     try:
-        cluster = distributed.SSHCluster(
-            list(hosts),
-            connect_options=_connect_options(config),
-            scheduler_options={**common, "host": config.scheduler_host, "port": 0},
-            worker_options={
-                **common,
-                "nthreads": config.threads_per_worker,
-                "memory_limit": memory_bytes(config.memory),
-                **({} if config.local_directory is None else {"local_directory": config.local_directory}),
-            },
-            remote_python=config.python,
+        cluster = distributed.SpecCluster(
+            workers,
+            {"cls": Scheduler, "options": {**reached, "address": config.scheduler_host, "kwargs": scheduler}},
+            name="ssh",
             security=security,
+            silence_logs=logging.CRITICAL,
         )
     except (OSError, RuntimeError, asyncssh.Error) as error:
         raise ClusterError(f"cannot start a cluster over SSH on {', '.join(hosts)}: {_reason(error)}") from error
@@ -75,6 +78,23 @@ def _connect_options(config: SSHCluster) -> dict[str, Any]:
         if not path.is_file():
             raise InputError(f"there is no file {str(path)!r}, which the cluster file names for SSH")
         options[name] = [str(path)] if name == "client_keys" else str(path)
+    return options
+
+
+def _worker(config: SSHCluster, host: str, common: Mapping[str, Any]) -> dict[str, Any]:
+    """What a worker on a host takes, as JSON."""
+    options = {
+        **common,
+        "nthreads": config.threads_per_worker,
+        "memory_limit": memory_bytes(config.memory),
+        "preload_nanny": [_PRELOADED],
+    }
+    if config.local_directory is not None:
+        options["local_directory"] = config.local_directory
+    if is_loopback(host):
+        # Without it, nanny and worker listen on every interface.  The name of another host may stand for an address
+        # that is not the one which this host reaches it by, and there TLS is required.
+        options["host"] = host
     return options
 
 

@@ -101,7 +101,10 @@ class Running:
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""
-        self._process.send_signal(signal.SIGINT)
+        self.send(signal.SIGINT)
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def end(self, timeout: float = 180) -> Ended:
         out, err = self._process.communicate(timeout=timeout)

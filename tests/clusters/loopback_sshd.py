@@ -22,8 +22,9 @@ def missing_programs() -> list[str]:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: its port, the key that it lets in, and the file with its own key."""
+    """A running server: its process, its port, the key that it lets in, and the file with its own key."""
 
+    process: int
     port: int
     private_key: Path
     known_hosts: Path
@@ -69,7 +70,7 @@ def loopback_sshd(folder: Path) -> Iterator[Server]:
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        yield Server(port, folder / "user", folder / "known_hosts")
+        yield Server(process.pid, port, folder / "user", folder / "known_hosts")
     finally:
         process.terminate()
         process.wait()

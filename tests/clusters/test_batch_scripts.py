@@ -201,7 +201,7 @@ def test_free_text_is_no_field(tmp_path: Path, field: str) -> None:
         ({"processes": 3}, "4 cores, 3 processes"),
         ({"wait_for_workers": 7}, "3 jobs have 6"),
         ({"jobs": 0}, "jobs"),
-        ({"memory": "0GiB"}, "more than nothing"),
+        ({"memory": "150MiB"}, "at least 192 MiB"),
         ({"memory": 8}, "memory"),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path, fi
     assert "hunter2" not in refusal
 
 
-@pytest.mark.parametrize("limit", ["plenty", "-5GiB", "1MiB"])
+@pytest.mark.parametrize("limit", ["plenty", "-5GiB", "1MiB", "150MiB", "191MiB"])
 def test_limits_of_memory_that_cannot_be(tmp_path: Path, limit: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(f"kind: local\nmemory_limit: {limit}\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -28,8 +30,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def _remote_processes(mark: str) -> list[str]:
-    """Commands of processes with a mark in their words."""
+def _remote_processes(mark: str = "") -> list[int]:
+    """Processes that SSH has started for a cluster: those with a mark in their words."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -37,8 +39,16 @@ def _remote_processes(mark: str) -> list[str]:
         except OSError:
             continue
         if "dask_spec" in words and mark in words:
-            found.append(words)
+            found.append(int(path.parent.name))
     return found
+
+
+def _runs(process: int) -> bool:
+    """Whether a process is there, and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_the_answer_of_threads(evaluate_on, sets, server: Server, tmp_path: Path) -> None:
@@ -49,6 +59,62 @@ def test_the_answer_of_threads(evaluate_on, sets, server: Server, tmp_path: Path
     while _remote_processes(str(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert _remote_processes(str(mark)) == []
+    assert "INFO" not in done.err
+
+
+def _sockets_of(processes: list[int]) -> set[str]:
+    """Inodes of the sockets of some processes."""
+    links = set()
+    for process in processes:
+        for path in Path(f"/proc/{process}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                links.add(str(path.readlink()))
+    return {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
+
+
+def _open_listeners(processes: list[int]) -> list[str]:
+    """Addresses beyond loopback on which some processes listen."""
+    of_them = _sockets_of(processes)
+    found = []
+    for name, loopback in (("tcp", "0100007F"), ("tcp6", "0" * 24 + "01000000")):
+        for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+            _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
+            if state == "0A" and inode in of_them and not local.startswith(f"{loopback}:"):
+                found.append(local)
+    return found
+
+
+def _descendants(processes: list[int]) -> list[int]:
+    """Some processes and all that they have started."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    found = list(processes)
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_listen_on_loopback_and_end_with_the_client(
+    start_on, larger_sets, server: Server, tmp_path: Path, sent: signal.Signals
+) -> None:
+    mark = str(tmp_path / "local")
+    running = start_on(f"{CLUSTER}{server.lines}local_directory: {mark}\n", larger_sets, "--chunk-rows", "256")
+    running.await_partial_results(1)
+    # The scheduler has no directory to know it by.
+    processes = _descendants([server.process])[1:]
+    assert len(_remote_processes(mark)) >= 2
+    assert _sockets_of(processes)
+    assert _open_listeners(processes) == []
+    running.send(sent)
+    ended = running.end()
+    assert "INFO" not in ended.err
+    deadline = time.monotonic() + 20
+    while (left := [each for each in processes if _runs(each)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
 
 
 def test_the_answer_over_tls(evaluate_on, sets, server: Server, certificate_folder: Path) -> None:
