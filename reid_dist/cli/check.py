@@ -21,6 +21,7 @@ def command(stores: tuple[str, ...]) -> int:
       reid-dist check data/market/query.zarr data/market/gallery.zarr
     """
     from reid_dist.cli.progress import rows_progress
+    from reid_dist.core.credentials import without_controls
     from reid_dist.errors import StoreError
     from reid_dist.stores.checking import check_store
 
@@ -31,9 +32,9 @@ def command(stores: tuple[str, ...]) -> int:
                 checked = check_store(uri, progress)
         except StoreError as error:
             # The other stores are still checked.
-            click.echo(f"Error: {error}", err=True)
+            click.echo(without_controls(f"Error: {error}"), err=True)
             damaged += 1
             continue
-        click.echo("\n".join(checked.lines()))
+        click.echo(without_controls("\n".join(checked.lines())))
         damaged += checked.damaged
     return _DAMAGED if damaged else 0

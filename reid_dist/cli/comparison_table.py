@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich import box
-from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.comparison import Comparison, MetricComparison
+from reid_dist.reports.tables import fact_table, print_parts, value_table
 from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE, p_value_text
 from reid_dist.reports.words import metric_value
 
 __all__ = ["print_comparison"]
 
-_LOG_COLUMNS = 80
 _DIGEST_DIGITS = 16
 
 
@@ -35,19 +31,11 @@ def print_comparison(comparison: Comparison, baseline: Path, candidate: Path) ->
     baseline, candidate
         Where the runs lie.
     """
-    parts = Group(_metrics(comparison), _facts(comparison, baseline, candidate), *_changed(comparison))
-    if sys.stdout.isatty():
-        Console().print(parts)
-        return
-    # A buffer of the stream's own encoding: rich then draws rules out of the characters that there are.
-    buffer = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="replace")
-    Console(file=buffer, width=_LOG_COLUMNS, color_system=None, force_terminal=False).print(parts)
-    buffer.seek(0)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in buffer)
+    print_parts(_metrics(comparison), _facts(comparison, baseline, candidate), *_changed(comparison))
 
 
 def _metrics(comparison: Comparison) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = value_table()
     table.add_column("metric", style="bold", overflow="fold")
     for name in ("baseline", "candidate", "change", f"{100 * comparison.level:g} % interval", "p"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -74,9 +62,7 @@ def _test(metric: MetricComparison) -> tuple[str, str]:
 
 
 def _facts(comparison: Comparison, baseline: Path, candidate: Path) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = fact_table()
     for name, words in _lines(comparison, baseline, candidate):
         table.add_row(name, Text(words))
     return table
@@ -128,7 +114,7 @@ def _changed(comparison: Comparison) -> Iterator[Table]:
     main = next((metric for metric in comparison.metrics if not metric.untested), None)
     if main is None or not main.n_gained + main.n_lost:
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = value_table()
     table.add_column(f"{main.name}: {main.n_lost:,} lost, {main.n_gained:,} gained")
     for name in ("row", "pid", "camid", "baseline", "candidate"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
-from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.definitions import headline_metrics, reported_name
@@ -20,9 +15,9 @@ from reid_dist.nightly.history.earlier_runs import Streak
 from reid_dist.nightly.history.run_state import FINISHED, run_state
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
 from reid_dist.nightly.wording import brief_verdict
+from reid_dist.reports.tables import fact_table, print_parts, value_table
 from reid_dist.reports.words import interval, metric_value
 
-_LOG_COLUMNS = 80
 _USUAL = tuple(headline_metrics()[:2])
 _DIGEST_DIGITS = 16
 
@@ -41,7 +36,7 @@ def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) ->
     """
     shown = _shown(runs, metrics)
     suites = {run.suite for run in runs}
-    table = _table()
+    table = value_table()
     if name is None:
         table.add_column("run and its entries", overflow="fold", ratio=3)
     else:
@@ -49,19 +44,19 @@ def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) ->
         table.add_column("started (UTC)", no_wrap=True)
         table.add_column("ended", no_wrap=True)
     for metric in shown:
-        table.add_column(_text(metric), justify="right", no_wrap=True, style="cyan")
+        table.add_column(Text(metric), justify="right", no_wrap=True, style="cyan")
     table.add_column("verdict", overflow="fold", ratio=2)
     for run in runs:
         head = [str(run.number), run.started[:16].replace("T", " "), _ending(run)]
         if name is None:
             of = [run.suite] if len(suites) > 1 else []
             empty = [] if run.entries else ["no entry"]
-            table.add_row(_text("  ".join([*head, *of, *empty]), style="bold"))
+            table.add_row(Text("  ".join([*head, *of, *empty]), style="bold"))
             head = []
         for entry in run.entries:
             values = [_value(metric, entry.metrics.get(metric)) for metric in shown]
-            table.add_row(*map(_text, [*(head or [f"  {entry.name}"]), *values, _verdict(entry)]))
-    _print(Group(_text(f"suite {', '.join(sorted(suites))}{'' if name is None else f', entry {name}'}"), table))
+            table.add_row(*map(Text, [*(head or [f"  {entry.name}"]), *values, _verdict(entry)]))
+    print_parts(Text(f"suite {', '.join(sorted(suites))}{'' if name is None else f', entry {name}'}"), table)
 
 
 def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -> None:
@@ -76,7 +71,7 @@ def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -
     lasting
         Streaks of entries, by name.
     """
-    facts = _facts()
+    facts = fact_table()
     for fact, words in (
         ("run", f"{run.number} of suite {run.suite} ({run.suite_digest[:_DIGEST_DIGITS]})"),
         ("started", run.started),
@@ -84,20 +79,20 @@ def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -
         ("process", f"{run.pid} on {run.host}, reid-dist {run.version}"),
         ("page", run.folder or "-"),
     ):
-        facts.add_row(fact, _text(words))
+        facts.add_row(fact, Text(words))
     chosen = _shown([run], metrics) if metrics else None
     parts: list[RenderableType] = [facts]
     for entry in run.entries:
-        parts += [_text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen, lasting.get(entry.name))]
+        parts += [Text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen, lasting.get(entry.name))]
     if not run.entries:
-        parts.append(_text("\nno entry" if run.finished else "\nno entry yet"))
-    _print(Group(*parts))
+        parts.append(Text("\nno entry" if run.finished else "\nno entry yet"))
+    print_parts(*parts)
 
 
 def _entry(entry: Entry, chosen: Sequence[str] | None, lasting: Streak | None) -> Iterator[RenderableType]:
     shown = {name: estimate for name, estimate in entry.metrics.items() if chosen is None or name in chosen}
     if shown:
-        table = _table()
+        table = value_table()
         table.add_column("metric", style="bold")
         table.add_column("value", justify="right", no_wrap=True, style="cyan")
         table.add_column("interval", justify="right", no_wrap=True)
@@ -106,11 +101,11 @@ def _entry(entry: Entry, chosen: Sequence[str] | None, lasting: Streak | None) -
         verdicts = {change.name: change.verdict for each in reversed(entry.findings) for change in each.changes}
         for name, estimate in shown.items():
             ends = interval(name, (estimate.low, estimate.high))
-            table.add_row(*map(_text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
+            table.add_row(*map(Text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
         yield table
-    facts = _facts()
+    facts = fact_table()
     for fact, words in _lines(entry, lasting):
-        facts.add_row(fact, _text(words))
+        facts.add_row(fact, Text(words))
     yield facts
 
 
@@ -181,30 +176,3 @@ def _ending_in_full(run: Run) -> str:
     if state == FINISHED:
         return f"{run.finished}, exit code {run.exit_code}"
     return f"{state}, last seen {run.seen}"
-
-
-def _text(words: str, style: str = "") -> Text:
-    return Text(without_controls(words), style=style)
-
-
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
-
-
-def _facts() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
-
-
-def _print(parts: RenderableType) -> None:
-    """Print; where standard output is no terminal, as plain text, 80 columns wide."""
-    if sys.stdout.isatty():
-        Console().print(parts)
-        return
-    # A buffer with the encoding of the stream, so that rich draws rules with characters of it.
-    buffer = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="replace")
-    Console(file=buffer, width=_LOG_COLUMNS, color_system=None, force_terminal=False).print(parts)
-    buffer.seek(0)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in buffer)

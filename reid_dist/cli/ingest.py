@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
 
 if TYPE_CHECKING:
@@ -158,4 +159,4 @@ def command(
             f"{cameras}, content {store.content_digest[:16]}"
         )
         for note in store.notes:
-            click.echo(f"  note: {note}")
+            click.echo(without_controls(f"  note: {note}"))

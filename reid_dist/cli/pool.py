@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
 
 __all__ = ["command"]
@@ -91,4 +92,4 @@ def command(
         f"{counted(identities(pooled), 'identity')}, content {pooled.content_digest[:16]}"
     )
     for note in pooled.notes:
-        click.echo(f"  note: {note}")
+        click.echo(without_controls(f"  note: {note}"))

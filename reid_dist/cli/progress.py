@@ -20,6 +20,7 @@ from rich.progress import Progress as Bars
 
 from reid_dist.cli.events import EventLog, current_log
 from reid_dist.clusters.compilation import Spans
+from reid_dist.core.credentials import without_controls
 from reid_dist.engine.task_graph import Progress
 from reid_dist.reports.words import metric_value
 
@@ -210,7 +211,7 @@ class _Bars(_Stages):
 
     def warn(self, message: str) -> None:
         # Above the bars, which are drawn again.
-        self._shown.console.print(f"Warning: {message}", markup=False, highlight=False)
+        self._shown.console.print(without_controls(f"Warning: {message}"), markup=False, highlight=False)
 
 
 class _Lines(_Stages):
@@ -249,7 +250,7 @@ class _Events(_Stages):
 
 
 def _print(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(without_controls(line), file=sys.stderr, flush=True)
 
 
 def say(event: str, line: str, **facts: Any) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -19,11 +16,11 @@ from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.verification import distance_words
+from reid_dist.reports.tables import fact_table, print_parts, value_table
 from reid_dist.reports.words import bounded_value, call, conventions_once, interval, metric_value, resampled
 
 __all__ = ["print_report", "render_table"]
 
-_LOG_COLUMNS = 80
 _CALM = "cyan"
 _COLOURS = {CAUTION: "yellow", STRONG: "red"}
 
@@ -36,18 +33,9 @@ def print_report(report: ReportData, file: IO[str] | None = None) -> None:
     report
         What to print.
     file
-        Where to; standard output when None.  A file that is not a terminal gets plain text, 80 columns wide,
-        and only characters that its encoding has.
+        As in `print_parts`.
     """
-    stream = sys.stdout if file is None else file
-    if stream.isatty():
-        Console(file=stream).print(render_table(report))
-        return
-    # A buffer of the stream's own encoding: rich then draws rules out of the characters that there are.
-    buffer = io.TextIOWrapper(io.BytesIO(), encoding=getattr(stream, "encoding", None) or "utf-8", errors="replace")
-    Console(file=buffer, width=_LOG_COLUMNS, color_system=None, force_terminal=False).print(render_table(report))
-    buffer.seek(0)
-    stream.writelines(f"{line.rstrip()}\n" for line in buffer)
+    print_parts(render_table(report), file=file)
 
 
 def render_table(report: ReportData) -> RenderableType:
@@ -70,8 +58,7 @@ def _head(report: ReportData, caution: Caution | None) -> Text:
 
 
 def _metrics(report: ReportData, caution: Caution | None) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("metric", style="bold", no_wrap=True)
+    table = value_table("metric")
     # "between 41.20 and 45.00 %" breaks rather than taking the place of the convention.
     table.add_column(
         "value", justify="right", no_wrap=not report.bounds, style=_CALM if caution is None else _COLOURS[caution.level]
@@ -91,8 +78,7 @@ def _metrics(report: ReportData, caution: Caution | None) -> Table:
 
 def _ties(report: ReportData, sides: list[dict[str, float]]) -> Table:
     """Return what the metrics would be with every tie settled for, and against, the right answers."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("ties settled", style="bold", no_wrap=True)
+    table = value_table("ties settled")
     for head in ("for (optimistic)", "as ranked", "against (pessimistic)"):
         table.add_column(head, justify="right", no_wrap=True)
     for name in sides[0]:
@@ -102,9 +88,7 @@ def _ties(report: ReportData, sides: list[dict[str, float]]) -> Table:
 
 
 def _facts(report: ReportData) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = fact_table()
     for name, words in _lines(report):
         table.add_row(name, Text(words))
     return table

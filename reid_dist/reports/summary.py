@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import integer
 from reid_dist.errors import InputError
 from reid_dist.reports.report_data import ReportData
@@ -52,7 +53,7 @@ class Summary:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
         facts = [f"{name}: {words}" for name, words in self._lines()]
-        return "\n".join([self.title, *(f"  {line}" for line in (*table, *facts))])
+        return without_controls("\n".join([self.title, *(f"  {line}" for line in (*table, *facts))]))
 
     def to_html(self) -> str:
         """Return an HTML fragment."""

@@ -1,0 +1,108 @@
+"""Text of files never reaches a terminal with control characters in it: labels, names of arrays, keys, protocols."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.core.credentials import without_controls
+from reid_dist.relevance.protocols import compose_protocol
+from reid_dist.reports import Report
+from reid_dist.reports.console import print_report
+
+# Clears the screen, colours, rings, sets the title of the window; C1 as one character; reverses text.
+EVIL = "a\x1b[2J\x1b[31m\x07\x1b]0;title\x07\x9b31m\u202eb"
+CONTROLS = {chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x202E)} - {"\n", "\t"}
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def controls_in(text: str) -> set[str]:
+    return CONTROLS & set(text)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """An evaluation whose protocol, item ids and notes hold escape sequences."""
+    rng = np.random.default_rng(0)
+    query, gallery = (
+        FeatureSet.from_arrays(rng.standard_normal((n, 4)).astype(np.float32), np.arange(n) % 3, np.arange(n) % 2)
+        for n in (6, 30)
+    )
+    made = evaluate(query, gallery, protocol=compose_protocol("mine", junk=[["pid", "camid"]]))
+    made.protocol["name"] = made.distance["definition"] = EVIL
+    made.notes.append(EVIL)
+    made.counts["n_invalid_by_reason"] = {EVIL: 0}
+    return made
+
+
+def test_controls_go_and_line_breaks_stay() -> None:
+    assert controls_in(EVIL) == {"\x1b", "\x07", "\x9b", "\u202e"}
+    assert without_controls(f"one\n\t{EVIL}\r") == "one\n\ta[2J[31m]0;title31mb"
+
+
+def test_the_table_of_a_log_file(report: Report) -> None:
+    stream = io.StringIO()
+    print_report(report, stream)
+    assert not controls_in(stream.getvalue())
+    assert "]0;title" in stream.getvalue()
+
+
+def test_the_table_on_a_terminal_has_only_its_own_styles(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    print_report(report, stream)
+    text = stream.getvalue()
+    assert "\x1b[1m" in text, "heads are bold"
+    assert controls_in(text) == {"\x1b"}
+    for sequence in ("\x1b[2J", "\x1b]0;"):
+        assert sequence not in text
+
+
+def test_the_table_of_an_interpreter(report: Report) -> None:
+    assert not controls_in(repr(report))
+
+
+def test_a_label_that_is_no_number(reid_dist, tmp_path: Path) -> None:
+    np.save(tmp_path / "features.npy", np.ones((2, 3), np.float32))
+    (tmp_path / "pids.txt").write_text(f"1\n{EVIL}\n", encoding="utf-8")
+    done = reid_dist(
+        "ingest", tmp_path / "features.npy", "--pids", tmp_path / "pids.txt", "--output", tmp_path / "store.zarr"
+    )
+    assert done.code == 2
+    assert "pids.txt" in done.err
+    assert not controls_in(done.err)
+
+
+def test_the_name_of_an_array(reid_dist, tmp_path: Path) -> None:
+    np.savez(tmp_path / "source.npz", **{EVIL: np.ones((2, 3), np.float32)})
+    done = reid_dist("ingest", tmp_path / "source.npz", "--output", tmp_path / "store.zarr")
+    assert done.code == 2
+    assert "title" in done.err
+    assert not controls_in(done.err)
+
+
+@pytest.mark.parametrize("text", ['kind: local\n"\\e[31mworkers": 2\n', 'kind: "\\e[31mlocal"\n', '"\\e[2J": 1\n'])
+def test_the_keys_of_a_cluster_file(reid_dist, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    done = reid_dist("evaluate", "query.zarr", "gallery.zarr", "--cluster", path)
+    assert done.code == 2
+    assert not controls_in(done.err)
+
+
+def test_the_path_of_a_store(reid_dist, tmp_path: Path) -> None:
+    for words in (("check", tmp_path / EVIL), ("plan", tmp_path / EVIL), ("report", tmp_path / EVIL)):
+        done = reid_dist(*words)
+        assert done.code == 2
+        assert not controls_in(done.err + done.out)
