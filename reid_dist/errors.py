@@ -1,8 +1,8 @@
 """The exceptions of the package.
 
-Every class has a built-in second parent, so that a caller who knows only Python catches it by a name that he
-knows, and an ``exit_code``, so that the command line needs no table of its own.  A message says what was wrong,
-what was found and what to do.  All are built from one message, hence survive pickling between processes.
+Every class has a built-in second parent, so that built-in names catch it, and an ``exit_code``, so that the command
+line needs no table of its own.  A message states what was wrong, what was found and what to do.  All are built from one
+message, hence survive pickling between processes.
 """
 
 from __future__ import annotations

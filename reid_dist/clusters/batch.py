@@ -1,7 +1,7 @@
 """Workers as jobs of a batch system: SLURM, PBS, LSF and Grid Engine, through dask-jobqueue.
 
 The scheduler runs in this process, the batch system starts workers, and Dask's adaptive scaling submits a job anew when
-one is lost: a fixed number of jobs is asked for once and never again.
+one is lost: a fixed number of jobs is submitted once and never again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _JOB_NAME = "reid-dist"
 
 
 def import_jobqueue(kind: str, module: str = "dask_jobqueue") -> ModuleType:
-    """Import dask-jobqueue, which answers Ctrl-C with a silent end of the process, and give Ctrl-C back.
+    """Import dask-jobqueue, which ends the process silently on Ctrl-C, and restore Ctrl-C.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def private_directory(path: str) -> Path:
 
 @contextlib.contextmanager
 def batch_cluster(config: Any) -> Iterator[Any]:
-    """Start a scheduler that knows how to ask for jobs, and ask for none.
+    """Start a scheduler that can submit jobs, and submit none.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def open_batch(config: Any) -> Iterator[Client]:
 
 async def _submit(cluster: Any, jobs: int) -> None:
     """Submit jobs and wait until the batch system has taken or refused them."""
-    # To scale only starts this, and leaves an error to nobody; on the loop itself we are there first.
+    # `scale` only starts this, and its errors are lost; on the loop itself they are not.
     cluster.scale(jobs=jobs)
     await cluster._correct_state()
 
@@ -207,6 +207,6 @@ def _forget_refused_jobs(cluster: Any) -> None:
 
 
 def _last_words(error: Exception) -> str:
-    """The line in which a program says what is wrong, of all that dask-jobqueue tells about it."""
+    """The line of a program's error in the long message of dask-jobqueue."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""From a cluster file to a client, and back to where things were."""
+"""From a cluster file to a client, and the end of what was started."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def connect(config: Cluster) -> Iterator[Client | None]:
     ClusterError
         If it cannot be started or reached in time.
     InputError
-        If the cluster file asks for what is not allowed or not installed.
+        If the cluster file has a setting that is not allowed, or a package is not installed.
     """
     if isinstance(config, Threads):
         yield None

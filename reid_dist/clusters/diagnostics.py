@@ -35,7 +35,7 @@ def refuse_without_bokeh(what: str) -> None:
 def dashboard_link(client: Client) -> str | None:
     """Return the address of the dashboard of a client's cluster; None where it has none.
 
-    The client knows an address in any case, that of a scheduler's page for machines: the scheduler is asked.
+    The client has an address in any case, that of a scheduler's metrics: only the scheduler has the other.
     """
     with contextlib.suppress(KeyError, OSError, TimeoutError, ImportError, AttributeError):
         if client.run_on_scheduler(_has_dashboard):

@@ -144,7 +144,7 @@ def _lost(client: Client) -> str:
 
 
 def _left_alone(client: Client, task: str, timeout: float) -> str:
-    """Why nobody took a task."""
+    """Why no worker took a task."""
     if any(worker["status"] == "paused" for worker in workers_of(client)):
         return (
             f"out of memory: no worker took {task} for {timeout:g} s, for their memory was nearly full and stayed so; "
@@ -234,7 +234,7 @@ def _events(client: Client, topic: str) -> list[dict[str, Any]]:
     try:
         noted: Any = client.get_events(topic)
         return [event for _, event in noted if isinstance(event, dict)]
-    # Whatever is wrong with the cluster by now, the error that is being told is the one to tell.
+    # A cluster that fails now does not replace the error that is being reported.
     except (OSError, RuntimeError, TypeError, ValueError):
         return []
 

@@ -1,4 +1,4 @@
-"""The kinds of clusters: all that a cluster file may say."""
+"""The kinds of clusters and the fields of their files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class Described(BaseModel):
-    """What every cluster file may say."""
+    """Fields of every cluster file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,7 +74,7 @@ class LocalCluster(_Distributed):
 
 
 class Secured(_Distributed):
-    """What speaks over a network: its certificates, or the word that it does without."""
+    """Clusters that use a network: certificates, or `insecure`."""
 
     ca_file: str | None = Field(default=None, min_length=1, description="Authority that signed the certificates.")
     cert_file: str | None = Field(default=None, min_length=1, description="Certificate of this side, PEM.")

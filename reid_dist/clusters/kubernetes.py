@@ -86,7 +86,8 @@ def open_kubernetes(config: KubernetesCluster) -> Iterator[Client]:
     Raises
     ------
     InputError
-        If dask-kubernetes is not installed, or pods would speak in the clear and the file does not say so.
+        If dask-kubernetes is not installed, or connections of pods would not be encrypted and the file does not
+        allow that.
     ClusterError
         If there is no Kubernetes to talk to, no operator in it, or no workers in time.
     """

@@ -32,7 +32,7 @@ def shares(config: LocalCluster) -> tuple[int, int]:
 
 
 def memory_of_worker(config: LocalCluster) -> int | None:
-    """Bytes that a worker may take; None where nobody limits it.
+    """Bytes that a worker may take; None without a limit.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Imported once by the process that local workers are forked from, so that none of them pays for it again.
+"""Imported once by the process that local workers are forked from, so that they need not import it.
 
 Besides what the tasks import, the first call of any compiled function sets up the compiler, which takes some 0.3 s
 whether or not the function comes from the disk cache.  A trivial function does that here; the kernels themselves are
-loaded by the workers, as without a cache they would have to be compiled, and nobody should wait for that in a fork
+loaded by the workers, as compiling them, without a cache, would delay the fork
 server.
 """
 

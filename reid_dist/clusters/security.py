@@ -1,4 +1,4 @@
-"""Who may talk to whom: certificates, and the rule that nothing beyond loopback goes without."""
+"""Certificates, and the rule that connections beyond loopback are encrypted."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def certificates_on_disk(config: Secured, folder: Path) -> Iterator[Security | N
 
 
 def temporary_certificates(config: Secured) -> Security | None:
-    """Certificates of the file; without any, new ones for this run, or None if the file says ``insecure``.
+    """Certificates of the file; without any, new ones for this run, or None for ``insecure``.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_open_network(config: Secured, what: str) -> None:
-    """Refuse what is neither encrypted nor on loopback, unless the file says that this is wanted.
+    """Refuse what is neither encrypted nor on loopback, unless the file has ``insecure: true``.
 
     Raises
     ------
@@ -128,6 +128,6 @@ def refuse_open_network(config: Secured, what: str) -> None:
     """
     if not config.insecure:
         raise InputError(
-            f"{what} is beyond this machine and not encrypted: whoever reaches it can run code there; use TLS "
-            "(ca_file, cert_file and key_file), or write 'insecure: true' if the network is yours alone"
+            f"{what} is beyond this machine and not encrypted: any process that reaches it can run code there; use TLS "
+            "(ca_file, cert_file and key_file), or write 'insecure: true' on a private network"
         )

@@ -10,9 +10,9 @@ from typing import Any
 __all__ = ["in_force", "serialized"]
 
 _SETTINGS: dict[str, Any] = {
-    # A job that asks for workers which never come must end, not hang.
+    # A job whose workers never come must end, not hang.
     "distributed.scheduler.no-workers-timeout": "5 minutes",
-    # A busy worker answers late; that is no reason to give it up.
+    # A busy worker replies late, and is not lost.
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
     # Tasks reuse their own memory and keep nothing: writing results to disk would only hide a plan that is wrong.
@@ -37,7 +37,7 @@ def in_force(own: Mapping[str, Any]) -> Iterator[None]:
 def serialized(own: Mapping[str, Any]) -> str:
     """The same settings as text for a worker's environment, of letters, digits and ``+ / = - _`` alone.
 
-    Only these: the settings of whoever runs the command may hold what workers should not see.
+    Only these: the user's own settings may hold secrets.
     """
     import dask
 

@@ -3,7 +3,7 @@
 Task 0 becomes the scheduler, task 1 goes on with the command, all others work.  The parts are given out before the
 command reads or writes anything, so that only one task does; see `take_part`.  A folder that all nodes see, named after
 the job and this start of it, holds a mark that the cluster is needed, the scheduler's address, the certificates of this
-run, and at last a mark that tells the others to end.  A command that ends at once, for a wrong word in a file, has
+run, and at last a mark upon which the others end.  A command that ends at once, for a wrong word in a file, has
 started nothing.
 """
 
@@ -71,7 +71,7 @@ def take_part(config: Cluster) -> None:
         return
     task, folder = _place(config)
     if task == _CLIENT:
-        # The mark is all that tells the others of a command that ends before it needs them.
+        # Only the mark shows the others that the command has ended before it needs them.
         atexit.register(_end, folder)
         _make_folder(folder)
         return
@@ -80,7 +80,7 @@ def take_part(config: Cluster) -> None:
     signals.release()
     for each in signals.NUMBERS:
         signal.signal(each, _leave)
-    # Dask's news of every connection would stand around the command's own lines.
+    # Dask logs every connection between the command's own lines.
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     import_jobqueue(config.kind, "dask_jobqueue.slurm")
     while not (ended := (folder / _ENDED).exists()) and not (folder / _NEEDED).exists():
@@ -146,13 +146,13 @@ def _place(config: SLURMJobCluster) -> tuple[int, Path]:
         )
     # A job that was requeued keeps its number; what an earlier start left behind must not be believed.
     restart = os.environ.get("SLURM_RESTART_COUNT", "0")
-    told = "\n".join(os.environ.get(f"SLURM_{name}", "") for name in _OF_ONE_START)
-    start = hashlib.sha256(told.encode()).hexdigest()[:12]
+    words = "\n".join(os.environ.get(f"SLURM_{name}", "") for name in _OF_ONE_START)
+    start = hashlib.sha256(words.encode()).hexdigest()[:12]
     return task, private_directory(config.shared_directory) / f"job-{job}.{step}-{int(restart)}-{start}"
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder of this start of the job, which nobody can have made before.
+    """Make the folder of this start of the job, which cannot exist before.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def open_single_job(config: SLURMJobCluster) -> Iterator[Client]:
 
 
 def _open(config: SLURMJobCluster) -> bool:
-    """Whether the job speaks without TLS."""
+    """Whether the job runs without TLS."""
     return config.insecure and not config.has_certificates
 
 
@@ -245,7 +245,7 @@ def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None
 
 
 def _end(folder: Path) -> None:
-    """Tell all other tasks that the command has ended."""
+    """Write the mark that the command has ended."""
     # The mark first: who finds no certificates then looks for it.
     with contextlib.suppress(OSError):
         _mark(folder, _ENDED)

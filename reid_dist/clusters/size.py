@@ -1,4 +1,4 @@
-"""What a cluster has to give, said without starting it."""
+"""Workers, threads and memory of a cluster, without starting it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["Size", "cluster_size"]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a cluster has to give.
+    """Workers, threads and memory of a cluster.
 
     Attributes
     ----------
     n_workers, n_threads
         Worker processes, and threads of all of them together.
     memory_per_thread
-        Bytes; None where nobody limits it.
+        Bytes; None without a limit.
     """
 
     n_workers: int
@@ -39,7 +39,7 @@ class Size:
 
 
 def cluster_size(config: Cluster) -> Size:
-    """Say what a cluster will have; one that runs is asked, no other is started.
+    """Return the size of a cluster; an existing one is reached, no other is started.
 
     Raises
     ------

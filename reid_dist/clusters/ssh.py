@@ -42,7 +42,7 @@ def open_ssh(config: SSHCluster) -> Iterator[Client]:
     hosts = (config.scheduler_host, *config.worker_hosts)
     beyond = next((host for host in hosts if not is_loopback(host)), None)
     if security is None and beyond is not None:
-        refuse_open_network(config, f"what the scheduler and {beyond} say to each other")
+        refuse_open_network(config, f"the connection of the scheduler and {beyond}")
     reached = {"connect_options": _connect_options(config), "remote_python": config.python}
     common = _common(config, security)
     scheduler = {**common, "host": config.scheduler_host, "port": 0, "preload": [_PRELOADED]}
@@ -66,7 +66,7 @@ def open_ssh(config: SSHCluster) -> Iterator[Client]:
 
 
 def _connect_options(config: SSHCluster) -> dict[str, Any]:
-    """What asyncssh takes; keys of hosts are always checked."""
+    """Options of asyncssh; keys of hosts are always checked."""
     options: dict[str, Any] = {"port": config.port, "connect_timeout": min(config.timeout_s, 60.0)}
     if config.username is not None:
         options["username"] = config.username
@@ -99,10 +99,10 @@ def _worker(config: SSHCluster, host: str, common: Mapping[str, Any]) -> dict[st
 
 
 def _common(config: SSHCluster, security: Security | None) -> dict[str, Any]:
-    """What scheduler and workers take, as JSON; pages are served on loopback, outside TLS."""
+    """Options of scheduler and workers, as JSON; pages are served on loopback, outside TLS."""
     common: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     if security is not None:
-        # Paths of files that every host has, not what is in them: words of a command are seen by all on a host.
+        # Paths of files that every host has, not their content: all users of a host see the words of a command.
         common["protocol"] = "tls://"
         common["security"] = {
             "require_encryption": True,
@@ -117,7 +117,7 @@ def _common(config: SSHCluster, security: Security | None) -> dict[str, Any]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first cause in one line: Dask only says that the cluster did not start."""
+    """The first cause in one line; Dask's own message has no cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Workers: what local ones are forked from, and what a scheduler knows of them.
+"""Workers: the process that local ones are forked from, and the scheduler's list of them.
 
 Standard library alone, so that the process that they are forked from can be started first of all.
 """
@@ -62,7 +62,7 @@ def prepare_local_workers() -> None:
     added = {name: value for name, value in _ONE_THREAD.items() if name not in os.environ}
     before = os.environ.get(_TEMPORARY)
     if tempfile.tempdir is not None:
-        # Where this process was told to put temporary files, workers put theirs.
+        # Workers use the temporary directory of this process.
         added[_TEMPORARY] = tempfile.tempdir
     os.environ.update(added)
     try:
@@ -123,14 +123,14 @@ def remove_sockets() -> None:
 def end_local_workers() -> None:
     """End the process that local workers are forked from, and the workers, at once: this one is about to end, too.
 
-    Left to themselves, workers that were asked for would still be forked, and complain of what is gone by then.
+    Workers that were requested would otherwise still be forked, and fail on files that are gone by then.
     """
-    # Nobody tells which process it is; without a number, none was started.
+    # There is no public name for its process; without a number, none was started.
     server = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
     if not isinstance(server, int):
         return
     with contextlib.suppress(ProcessLookupError):
-        # It must not fork while its children are looked up: one that has just begun only the system knows.
+        # It must not fork while its children are looked up: one that has just begun is only in the system's table.
         os.kill(server, signal.SIGSTOP)
         # A signal is delivered some time after it was sent; until then, the process goes on.
         _await_state(server, "TtZX")
@@ -157,7 +157,7 @@ def _await_state(process: int, states: str, within_s: float = 0.5) -> None:
 
 
 def _children(process: int) -> list[int]:
-    """Numbers of the processes that one has started, where the system tells."""
+    """Numbers of the processes that one has started, where the system has a table of processes."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -168,9 +168,9 @@ def _children(process: int) -> list[int]:
 
 
 def workers_of(client: Client, within_s: float | None = None) -> list[dict[str, Any]]:
-    """What the scheduler of a client knows of its workers; TimeoutError if it has not answered after `within_s`.
+    """The scheduler's list of workers; TimeoutError without a reply after `within_s`.
 
-    Asked for directly: what `Client.scheduler_info` returns is written over now and then, without any worker in it, by
+    A direct call: what `Client.scheduler_info` returns is written over now and then, without any worker in it, by
     the client itself.
     """
     scheduler: Any = client.scheduler

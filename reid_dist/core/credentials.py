@@ -1,4 +1,4 @@
-"""Passwords do not belong into what is told or kept: URIs hold them now and then, and errors repeat what was given."""
+"""Masking of passwords: URIs may hold them, and errors and reports repeat URIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, machine, commit.  Never part of an answer's digest."""
+"""Environment of a run: versions, machine, commit.  Never part of a result digest."""
 
 from __future__ import annotations
 

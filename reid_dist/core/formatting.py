@@ -10,7 +10,7 @@ _VOWELS = "aeiou"
 
 
 def counted(number: int, noun: str, *, separator: str = ",") -> str:
-    """Return a count and its noun, in the number that the count asks for.
+    """Return a count and its noun, singular or plural.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def share(part: float, whole: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit that a person would choose."""
+    """Return a time in milliseconds, seconds, minutes or hours, by its length."""
     if not math.isfinite(seconds):
         return "-"
     if seconds < 0.9995:

@@ -131,7 +131,7 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """Who is relevant to a block of queries, who is junk, and why a query has nobody.
+    """Relevant and junk items of a block of queries, and why a query has none.
 
     Attributes
     ----------

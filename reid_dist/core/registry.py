@@ -1,7 +1,7 @@
-"""Registries of named definitions: one decorated definition in its file is all that an addition takes.
+"""Registries of named definitions: an addition is one definition in its file.
 
 Whatever enumerates (help texts, ``reid-dist list``, documentation, tests) reads the registry, and an unknown name
-is answered with the nearest known one.
+is reported with the nearest known one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Named", "Registry", "did_you_mean"]
 
 
 class Named(Protocol):
-    """What a definition must say of itself."""
+    """Fields of every definition."""
 
     @property
     def name(self) -> str:
@@ -35,14 +35,14 @@ T = TypeVar("T", bound=Named)
 
 
 def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = None) -> str:
-    """Answer an unknown name in one line.
+    """Return one line on an unknown name: the nearest known one, and all of them.
 
     Parameters
     ----------
     kind
         What was looked up, in the singular: ``"metric"``.
     name
-        What was asked for.
+        The unknown name.
     known
         What there is.
     most

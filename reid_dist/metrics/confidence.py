@@ -7,7 +7,7 @@ them for independent, gives intervals that are too narrow, and is there for thos
 Interval: one resample draws as many identities as there are, with replacement.  Its value of a metric is the sum of the
 per-query values over all draws divided by the number of queries in them, and the interval lies between the quantiles
 (1 - level) / 2 and (1 + level) / 2 of these values (linear interpolation between order statistics).  All metrics see
-the same resamples, and the interval of one does not depend on which others are asked for.
+the same resamples, and the interval of one does not depend on which others are requested.
 
 Test: if two runs are equally good, the difference of an identity is as likely to have the one sign as the other.  The
 p-value is the share of random sign changes, one sign for all queries of an identity, whose total is at least as far
@@ -15,7 +15,7 @@ from zero as the one that was observed; the observed one counts among them, so t
 
 Both are approximations by a finite number of random draws, repeatable for a seed, and neither belongs to what a digest
 of results covers.  The percentile interval is too narrow where there are few identities: below `FEW_UNITS` of them it
-is a hint and no more.  It knows nothing but the values that occurred: if all are equal its width is zero.
+is a hint and no more.  It is made of the values that occurred: if all are equal its width is zero.
 
 Sources: Efron, Annals of Statistics 1979; Field and Welsh, JRSS B 2007 (clusters); Smucker, Allan and Carterette,
 CIKM 2007 (tests for retrieval); Phipson and Smyth, SAGMB 2010 (no p-value is zero).
@@ -151,7 +151,7 @@ def bootstrap_intervals(
 ) -> Confidence:
     """Bootstrap percentile intervals of means of per-query values.
 
-    Only units with a query that counts are drawn.  A metric that fewer than two units speak for has no interval:
+    Only units with a query that counts are drawn.  A metric with values of fewer than two units has no interval:
     drawing one identity again and again gives an interval of width zero, which would be certainty out of nothing.
 
     Memory is that of the values once more plus some 16 bytes for each unit; time grows with units times resamples

@@ -145,7 +145,7 @@ def parse_metrics(names: str | Sequence[str]) -> list[Metric]:
 
 
 def reported_name(name: str) -> str:
-    """Return the name under which reports have a metric, whatever its spelling; what is no metric, as it is."""
+    """Return the name under which reports have a metric, whatever its spelling; other names are returned unchanged."""
     try:
         return parse_metric(name).name
     except InputError:
@@ -196,7 +196,7 @@ def example_names(*needs: str, parameter: int = 5, share: str = "0.1") -> list[s
 
 
 def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:
-    """Return what a reader may mistake about metrics: that ``R@k`` is not the hit rate that others write so."""
+    """Return notes on metrics whose names have two meanings: ``R@k`` is recall, not the hit rate."""
     recall = [metric for metric in metrics if metric.family.name == "R@k"]
     if not recall:
         return []
@@ -208,7 +208,7 @@ def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:
 
 
 def default_metrics(cmc_family: str, ap_family: str, reported: Sequence[str] = ()) -> list[str]:
-    """What is reported when nothing is asked for: mAP, mINP, the protocol's AP, its CMC at 1, 5 and 10, and its own."""
+    """Metrics of a report by default: mAP, mINP, the protocol's AP, its CMC at 1, 5 and 10, and its own."""
     names = ["mAP", "mINP"] + ([ap_family] if ap_family != "mAP" else [])
     return [*names, *(f"{cmc_family}@{k}" for k in (1, 5, 10)), *reported]
 

@@ -37,7 +37,7 @@ _ENTRIES_AT_ONCE = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class ListedRanks:
-    """What lists say of the ranks of the positives.
+    """Ranks of the positives, as far as lists determine them.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class MetricBounds:
 
 @dataclass(frozen=True, slots=True)
 class ListedMetrics:
-    """Metrics by name, in the order in which they were asked for.
+    """Metrics by name, in the order in which they were requested.
 
     Attributes
     ----------
@@ -173,14 +173,14 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
     if not asked.family.never_rises:
         bounded = sorted({family.stem for family in METRICS if family.never_rises})
         raise InputError(
-            f"metric {asked.name!r} cannot be had from top-k lists: it is not known never to rise when a positive "
-            f"moves down; ask for another one ({', '.join(bounded)}), or evaluate the feature stores"
+            f"metric {asked.name!r} cannot be had from top-k lists: it may rise when a positive moves "
+            f"down; ask for another one ({', '.join(bounded)}), or evaluate the feature stores"
         )
     return MetricBounds(asked.values(listed.worst), asked.values(listed.best))
 
 
 def split_metrics(metrics: Iterable[Metric | str], listed: ListedRanks) -> ListedMetrics:
-    """Say which metrics the lists decide for every valid query, and bound the others.
+    """Return the metrics that the lists determine for every valid query, and bounds of the others.
 
     Raises
     ------

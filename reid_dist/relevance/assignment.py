@@ -1,8 +1,8 @@
-"""Judging: from labels, or from lists made by hand, to who is relevant to a query and who is junk.
+"""Relevance: which gallery items are relevant to a query and which are junk, from labels or from lists made by hand.
 
-Judging by labels costs a sort of the gallery's identities and never touches features.  Pairs are sparse: positives and
-the junk of a single query are listed.  Junk of all queries (pid -1) is a mark on the gallery row, and junk that a query
-shares with others (every item of its camera) is one label that it may not see.
+Assignment by labels costs a sort of the gallery's identities and never touches features.  Pairs are sparse: positives
+and the junk of a single query are listed.  Junk of all queries (pid -1) is a mark on the gallery row, and junk that a
+query shares with others (every item of its camera) is one label that it may not see.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class GalleryIndex:
     @cached_property
     def _label_counts(self) -> tuple[Int64, Int64]:
         if self.label is None:
-            raise AssertionError("only asked for where there is one")
+            raise AssertionError("only called where there is one")
         kinds, counts = np.unique(self.label[~self.mask.junk_row], return_counts=True)
         return kinds, counts
 

@@ -179,9 +179,7 @@ def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: 
     if not (isinstance(name, str) and name):
         raise InputError(f"a protocol needs a name, found {name!r}")
     if name in PROTOCOLS:
-        raise InputError(
-            f"{name!r} is a protocol already, and a report would not tell the two apart; choose a new name"
-        )
+        raise InputError(f"{name!r} is a protocol already, and reports name protocols only; choose a new name")
     known = [field for field in Protocol.__dataclass_fields__ if field != "name"]
     for part in parts:
         if part not in known:
@@ -238,7 +236,7 @@ def _refuse_unusable(protocol: Protocol) -> None:
 
 
 def _refuse_rules(protocol: Protocol) -> None:
-    """Refuse junk rules that cannot be judged."""
+    """Refuse junk rules that cannot be evaluated."""
     whole = []
     for rule in protocol.junk:
         if not (_is_list_of(str, rule) and rule):
@@ -260,7 +258,7 @@ def _refuse_rules(protocol: Protocol) -> None:
 
 
 def _refuse_lists(protocol: Protocol) -> None:
-    """Refuse a mixture of lists and labels: who is judged by lists is not judged by labels."""
+    """Refuse a mixture of lists and labels: relevance comes from one of them."""
     if not protocol.is_listed:
         if protocol.junk_lists:
             raise InputError(

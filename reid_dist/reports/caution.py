@@ -25,7 +25,7 @@ STRONG: Final = "strong"
 
 _WORDS: Final = {CAUTION: "Caution", STRONG: "Warning"}
 
-# Valid queries of a whole data set are nearly all of its queries.  Below half, the mean speaks of a minority; below a
+# Valid queries of a whole data set are nearly all of its queries.  Below half, the mean is that of a minority; below a
 # tenth, labels, cameras or splits that do not fit each other are the likelier explanation.
 _HALF: Final = 0.5
 _TENTH: Final = 0.1

@@ -77,7 +77,7 @@ def _metrics(report: ReportData, caution: Caution | None) -> Table:
 
 
 def _ties(report: ReportData, sides: list[dict[str, float]]) -> Table:
-    """Return what the metrics would be with every tie settled for, and against, the right answers."""
+    """Return the metrics with every tie settled for, and against, the relevant items."""
     table = value_table("ties settled")
     for head in ("for (optimistic)", "as ranked", "against (pessimistic)"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -137,13 +137,13 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
 
 def _verification(report: ReportData) -> Iterator[tuple[str, str]]:
     found = report.verification or {}
-    told = {
+    nouns = {
         "n_genuine": "genuine pair",
         "n_impostor": "impostor pair",
         "n_mated": "mated query",
         "n_non_mated": "non-mated query",
     }
-    parts = [counted(found[name], words) for name, words in told.items() if name in found]
+    parts = [counted(found[name], words) for name, words in nouns.items() if name in found]
     if parts:
         yield "verification", ", ".join(parts)
     for name, threshold in found.get("thresholds", {}).items():

@@ -1,21 +1,21 @@
-"""One hash that says whether two evaluations gave the same answer, to the last bit.
+"""One hash that is equal for two evaluations if their results are equal, to the last bit.
 
-The hash is SHA-256 over a byte string that can be read in one way only, so that no two different answers share
-it by an accident of layout (``{"a": [1, 2]}`` and ``{"a": [1], "b": [2]}`` are different byte strings)::
+The hash is SHA-256 over a byte string that can be read in one way only, so that no two different results share
+it because of their layout (``{"a": [1, 2]}`` and ``{"a": [1], "b": [2]}`` are different byte strings)::
 
-    answer  := "reid-dist result 1"  section("metrics") section("curves") section("per_query")
+    result  := "reid-dist result 1"  section("metrics") section("curves") section("per_query")
     section := text(tag) u64(number of entries) entry*          entries in the order of their names
     entry   := text(name) text(dtype) u64(ndim) u64(extent)* payload
     text    := u64(number of bytes) UTF-8 bytes
     payload := the elements in C order, little-endian; for strings, text(element) for each one
 
-What is one answer and what are two:
+Equal and different results:
 
-- The order of the entries of a mapping says nothing and is sorted away; so are the byte order of an array, its
+- The order of the entries of a mapping is sorted away; so are the byte order of an array, its
   strides, and the width of a fixed-width string array, which are storage.
 - Every NaN is the same "no value": sign and payload bits of a NaN depend on the processor that made it.
-- ``-0.0`` and ``0.0`` stay different, as do ``float32`` and ``float64``.  The digest speaks of exact bytes, and a
-  zero that changed its sign came out of different arithmetic.
+- ``-0.0`` and ``0.0`` stay different, as do ``float32`` and ``float64``.  The digest is over exact bytes, and a
+  zero of another sign is the result of different arithmetic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def result_digest(
     curves: Mapping[str, NDArray[Any]],
     per_query: Mapping[str, NDArray[Any]],
 ) -> str:
-    """Return the SHA-256 of an answer as 64 lower-case hexadecimal digits.
+    """Return the SHA-256 of a result as 64 lower-case hexadecimal digits.
 
     Parameters
     ----------

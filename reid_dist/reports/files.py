@@ -93,7 +93,7 @@ def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or p
     directory
         The directory.
     otherwise
-        What whoever asks can do but for choosing another one; empty for nothing.
+        What to do, except for choosing another one; empty for nothing.
 
     Raises
     ------

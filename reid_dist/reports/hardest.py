@@ -34,10 +34,10 @@ def hardest_queries(report: ReportData, n_most: int) -> NDArray[np.int64]:
 
 
 def hardest_by_lists(topk: TopK, n_most: int) -> NDArray[np.int64]:
-    """Return the rows of the queries whose first right answer stands last in their lists; at most ``n_most``.
+    """Return the rows of the queries whose first relevant item has the highest rank in their lists; at most ``n_most``.
 
-    Those whose list holds none come first; whether such a query is valid, a list does not tell.  Empty where nobody
-    judged the lists.
+    Those whose list holds none come first; a list does not determine whether such a query is valid.  Empty where the
+    lists have no labels.
     """
     if topk.relevant is None or not topk.k:
         return np.zeros(0, np.int64)

@@ -115,16 +115,16 @@ def _content(report: ReportData) -> dict[str, Any]:
 
 
 def _counts(counts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the counts that are not told elsewhere on the page, the known ones first."""
+    """Return the counts that are not elsewhere on the page, the usual ones first."""
     order = [name for name in _COUNTS if name in counts] + [name for name in counts if name not in _COUNTS]
-    told = {"n_query", "n_valid", "n_invalid_by_reason"}
+    elsewhere = {"n_query", "n_valid", "n_invalid_by_reason"}
     return [
         (
             _COUNTS.get(name, name.removeprefix("n_").replace("_", " ")),
             formatting.integer(value) if isinstance(value := counts[name], int | float) else words.scalar(value),
         )
         for name in order
-        if name not in told
+        if name not in elsewhere
     ]
 
 

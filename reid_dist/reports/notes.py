@@ -77,7 +77,7 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
 def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, ranked: RankedQueries) -> list[str]:
     """Note queries that find themselves: their own row, or a row with identical features, counts as a match.
 
-    Where neither a content digest nor item ids nor image paths tell of own rows, relevant rows at distance 0 are
+    Where neither content digests nor item ids nor image paths identify own rows, relevant rows at distance 0 are
     counted, but for those that have negatives at distance 0 beside them: features of few values.
 
     Parameters

@@ -1,6 +1,6 @@
 """A report as bytes, for a database: its document and its per-query arrays.
 
-The arrays stand apart from the document because they depend on the answer alone: reports of one ``result_digest``
+The arrays are apart from the document, as they depend on the result alone: reports of one ``result_digest``
 can share them.
 """
 

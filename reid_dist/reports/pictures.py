@@ -51,7 +51,7 @@ def make_pictures(
     ----------
     source
         A report with top-k lists, or the lists.  The hardest queries are those of lowest AP; by lists alone, those
-        whose first right answer stands last.
+        whose first relevant item has the highest rank.
     query_paths, gallery_paths
         (n_query,) and (n_gallery,) paths of image files; None where there are none.
     chosen

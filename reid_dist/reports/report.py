@@ -32,7 +32,7 @@ SAVED: Final = SavedDocument(DOCUMENT, SCHEMA, "report")
 """``report.json``: how it is written, and verified when it is read."""
 
 _DESCRIPTIONS: Final = ("protocol", "distance", "rerank", "expand", "inputs", "ties", "environment", "timing")
-# Beside them, with None or nothing where they were not asked for.
+# Beside them; None or empty where they were not requested.
 _EXTRAS: Final = ("confidence", "bounds", "breakdowns", "verification", "options", "run")
 
 
@@ -67,7 +67,7 @@ class Report(ReportData):
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``report.json``, made of plain Python values.
 
-        What is not a finite number is None there, as JSON knows no other; ``infinite`` lists the infinities as
+        Numbers that are not finite are None, as JSON has no others; ``infinite`` lists the infinities as
         ``[section, name, position, sign]`` (position None outside ``curves``), so that nothing is lost.
         """
         document: dict[str, Any] = {

@@ -58,12 +58,12 @@ class ReportData:
     timing
         Seconds by stage, in the order of the stages.
     topk
-        The nearest items of every query; None when nobody asked.
+        The nearest items of every query; None when they were not requested.
     definitions
         The convention in words by name of metric.
     confidence
         Intervals of the means: ``level``, ``unit`` (what was resampled), ``n_units``, ``n_resamples``, ``seed`` and
-        ``intervals`` ({metric: [low, high]}); None where none were asked for.  Not part of the digest.
+        ``intervals`` ({metric: [low, high]}); None where they were not requested.  Not part of the digest.
     bounds
         [lowest, highest] possible value by metric, where only the heads of the rankings were known.
     breakdowns
@@ -78,7 +78,7 @@ class ReportData:
         Counts (``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated``) and ``thresholds`` ({metric: distance})
         behind the metrics of verification and open-set search; None where there are none.
     options
-        What was asked, where it is not told elsewhere.
+        The other options of the evaluation.
     run
         Where the report comes from, as far as it is known: ``name``, ``description``, ``date`` (ISO 8601, UTC) and
         ``command``, all of them texts.  Not part of the digest.
@@ -138,7 +138,7 @@ class ReportData:
     def result_digest(self) -> str:
         """SHA-256 over metrics, curves and per-query values as exact bytes, 64 hexadecimal digits.
 
-        Equal answers have equal digests, wherever and however fast they were computed.  The layout is in
+        Equal results have equal digests, wherever and however fast they were computed.  The layout is in
         :mod:`reid_dist.reports.digest`.
         """
         return result_digest(self.metrics, self.curves, self.per_query)

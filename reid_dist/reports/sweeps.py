@@ -16,9 +16,9 @@ from reid_dist.reports.sections.conventions import described_rows
 __all__ = ["BEST", "render_sweep"]
 
 BEST = "\N{BLACK DIAMOND}"
-"""What stands beside the best value of a metric."""
+"""Sign of the best value of a metric."""
 
-# Lines of one chart; more of them cannot be told apart.
+# Lines of one chart; more of them cannot be distinguished.
 _MOST_LINES = 8
 
 _Row = Mapping[str, Any]
@@ -99,7 +99,7 @@ def _written(value: object) -> str:
 
 
 def _short(name: str, value: object) -> str:
-    """A setting as it is written beside a line, where there is little room; names speak for themselves."""
+    """A setting as it is written beside a line: a text alone, a number with the name of its parameter."""
     return value if isinstance(value, str) else f"{name.removesuffix('_value')} {_written(value)}"
 
 
@@ -119,7 +119,7 @@ def _value(name: str, value: float | None) -> str:
 
 
 def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    """A metric against the first parameter that has several values, the others told apart by lines."""
+    """A metric against the first parameter that has several values, with one line for each setting of the others."""
     parameters: Mapping[str, Sequence[Any]] = document["parameters"]
     along = next((name for name, values in parameters.items() if len(values) > 1), next(iter(parameters)))
     values = parameters[along]
@@ -144,7 +144,7 @@ def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 
 def _shown(lines: list[SweepLine], best: float | None) -> list[SweepLine]:
-    """Return as many lines as can be told apart, those first that come closest to the best value."""
+    """Return as many lines as can be distinguished, those first that come closest to the best value."""
     if len(lines) <= _MOST_LINES or best is None:
         return lines[:_MOST_LINES]
     far = [min((abs(value - best) for _, value in line.known), default=float("inf")) for line in lines]

@@ -16,7 +16,7 @@ THUMBNAIL_SIZE = 256, 128
 _MOST_PIXELS = 50_000_000  # a camera's largest picture; decoded, 150 MB
 _MOST_BYTES = 100_000_000
 _QUALITY = 80
-# What pictures of persons and vehicles come as.  Not every format that Pillow knows: some start other programs.
+# What pictures of persons and vehicles come as.  Not every format that Pillow reads: some start other programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 

@@ -25,9 +25,9 @@ class TopK:
     distance
         (n_query, k) float64, in the unit of the report's distance; +inf where ``index`` is -1.
     junk
-        (n_query, k) bool, whether the protocol hides the item from this query; None where nobody judged.
+        (n_query, k) bool, whether the protocol hides the item from this query; None without labels.
     relevant
-        (n_query, k) bool, whether the item is a right answer; None where nobody judged.
+        (n_query, k) bool, whether the item is a right answer; None without labels.
 
     Raises
     ------

@@ -30,10 +30,10 @@ __all__ = [
     "scalar",
 ]
 
-# What a description says about itself rather than about its parameters.
+# Fields of a description that are no parameters.
 _PROSE = frozenset({"name", "summary", "source", "definition"})
 
-# What to look at, by what the reason speaks of; the first match answers.
+# Advice by pattern of the reason; the first match is used.
 _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"not.counted",
@@ -73,12 +73,12 @@ def conventions_once(names: Sequence[str], definitions: Mapping[str, str]) -> li
     Metrics of one family (``CMC@1``, ``CMC@5``) differ by their number alone, which their names have.
     """
     first: dict[tuple[str, str], str] = {}
-    told = []
+    texts = []
     for name in names:
         words = metric_words(name, definitions)
         above = first.setdefault((name.partition("@")[0], words), name)
-        told.append(words if above == name or not words else f"as {above}")
-    return told
+        texts.append(words if above == name or not words else f"as {above}")
+    return texts
 
 
 def metric_value(name: str, value: float) -> str:
@@ -148,7 +148,7 @@ def counted_queries(counts: Mapping[str, Any]) -> str:
 
 
 def breakdown_title(name: str) -> str:
-    """Return the heading of a breakdown; the name of a label column stands as it is."""
+    """Return the heading of a breakdown; the name of a label column is kept."""
     known = {"camera_pair": "Camera pairs", "gallery_size": "Distractor curve"}
     return known.get(name, f"By {name}")
 
@@ -161,7 +161,7 @@ def advice(reason: str, *, listed: bool = False) -> str:
     reason
         As the report has it.
     listed
-        Whether lists of a ground truth, rather than labels, say what is relevant.
+        Whether lists of a ground truth, not labels, define what is relevant.
     """
     if listed:
         return (
@@ -173,7 +173,7 @@ def advice(reason: str, *, listed: bool = False) -> str:
 
 
 def call(description: Mapping[str, Any]) -> str:
-    """Return a stage as it is asked for: ``k_reciprocal(k1=20, k2=6)``."""
+    """Return a stage as a call with its parameters: ``k_reciprocal(k1=20, k2=6)``."""
     name = str(description.get("name", "unnamed"))
     arguments = ", ".join(f"{key}={text}" for key, text in flatten(description) if key not in _PROSE)
     # A name that is a whole spec, such as a chain of expansions, has its parameters in it.
@@ -190,7 +190,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def scalar(value: object) -> str:
-    """Return any plain value as a person would write it."""
+    """Return a plain value as text."""
     match value:
         case None:
             return "none"

@@ -397,9 +397,7 @@ def test_a_protocol_has_a_name(name):
 
 
 def test_names_of_others_are_taken():
-    with pytest.raises(
-        InputError, match="'market1501' is a protocol already, and a report would not tell the two apart"
-    ):
+    with pytest.raises(InputError, match="'market1501' is a protocol already, and reports name protocols only"):
         compose_protocol("market1501", junk=[["camid"]])
 
 

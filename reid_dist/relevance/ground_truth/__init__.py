@@ -1,6 +1,6 @@
 """Ground truth by lists: for every query the gallery rows that are relevant, and those that are junk.
 
-Benchmarks of landmark retrieval name the answers of each query one by one, where ReID derives them from identities.
+Benchmarks of landmark retrieval list the relevant rows of each query, where ReID derives them from identities.
 Two kinds of lists are in use:
 
 * ``oxford`` (Philbin et al., CVPR 2007; Paris in the same files): ``good``, ``ok`` and ``junk``.

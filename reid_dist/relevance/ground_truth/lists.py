@@ -83,7 +83,7 @@ class GroundTruth:
     Attributes
     ----------
     n_gallery
-        Number of gallery rows that the lists speak of.
+        Number of gallery rows of the gallery that the lists refer to.
     lists
         Rows by name of the list; the names are those of `LISTS` for one kind, in that order, whether or not the
         source had all of them.  No row stands in two lists of a query.

@@ -77,7 +77,7 @@ class ItemNames:
             first, second = rows
             return (
                 f"{name!r} is {self.what} row {first} ({self.texts[first]!r}) as well as row {second} "
-                f"({self.texts[second]!r}); item ids must tell the items apart"
+                f"({self.texts[second]!r}); item ids must be distinct"
             )
         near = ""
         if self.texts:

@@ -6,7 +6,7 @@ that is a mean over queries gets the difference candidate - baseline, its bootst
 both by identity (see :mod:`reid_dist.metrics.confidence`), and a verdict: ``better``, ``worse``, ``same`` or
 ``undecided``.  :mod:`reid_dist.reports.verdicts` defines them; `minimum_effect` is the smallest effect of interest.
 
-Every metric is judged by itself, so the more metrics are compared, the likelier is a false alarm in one of
+Every metric has a verdict of its own, so the more metrics are compared, the likelier is a false alarm in one of
 them.  Every metric that is tested grows as retrieval gets better.  Metrics that are no means over queries (verification
 rates at a threshold of all pairs) are listed with both values and no verdict.
 

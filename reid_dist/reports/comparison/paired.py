@@ -1,4 +1,4 @@
-"""The comparison itself: pair the queries, resample the differences, judge."""
+"""Comparison of two reports: paired queries, resampled differences, verdicts."""
 
 from __future__ import annotations
 

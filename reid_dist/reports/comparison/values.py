@@ -94,7 +94,7 @@ class Comparison:
     Attributes
     ----------
     identical
-        Whether the result digests are equal: the same answer, to the last bit.
+        Whether the result digests are equal: the same result, to the last bit.
     metrics
         One entry for each metric that both runs have.
     options
@@ -102,7 +102,7 @@ class Comparison:
     conditions
         What should have been equal and is not; empty unless `allow_different` let it pass.
     level, unit, n_resamples, seed, minimum_effect
-        As they were asked for.
+        As they were requested.
     n_query, n_paired, n_units
         Queries of each run; those that are paired; identities (or queries) that were resampled.
     baseline_digest, candidate_digest
@@ -154,7 +154,7 @@ class Comparison:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON knows it."""
+    """Return a value as in JSON, None for what is not finite."""
     match value:
         case Interval():
             return [value.low, value.high]

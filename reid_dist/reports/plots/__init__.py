@@ -3,7 +3,7 @@
 Written by hand rather than drawn by a plotting library: a chart here is some twenty elements whose colours are
 CSS classes, so that one picture is right on a light and on a dark screen, its labels are text in the font of the
 page, a value shows up under the pointer without any script, and the bytes depend on nothing but the numbers.
-Nothing is told by colour alone: lines carry their values, cells their numbers.
+Colour is never the only sign: lines carry their values, cells their numbers.
 """
 
 from reid_dist.reports.plots.bars import histogram

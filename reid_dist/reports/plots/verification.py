@@ -41,7 +41,7 @@ def roc_plot(far: NDArray[np.float64], tar: NDArray[np.float64], marked: Marked 
     far, tar
         (n_points,) float64, shares in 0 … 1, ``far`` ascending; a point of FAR 0 has no place on the axis.
     marked
-        Name, FAR and TAR of the points that metrics were asked for at.
+        Name, FAR and TAR of the points that are metrics of the report.
     """
     shown = (far > 0) & np.isfinite(tar)
     if np.unique(far[shown]).size < 2:

@@ -31,7 +31,7 @@ def metric_table(report: ReportData) -> dict[str, Any]:
     -------
     dict
         ``heads``: the columns between value and convention; ``rows``: name, value, words and, in the order of
-        the heads, ``more``; ``lines``: what must be said of the table.
+        the heads, ``more``; ``lines``: remarks on the table.
     """
     heads = []
     lines = []
@@ -60,7 +60,7 @@ def metric_table(report: ReportData) -> dict[str, Any]:
 
 
 def tie_values(report: ReportData) -> list[dict[str, float]]:
-    """Return the optimistic and the pessimistic value by metric; nothing where they were not asked for."""
+    """Return the optimistic and the pessimistic value by metric; empty where they were not requested."""
     sides = [report.ties.get(side) for side in ("optimistic", "pessimistic")]
     if not all(sides):
         return []
