@@ -23,8 +23,8 @@ from reid_dist.evaluation.sweeps import USUAL_METRICS, SweepReport, make_grid, s
 from reid_dist.evaluation.sweeps.grid import Grid
 from reid_dist.evaluation.sweeps.report import DOCUMENT
 from reid_dist.reports.caution import caution_of, without_warnings
+from reid_dist.reports.documents import plain
 from reid_dist.reports.files import refuse_occupied, refuse_uri
-from reid_dist.reports.plain import plain
 from reid_dist.reports.words import metric_value
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.importers import open_features

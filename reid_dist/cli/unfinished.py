@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 from reid_dist.stores import Workspace
 
 __all__ = ["differing", "unfinished"]

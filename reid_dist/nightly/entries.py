@@ -11,7 +11,7 @@ from reid_dist.nightly.gating.differences import PROSE
 from reid_dist.nightly.history.values import Entry, Estimate
 from reid_dist.nightly.suite import PlannedJob
 from reid_dist.reports import Report
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 
 # Fields of the protocol that describe an input and not the job.
 _INPUTS: Final = frozenset({"ground_truth"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
+import numpy as np
+
 from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.reports.files import Writer, read_document, refuse_occupied, refuse_uri, write_together
 
-__all__ = ["DIGEST", "SavedDocument"]
+__all__ = ["DIGEST", "SavedDocument", "plain"]
 
 DIGEST: Final = "document_digest"
 """The entry that holds the digest."""
@@ -145,6 +148,25 @@ class SavedDocument:
         write = partial(_write, self.text(content).encode("ascii"))
         write_together(path, {**(others or {}), self.name: write}, known=known)
         return path
+
+
+def plain(value: object) -> Any:
+    """Return a value made of None, bool, int, float, str, list and dict; what is not a finite number becomes None."""
+    match value:
+        case None | bool() | str():
+            return value
+        case np.ndarray() | np.generic():
+            return plain(value.tolist())
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case Mapping():
+            return {str(name): plain(item) for name, item in value.items()}
+        case Sequence():
+            return [plain(item) for item in value]
+        case _:
+            return str(value)
 
 
 def _digest_of(document: Mapping[str, Any]) -> str:

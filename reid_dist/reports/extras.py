@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from reid_dist.errors import InputError
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 
 __all__ = [
     "BREAKDOWN_KEYS",

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.reports.documents import SavedDocument
+from reid_dist.reports.documents import SavedDocument, plain
 from reid_dist.reports.files import ALL, DOCUMENT, ReportFiles, read_files, report_writers
 from reid_dist.reports.html import render_html
-from reid_dist.reports.plain import plain
 from reid_dist.reports.ranked_pictures import Pictures
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.summary import report_frame, summarise

@@ -13,7 +13,7 @@ from reid_dist.evaluation.splits.draw import Draw
 from reid_dist.metrics.definitions import parse_metrics
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.reports import Report
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.workspace import read_record, write_record
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import SavedDocument
+from reid_dist.reports.documents import SavedDocument, plain
 from reid_dist.reports.heading import Heading, make_heading
-from reid_dist.reports.plain import plain
 from reid_dist.reports.splits import render_splits
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import metric_value

@@ -11,7 +11,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.evaluation.sweeps.grid import Point
 from reid_dist.reports import Report
 from reid_dist.reports.caution import n_identities
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 from reid_dist.stores import Workspace
 from reid_dist.stores.workspace import read_record, write_record
 

@@ -15,9 +15,8 @@ from reid_dist.core.formatting import integer
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import SavedDocument
+from reid_dist.reports.documents import SavedDocument, plain
 from reid_dist.reports.heading import Heading, make_heading
-from reid_dist.reports.plain import plain
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
 from reid_dist.reports.words import metric_value

@@ -22,7 +22,7 @@ from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.visibility import visible_to
 from reid_dist.metrics.definitions import headline_metrics, metric_names
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.workspace import inner_folder
 

@@ -31,7 +31,7 @@ from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery, Comparison, MetricComparison, compare
 from reid_dist.reports.comparison.conditions import differing_conditions
 from reid_dist.reports.comparison.paired import query_values
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 from reid_dist.reports.verdicts import ROUNDING, decidable, p_value_text
 
 _GATE: Final = "accuracy"

@@ -15,7 +15,7 @@ from reid_dist.nightly.gating.differences import differing, job_differences, lis
 from reid_dist.nightly.gating.noise import noise_floor
 from reid_dist.nightly.gating.settings import RatioGate
 from reid_dist.nightly.history.values import BETTER, DONE, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Entry, Finding
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 
 Float64 = NDArray[np.float64]
 

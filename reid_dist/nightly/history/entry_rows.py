@@ -37,8 +37,8 @@ from reid_dist.nightly.history.values import (
     Past,
 )
 from reid_dist.reports import Report
+from reid_dist.reports.documents import plain
 from reid_dist.reports.packing import PackedReport, unpack
-from reid_dist.reports.plain import plain
 
 _COLUMNS: Final = (
     *("name", "model", "dataset", "job", "state", "reason", "started", "seconds", "timing", "peak_bytes", "reused"),

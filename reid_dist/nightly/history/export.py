@@ -14,7 +14,7 @@ from reid_dist.errors import InputError
 from reid_dist.nightly.history.run_state import run_state
 from reid_dist.nightly.history.schema import SCHEMA
 from reid_dist.nightly.history.values import GATES, Entry, Run
-from reid_dist.reports.plain import plain
+from reid_dist.reports.documents import plain
 
 COLUMNS: Final = {
     "run": int, "suite": str, "suite_digest": str, "started": str, "finished": str, "run_state": str, "exit_code": int,
