@@ -10,18 +10,19 @@ import hashlib
 import json
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, ClassVar, Final, Self
 
 import numpy as np
 
-from reid_dist.errors import DamagedStoreError, StoreError
+from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.files import Writer, read_document, refuse_occupied, refuse_uri, write_together
 
-__all__ = ["DIGEST", "SavedDocument", "plain"]
+__all__ = ["DIGEST", "DocumentReport", "SavedDocument", "plain"]
 
 DIGEST: Final = "document_digest"
 """The entry that holds the digest."""
@@ -148,6 +149,101 @@ class SavedDocument:
         write = partial(_write, self.text(content).encode("ascii"))
         write_together(path, {**(others or {}), self.name: write}, known=known)
         return path
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DocumentReport(ABC):
+    """Base of reports that are one JSON document and one page.
+
+    A subclass is a frozen data class.  Its fields are the entries of the document, in their order.
+    """
+
+    saved: ClassVar[SavedDocument]
+    page: ClassVar[str]
+    """Name of the file of the page."""
+
+    @property
+    @abstractmethod
+    def result_digest(self) -> str:
+        """SHA-256 over the values, 64 hexadecimal digits."""
+
+    @staticmethod
+    @abstractmethod
+    def render(document: Mapping[str, Any]) -> str:
+        """Return the page of a document."""
+
+    @classmethod
+    def restored(cls, entries: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of the entries of a document, in which None was not finite."""
+        return entries
+
+    def entries(self) -> dict[str, Any]:
+        """Return the entries of the document but for schema and digests, in their order."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the content of the document, made of plain Python values; None replaces what is not finite."""
+        document = {"schema": self.saved.schema, **self.entries(), "result_digest": self.result_digest}
+        return self.saved.sealed({name: plain(value) for name, value in document.items()})
+
+    def to_json(self) -> str:
+        """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
+        return self.saved.text(self.describe())
+
+    def to_html(self) -> str:
+        """Return one offline page; the same report gives the same bytes."""
+        return self.render(self.describe())
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Self:
+        """Read what :meth:`save` wrote, and verify it.
+
+        Raises
+        ------
+        StoreNotFoundError
+            If the directory has no such document.
+        DamagedStoreError
+            If it cannot be decoded, or anything but the timing is not what was written.
+        StoreError
+            If it cannot be read, is of another schema, or of an earlier version.
+        """
+        document = cls.saved.read(directory)
+        where = f"{cls.saved.what} in {os.fspath(directory)}"
+        try:
+            report = cls(**cls.restored({each.name: document[each.name] for each in fields(cls)}))
+            found, written = report.result_digest, document["result_digest"]
+        except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedStoreError(f"{where} is not as it was written: {error!r}") from error
+        if found != written:
+            raise DamagedStoreError(
+                f"{where} has other numbers than were written: digest {found[:16]}, written {str(written)[:16]}"
+            )
+        return report
+
+    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the document and the page; return the directory.
+
+        Both are first written under other names.  A directory that has the document is whole.
+
+        Parameters
+        ----------
+        directory
+            A local directory, missing or empty.
+        overwrite
+            Replace an older report; files of other names are not touched.
+
+        Raises
+        ------
+        InputError
+            If it is a URI.
+        StoreExistsError
+            If it holds anything.
+        StoreError
+            If it cannot be written.
+        """
+        # "replace": a path that is not UTF-8 may be on the page; it is shown there, never read back.
+        page = self.to_html().encode("utf-8", "replace")
+        return self.saved.save(directory, self.describe(), {self.page: partial(_write, page)}, overwrite=overwrite)
 
 
 def plain(value: object) -> Any:

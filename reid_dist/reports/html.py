@@ -18,7 +18,8 @@ from markupsafe import Markup
 from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
-from reid_dist.reports.caution import n_identities, report_caution, without_warnings
+from reid_dist.reports.caution import Caution, n_identities, report_caution, without_warnings
+from reid_dist.reports.heading import make_heading
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
@@ -27,7 +28,7 @@ from reid_dist.reports.sections.metrics import headline, metric_table
 from reid_dist.reports.sections.queries import hardest_table, invalid_queries, ranked_pictures
 from reid_dist.reports.sections.verification import verification
 
-__all__ = ["page_environment", "render_html"]
+__all__ = ["page_environment", "page_opening", "render_html"]
 
 _HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>')
 
@@ -46,6 +47,48 @@ def render_html(report: ReportData) -> str:
     of what was left out.
     """
     return page_environment().get_template("report.html.j2").render(_content(report))
+
+
+def page_opening(
+    document: Mapping[str, Any],
+    *,
+    kicker: str,
+    caution: Caution | None,
+    counted_at: str,
+    first: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what the pages of saved documents have in common: heading, caution, notes, inputs, conventions, digest.
+
+    Parameters
+    ----------
+    document
+        The content of the file.
+    kicker
+        Line above the heading.
+    caution
+        Of its counts and notes.
+    counted_at
+        Identifier of the section with the counts.
+    first
+        Other tables of conventions, before those of protocol, distance and options, by title.
+    """
+    seconds = document["timing"].get("total")
+    stages = [document["protocol"], document["distance"], *([document["method"]] if "method" in document else [])]
+    tables = {**(first or {}), **{name: document[name.lower()] for name in ("Protocol", "Distance", "Options")}}
+    return {
+        "kicker": kicker,
+        "heading": make_heading(document["run"], stages, document["environment"], document["result_digest"]),
+        "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
+        "caution": caution,
+        "counted_at": counted_at,
+        "has_images": False,
+        "notes": without_warnings(document["notes"]),
+        "conventions": [(title, described_rows(values)) for title, values in tables.items()],
+        "inputs": [(side, described_rows(each)) for side, each in document["inputs"].items()],
+        "environment": described_rows(document["environment"]),
+        "duration": None if seconds is None else formatting.duration(seconds),
+        "digest": document["result_digest"],
+    }
 
 
 @functools.cache

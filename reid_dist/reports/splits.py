@@ -10,10 +10,8 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
-from reid_dist.reports.caution import Caution, caution_of, without_warnings
-from reid_dist.reports.heading import make_heading
-from reid_dist.reports.html import page_environment
-from reid_dist.reports.sections.conventions import described_rows
+from reid_dist.reports.caution import Caution, caution_of
+from reid_dist.reports.html import page_environment, page_opening
 
 __all__ = ["render_splits", "splits_caution"]
 
@@ -32,23 +30,16 @@ def render_splits(document: Mapping[str, Any]) -> str:
 def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     names = list(document["metrics"])
     conventions = words.conventions_once(names, document["definitions"])
-    counts, n_splits = document["counts"], len(document["digests"]["result"])
+    n_splits = len(document["digests"]["result"])
     headline = headline_metrics(names, str(document["protocol"].get("ap_family", ""))) or names[:3]
-    seconds = document["timing"].get("total")
-    return {
-        "kicker": f"Evaluation over {counted(n_splits, 'split')}",
-        "heading": make_heading(
-            document["run"],
-            [document["protocol"], document["distance"]],
-            document["environment"],
-            document["result_digest"],
-        ),
-        "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
-        "caution": splits_caution(counts, document["protocol"], document["notes"]),
-        "counted_at": "splits",
-        "has_images": False,
+    return page_opening(
+        document,
+        kicker=f"Evaluation over {counted(n_splits, 'split')}",
+        caution=splits_caution(document["counts"], document["protocol"], document["notes"]),
+        counted_at="splits",
+        first={"Draw": document["draw"]},
+    ) | {
         "headline": [_card(document, name, n_splits) for name in headline],
-        "notes": without_warnings(document["notes"]),
         "table": [
             (name, *(words.metric_value(name, value) for value in _facts(document, name)), convention)
             for name, convention in zip(names, conventions, strict=True)
@@ -56,16 +47,6 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         "n_splits": counted(n_splits, "split"),
         "splits": _splits(document, names),
         "digests": document["digests"]["result"],
-        "conventions": [
-            ("Draw", described_rows(document["draw"])),
-            ("Protocol", described_rows(document["protocol"])),
-            ("Distance", described_rows(document["distance"])),
-            ("Options", described_rows(document["options"])),
-        ],
-        "inputs": [(side, described_rows(each)) for side, each in document["inputs"].items()],
-        "environment": described_rows(document["environment"]),
-        "duration": None if seconds is None else formatting.duration(seconds),
-        "digest": document["result_digest"],
     }
 
 

@@ -7,11 +7,9 @@ from typing import Any
 
 from reid_dist.core import formatting
 from reid_dist.reports import words
-from reid_dist.reports.caution import caution_of, without_warnings
-from reid_dist.reports.heading import make_heading
-from reid_dist.reports.html import page_environment
+from reid_dist.reports.caution import caution_of
+from reid_dist.reports.html import page_environment, page_opening
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
-from reid_dist.reports.sections.conventions import described_rows
 
 __all__ = ["BEST", "render_sweep"]
 
@@ -39,19 +37,13 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     rows, best = document["rows"], document["best"]
     names = list(rows[0]["metrics"])
     counts = document["counts"]
-    seconds = document["timing"].get("total")
-    return {
-        "kicker": "Sweep over parameters",
-        "heading": make_heading(
-            document["run"],
-            [document["protocol"], document["distance"], document["method"]],
-            document["environment"],
-            document["result_digest"],
-        ),
-        "caution": caution_of(counts, document["protocol"], counts.get("n_identities"), document["notes"]),
-        "counted_at": "points",
-        "has_images": False,
-        "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
+    return page_opening(
+        document,
+        kicker="Parameter sweep",
+        caution=caution_of(counts, document["protocol"], counts.get("n_identities"), document["notes"]),
+        counted_at="points",
+        first={"Method": document["method"]},
+    ) | {
         "headline": [
             {
                 "name": f"Best {name}",
@@ -62,21 +54,11 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
             for name in names
             if name in best
         ],
-        "notes": without_warnings(document["notes"]),
         "charts": [_chart(document, name) for name in names],
         "table": _table(rows, best, names),
         "sign": BEST,
         "counted": f"{words.counted_queries(counts)}, at every point",
         "definitions": list(zip(names, words.conventions_once(names, document["definitions"]), strict=True)),
-        "conventions": [
-            ("Method", described_rows(document["method"])),
-            ("Protocol", described_rows(document["protocol"])),
-            ("Distance", described_rows(document["distance"])),
-            ("Options", described_rows(document["options"])),
-        ],
-        "inputs": [(side, described_rows(each)) for side, each in document["inputs"].items()],
-        "environment": described_rows(document["environment"]),
-        "duration": None if seconds is None else formatting.duration(seconds),
         "points": [
             {
                 "setting": _setting(row["parameters"]),
@@ -86,7 +68,6 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
             }
             for row in rows
         ],
-        "digest": document["result_digest"],
     }
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import SavedDocument, plain
+from reid_dist.reports.documents import DocumentReport, SavedDocument
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.splits import render_splits
 from reid_dist.reports.summary import Summary, make_frame
@@ -28,11 +27,12 @@ SCHEMA: Final = 1
 DOCUMENT: Final = "splits.json"
 PAGE: Final = "splits.html"
 
-_SAVED: Final = SavedDocument(DOCUMENT, SCHEMA, "report of splits")
+# Fields with one value by metric.
+_MEANS: Final = ("metrics", "spread")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SplitReport:
+class SplitReport(DocumentReport):
     """Metrics of several splits.  Mappings keep their order, which is the order in which they are printed.
 
     Attributes
@@ -71,6 +71,9 @@ class SplitReport:
     InputError
         If the three mappings of values do not belong together.
     """
+
+    saved = SavedDocument(DOCUMENT, SCHEMA, "report of splits")
+    page = PAGE
 
     metrics: dict[str, float]
     spread: dict[str, float]
@@ -148,93 +151,17 @@ class SplitReport:
         """
         return make_frame(self.per_split, index="split")
 
-    def describe(self) -> dict[str, Any]:
-        """Return the content of ``splits.json``, made of plain Python values; None stands for what is not finite."""
-        document = {
-            "schema": SCHEMA,
-            "metrics": self.metrics,
-            "spread": self.spread,
-            "per_split": self.per_split,
-            "counts": self.counts,
-            "digests": self.digests,
-            "draw": self.draw,
-            "protocol": self.protocol,
-            "distance": self.distance,
-            "inputs": self.inputs,
-            "options": self.options,
-            "definitions": self.definitions,
-            "environment": self.environment,
-            "timing": self.timing,
-            "run": self.run,
-            "notes": self.notes,
-            "result_digest": self.result_digest,
-        }
-        return _SAVED.sealed({name: plain(value) for name, value in document.items()})
-
-    def to_json(self) -> str:
-        """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
-        return _SAVED.text(self.describe())
-
-    def to_html(self) -> str:
-        """Return one offline page; the same report gives the same bytes."""
-        return render_splits(self.describe())
+    @staticmethod
+    def render(document: Mapping[str, Any]) -> str:
+        """Return the page of a document."""
+        return render_splits(document)
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> SplitReport:
-        """Read what :meth:`save` wrote, and verify it.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If there is no report of splits.
-        DamagedStoreError
-            If it cannot be decoded, or anything but the timing is not what was written.
-        StoreError
-            If it cannot be read, is of another schema, or of an earlier version.
-        """
-        document = _SAVED.read(directory)
-        where = f"splits in {os.fspath(directory)}"
-        try:
-            held = {each.name: document[each.name] for each in fields(cls)}
-            for name in ("metrics", "spread"):
-                held[name] = {metric: _number(value) for metric, value in held[name].items()}
-            held["per_split"] = {
-                metric: [_number(each) for each in values] for metric, values in held["per_split"].items()
-            }
-            report = cls(**held)
-            found, written = report.result_digest, document["result_digest"]
-        except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedStoreError(f"{where} are not as they were written: {error!r}") from error
-        if found != written:
-            raise DamagedStoreError(
-                f"{where} have other numbers than were written: digest {found[:16]}, written {str(written)[:16]}"
-            )
-        return report
-
-    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write ``splits.json`` and ``splits.html``; return the directory.
-
-        Both are first written under other names.  A directory that has a ``splits.json`` is whole.
-
-        Parameters
-        ----------
-        directory
-            A local directory, missing or empty.
-        overwrite
-            Replace an older report; files of other names are not touched.
-
-        Raises
-        ------
-        InputError
-            If it is a URI.
-        StoreExistsError
-            If it holds anything.
-        StoreError
-            If it cannot be written.
-        """
-        # "replace": a path that is not UTF-8 may be on the page; it is shown there, never read back.
-        page = self.to_html().encode("utf-8", "replace")
-        return _SAVED.save(directory, self.describe(), {PAGE: lambda file: file.write(page)}, overwrite=overwrite)
+    def restored(cls, entries: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of the entries of a document, in which None was not finite."""
+        means = {name: {metric: _number(value) for metric, value in entries[name].items()} for name in _MEANS}
+        values = {metric: [_number(each) for each in values] for metric, values in entries["per_split"].items()}
+        return {**entries, **means, "per_split": values}
 
 
 def _number(value: float | None) -> float:

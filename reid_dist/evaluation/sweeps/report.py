@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import integer
-from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import SavedDocument, plain
+from reid_dist.reports.documents import DocumentReport, SavedDocument
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
@@ -29,11 +28,9 @@ SCHEMA: Final = 1
 DOCUMENT: Final = "sweep.json"
 PAGE: Final = "sweep.html"
 
-_SAVED: Final = SavedDocument(DOCUMENT, SCHEMA, "sweep")
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SweepReport:
+class SweepReport(DocumentReport):
     """Metrics at every point of a grid.  Mappings keep their order, which is the order in which they are printed.
 
     Attributes
@@ -68,6 +65,9 @@ class SweepReport:
     InputError
         If rows name different parameters or metrics.
     """
+
+    saved = SavedDocument(DOCUMENT, SCHEMA, "sweep")
+    page = PAGE
 
     kind: str
     method: dict[str, Any]
@@ -175,88 +175,23 @@ class SweepReport:
         }
         return make_frame(columns, index="point")
 
-    def describe(self) -> dict[str, Any]:
-        """Return the content of ``sweep.json``, made of plain Python values; None stands for what is not finite."""
-        document = {
-            "schema": SCHEMA,
-            "kind": self.kind,
-            "method": self.method,
-            "parameters": self.parameters,
-            "rows": self.rows,
-            "best": self.best,
-            "protocol": self.protocol,
-            "distance": self.distance,
-            "options": self.options,
-            "counts": self.counts,
-            "inputs": self.inputs,
-            "definitions": self.definitions,
-            "environment": self.environment,
-            "timing": self.timing,
-            "run": self.run,
-            "notes": self.notes,
-            "result_digest": self.result_digest,
-        }
-        return _SAVED.sealed({name: plain(value) for name, value in document.items()})
+    def entries(self) -> dict[str, Any]:
+        """Return the entries of the document, ``best`` after ``rows``."""
+        found = {}
+        for name, value in super().entries().items():
+            found[name] = value
+            if name == "rows":
+                found["best"] = self.best
+        return found
 
-    def to_json(self) -> str:
-        """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
-        return _SAVED.text(self.describe())
-
-    def to_html(self) -> str:
-        """Return one offline page; the same report gives the same bytes."""
-        return render_sweep(self.describe())
+    @staticmethod
+    def render(document: Mapping[str, Any]) -> str:
+        """Return the page of a document."""
+        return render_sweep(document)
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> SweepReport:
-        """Read what :meth:`save` wrote, and verify it.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If there is no sweep.
-        DamagedStoreError
-            If it cannot be decoded, or anything but the timing is not what was written.
-        StoreError
-            If it cannot be read, is of another schema, or of an earlier version.
-        """
-        document = _SAVED.read(directory)
-        try:
-            held = {each.name: document[each.name] for each in fields(cls)}
-            for row in held["rows"]:
-                # What was not finite is null in the document.
-                row["metrics"] = {name: np.nan if value is None else value for name, value in row["metrics"].items()}
-            report = cls(**held)
-            found, written = report.result_digest, document["result_digest"]
-        except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedStoreError(f"sweep in {os.fspath(directory)} is not as it was written: {error!r}") from error
-        if found != written:
-            raise DamagedStoreError(
-                f"sweep in {os.fspath(directory)} has other numbers than were written: digest {found[:16]}, written "
-                f"{str(written)[:16]}"
-            )
-        return report
-
-    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write ``sweep.json`` and ``sweep.html``; return the directory.
-
-        Both are first written under other names.  A directory that has a ``sweep.json`` is whole.
-
-        Parameters
-        ----------
-        directory
-            A local directory, missing or empty.
-        overwrite
-            Replace an older sweep; files of other names are not touched.
-
-        Raises
-        ------
-        InputError
-            If it is a URI.
-        StoreExistsError
-            If it holds anything.
-        StoreError
-            If it cannot be written.
-        """
-        # "replace": a path that is not UTF-8 may stand in the page; it is shown there, never read back.
-        page = self.to_html().encode("utf-8", "replace")
-        return _SAVED.save(directory, self.describe(), {PAGE: lambda file: file.write(page)}, overwrite=overwrite)
+    def restored(cls, entries: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of the entries of a document, in which None was not finite."""
+        for row in entries["rows"]:
+            row["metrics"] = {name: np.nan if value is None else value for name, value in row["metrics"].items()}
+        return entries
