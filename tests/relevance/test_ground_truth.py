@@ -257,7 +257,11 @@ TEXTS = np.array(["a/one.jpg", "two", "b/two.jpg"])
         ({True: EMPTY}, [1], "True is no item id; name queries by whole numbers or text"),
         ({1.0: EMPTY}, [1], "1.0 is no item id"),
         ({"x": {"ok": [99], "junk": []}}, ["x"], "query 0 (item id 'x'), list 'ok': row 99 is outside"),
-        ({"a": EMPTY}, ["a", "a"], "entry 'a': 'a' is query row 0 ('a') as well as row 1 ('a'); item ids must tell"),
+        (
+            {"a": EMPTY},
+            ["a", "a"],
+            "entry 'a': 'a' is query row 0 ('a') as well as row 1 ('a'); item ids must be distinct",
+        ),
         ({"one": EMPTY, "two": EMPTY}, TEXTS, "query 2 (item id 'b/two.jpg') has no entry"),
         ({"x/two": EMPTY}, TEXTS, "entry 'x/two': 'x/two' is query row 1 ('two') as well as row 2 ('b/two.jpg')"),
         ({"on": EMPTY}, TEXTS, "no query item has the id 'on'; the nearest known is"),

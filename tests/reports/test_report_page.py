@@ -193,7 +193,7 @@ def test_every_cmc_is_drawn_inside_its_frame(last: int, low: float) -> None:
     assert_drawn_inside(svg)
     assert cmc_axis_start(curve) <= low
     assert len(svg) < 12_000
-    labels = re.findall(r'<text x="([\d.]+)" y="263" text-anchor="middle">', svg)
+    labels = re.findall(r'<text x="([\d.]+)" y="263.0" text-anchor="middle">', svg)
     places = [float(label) for label in labels]
     assert all(right - left > 15 for left, right in itertools.pairwise(places)), "labels overlap"
 

@@ -94,7 +94,7 @@ def test_every_distractor_curve_is_drawn_inside(sizes: list[int], data: st.DataO
     )
     svg = str(distractor_plot("mAP", sizes, values))
     assert_drawn_inside(svg)
-    labels = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="263" text-anchor="middle">', svg)]
+    labels = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="263.0" text-anchor="middle">', svg)]
     assert len(labels) <= 12
     known = sum(value is not None for value in values)
     assert len(re.findall(r'class="dot"', svg)) == known

@@ -7,7 +7,19 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, integer, percent, share
-from reid_dist.reports.plots.frame import TOP, LinearAxis, at, frame, nothing, round_ticks, share_ticks, x_ends, y_ends
+from reid_dist.reports.plots.frame import (
+    TOP,
+    LinearAxis,
+    at,
+    frame,
+    nothing,
+    round_ticks,
+    rule,
+    share_ticks,
+    text,
+    x_ends,
+    y_ends,
+)
 
 __all__ = ["histogram"]
 
@@ -48,18 +60,10 @@ def histogram(name: str, values: NDArray[np.float64], *, series: str) -> Markup:
     ]
     mean = float(finite.mean())
     side, gap = ("end", -5) if mean > 0.5 else ("start", 5)
-    rule = Markup(
-        '<line class="mean" x1="{x}" x2="{x}" y1="{bottom}" y2="{top}"/>'
-        '<text class="value" x="{label}" y="{over}" text-anchor="{side}">{words}</text>'
-    ).format(
-        x=at(x(mean)),
-        bottom=at(y(0)),
-        top=at(TOP - 12),
-        label=at(x(mean) + gap),
-        over=at(TOP - 10),
-        side=side,
-        words=f"mean {percent(mean)}",
-    )
+    mark = [
+        rule("mean", (x(mean), y(0)), (x(mean), TOP - 12)),
+        text(x(mean) + gap, TOP - 10, f"mean {percent(mean)}", anchor=side, style="value"),
+    ]
     return frame(
         f"Histogram of {name} over {counted(len(finite), 'query')}, mean {percent(mean)}",
         x=x,
@@ -68,5 +72,5 @@ def histogram(name: str, values: NDArray[np.float64], *, series: str) -> Markup:
         y_ticks=[(tick, integer(tick)) for tick in ticks],
         x_label=name,
         y_label="queries",
-        body=[*bars, rule],
+        body=[*bars, *mark],
     )

@@ -13,11 +13,11 @@ from reid_dist.reports.plots.frame import (
     Axis,
     LinearAxis,
     LogAxis,
-    at,
     dot,
     frame,
     log_ticks,
     nothing,
+    polyline,
     round_ticks,
     share_ticks,
     thinned,
@@ -98,11 +98,7 @@ def _pieces(x: Axis, y: Axis, n_rows: Sequence[int], values: Sequence[float | No
         else:
             runs[-1].append((size, value))
     return [
-        Markup('<polyline class="line a" points="{}"/>').format(
-            " ".join(
-                f"{at(x(size))},{at(y(value))}" for size, value in (run[at_] for at_ in thinned(len(run)).tolist())
-            )
-        )
+        polyline(((x(size), y(value)) for size, value in (run[kept] for kept in thinned(len(run)).tolist())), "line a")
         for run in runs
         if run
     ]

@@ -1,4 +1,4 @@
-"""What every chart with two axes is made of: scales, ticks, the frame, a line.
+"""Elements of every chart: scales, ticks, the frame, lines, dots, texts.
 
 All coordinates are in units of a view box of 440 by 290, which the page scales to the width that it has.
 """
@@ -36,8 +36,11 @@ __all__ = [
     "polygon",
     "polyline",
     "round_ticks",
+    "rule",
     "shape",
     "share_ticks",
+    "svg",
+    "text",
     "thinned",
     "touch",
     "upright",
@@ -113,36 +116,46 @@ def frame(
     body: Sequence[Markup],
 ) -> Markup:
     """Return the chart: grid and labels below, ``body`` on top; ``label`` is what a screen reader says."""
+    right = WIDTH - RIGHT
     parts = [
-        Markup(
-            '<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" text-anchor="end">{}</text>'
-        ).format(LEFT, WIDTH - RIGHT, at(y(tick)), at(y(tick)), LEFT - 8, at(y(tick) + 4.5), words)
+        rule("grid", (LEFT, y(tick)), (right, y(tick))) + text(LEFT - 8, y(tick) + 4.5, words, anchor="end")
         for tick, words in y_ticks
     ]
-    parts.append(
-        Markup('<line class="axis" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
-            LEFT, WIDTH - RIGHT, at(y.start), at(y.start)
-        )
+    parts.append(rule("axis", (LEFT, y.start), (right, y.start)))
+    parts += [text(x(tick), HEIGHT - BOTTOM + 19, words, anchor="middle") for tick, words in x_ticks]
+    parts.append(text((x.start + x.stop) / 2, HEIGHT - 6, x_label, anchor="middle", style="name"))
+    parts.append(text(6, 14, y_label, style="name"))
+    return svg(label, [*parts, *body])
+
+
+def svg(
+    label: str, parts: Sequence[Markup], *, width: float = WIDTH, height: float = HEIGHT, style: str = ""
+) -> Markup:
+    """Return a drawing of a size; `label` is for screen readers."""
+    return Markup('<svg class="plot"{} viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        Markup(' style="{}"').format(style) if style else "", f"{width:g}", f"{height:g}", label, Markup("").join(parts)
     )
-    parts += [
-        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(at(x(tick)), HEIGHT - BOTTOM + 19, words)
-        for tick, words in x_ticks
-    ]
-    parts.append(
-        Markup('<text class="name" x="{}" y="{}" text-anchor="middle">{}</text>').format(
-            at((x.start + x.stop) / 2), HEIGHT - 6, x_label
-        )
+
+
+def text(x: float, y: float, words: str, *, anchor: str = "start", style: str = "") -> Markup:
+    """Return a text at coordinates."""
+    return Markup('<text{} x="{}" y="{}" text-anchor="{}">{}</text>').format(
+        Markup(' class="{}"').format(style) if style else "", at(x), at(y), anchor, words
     )
-    parts.append(Markup('<text class="name" x="6" y="14">{}</text>').format(y_label))
-    return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        WIDTH, HEIGHT, label, Markup("").join([*parts, *body])
+
+
+def rule(style: str, start: tuple[float, float], stop: tuple[float, float], title: str = "") -> Markup:
+    """Return a straight line between coordinates; `title` is shown under the pointer."""
+    inside = Markup("<title>{}</title>").format(title) if title else ""
+    return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}">{}</line>').format(
+        style, at(start[0]), at(start[1]), at(stop[0]), at(stop[1]), inside
     )
 
 
 def line(x: Axis, y: Axis, xs: NDArray[np.generic], ys: NDArray[np.float64], series: str) -> Markup:
     """Return a line through the points whose value is finite; ``series`` names its style."""
-    points = [(a, b) for a, b in zip(xs.tolist(), ys.tolist(), strict=True) if math.isfinite(b)]
-    return polyline([(x(a), y(b)) for a, b in points], f"line {series}")
+    places = zip(xs.tolist(), ys.tolist(), strict=True)
+    return polyline(((x(a), y(b)) for a, b in places if math.isfinite(b)), f"line {series}")
 
 
 def area(x: Axis, y: Axis, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> Markup:
@@ -152,9 +165,13 @@ def area(x: Axis, y: Axis, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> 
     return polygon([(x(a), y(b)) for a, b in corners], "area")
 
 
-def polyline(points: Iterable[tuple[float, float]], style: str) -> Markup:
+def polyline(points: Iterable[tuple[float, float]], style: str, dashes: str = "") -> Markup:
     """Return a line through coordinates."""
-    return Markup('<polyline class="{}" points="{}"/>').format(style, " ".join(f"{at(x)},{at(y)}" for x, y in points))
+    return Markup('<polyline class="{}"{} points="{}"/>').format(
+        style,
+        Markup(' stroke-dasharray="{}"').format(dashes) if dashes else "",
+        " ".join(f"{at(x)},{at(y)}" for x, y in points),
+    )
 
 
 def polygon(points: Iterable[tuple[float, float]], style: str) -> Markup:
@@ -164,12 +181,12 @@ def polygon(points: Iterable[tuple[float, float]], style: str) -> Markup:
 
 def upright(x: float, top: float, bottom: float, style: str) -> Markup:
     """Return a vertical line between two heights."""
-    return Markup('<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(style, at(x), at(x), at(top), at(bottom))
+    return rule(style, (x, top), (x, bottom))
 
 
 def caption(x: float, y: float, words: str, style: str) -> Markup:
     """Return a text centred at ``x``."""
-    return Markup('<text class="{}" x="{}" y="{}" text-anchor="middle">{}</text>').format(style, at(x), at(y), words)
+    return text(x, y, words, anchor="middle", style=style)
 
 
 def shape(x: float, y: float, steps: str, style: str, title: str) -> Markup:
@@ -226,17 +243,12 @@ def value_label(
             if cost < least:
                 best, least = (anchor, at_x + shift, base), cost
     anchor, text_x, base = best
-    return Markup('<text class="value" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-        at(text_x), at(base), anchor, words
-    )
+    return text(text_x, base, words, anchor=anchor, style="value")
 
 
 def nothing(words: str) -> Markup:
-    """Return what stands in the place of a chart that cannot be drawn."""
-    return Markup(
-        '<svg class="plot" viewBox="0 0 {} 80" role="img" aria-label="{}">'
-        '<text class="name" x="{}" y="45" text-anchor="middle">{}</text></svg>'
-    ).format(WIDTH, words, WIDTH // 2, words)
+    """Return the text in place of a chart that cannot be drawn."""
+    return svg(words, [text(WIDTH / 2, 45, words, anchor="middle", style="name")], height=80)
 
 
 def round_ticks(low: float, high: float) -> list[float]:

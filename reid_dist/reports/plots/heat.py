@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from reid_dist.core.formatting import integer, percent
-from reid_dist.reports.plots.frame import WIDTH, at, nothing
+from reid_dist.reports.plots.frame import WIDTH, at, nothing, svg, text
 
 __all__ = ["heat_map", "heat_map_is_wide"]
 
@@ -85,11 +85,12 @@ def heat_map(
     left, width, full = grid.left, grid.width, grid.full
     lowest, highest = min(known), max(known)
     parts = [
-        _text(left + (column + 0.5) * width, _TOP - 8, "middle", words) for column, words in enumerate(grid.columns)
+        text(left + (column + 0.5) * width, _TOP - 8, words, anchor="middle")
+        for column, words in enumerate(grid.columns)
     ]
     for row, camid in enumerate(query_camids):
         middle = _TOP + (row + 0.5) * _ROW + 4.5
-        parts.append(_text(left - 10, middle, "end", grid.rows[row]))
+        parts.append(text(left - 10, middle, grid.rows[row], anchor="end"))
         for column, other in enumerate(gallery_camids):
             value, n = values[row][column], n_valid[row][column]
             if value is None:
@@ -109,13 +110,17 @@ def heat_map(
                     at(width - 2),
                     at(_ROW - 2),
                     f"{strength:.2f}",
-                    _text(
-                        left + (column + 0.5) * width, middle, "middle", number, "value" if value is not None else ""
+                    text(
+                        left + (column + 0.5) * width,
+                        middle,
+                        number,
+                        anchor="middle",
+                        style="" if value is None else "value",
                     ),
                 )
             )
-    axes = _text(left + len(gallery_camids) * width / 2, 14, "middle", "gallery camera", "name") + _text(
-        6, _TOP - 8, "start", "query", "name"
+    axes = text(left + len(gallery_camids) * width / 2, 14, "gallery camera", anchor="middle", style="name") + text(
+        6, _TOP - 8, "query", style="name"
     )
     words = (
         f"{name} by query camera (rows) and gallery camera (columns): {percent(lowest)} to {percent(highest)} over "
@@ -123,14 +128,12 @@ def heat_map(
     )
     # Wider than half a page, it is neither squeezed until nothing can be read, nor blown up to the whole width.
     widths = (round(full * 0.75), f"{round(full * 1.25)}px") if full > WIDTH else (0, "none")
-    return Markup(
-        '<svg class="plot" style="min-width:{}px;max-width:{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    ).format(
-        *widths,
-        at(full),
-        _TOP + len(query_camids) * _ROW + _EDGE,
+    return svg(
         words,
-        axes + Markup("").join(parts),
+        [axes, *parts],
+        width=round(full, 1),
+        height=_TOP + len(query_camids) * _ROW + _EDGE,
+        style="min-width:{}px;max-width:{}".format(*widths),
     )
 
 
@@ -140,9 +143,3 @@ def _shortened(name: str) -> str:
 
 def _longest(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
-
-
-def _text(x: float, y: float, anchor: str, words: str, style: str = "") -> Markup:
-    return Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-        style, at(x), at(y), anchor, words
-    )

@@ -19,10 +19,13 @@ from reid_dist.reports.plots.frame import (
     dot,
     frame,
     nothing,
+    polyline,
     round_ticks,
+    rule,
+    text,
     y_ends,
 )
-from reid_dist.reports.words import metric_value
+from reid_dist.reports.words import is_share, metric_value
 
 __all__ = ["SweepLine", "sweep_plot"]
 
@@ -84,11 +87,8 @@ def sweep_plot(
     body: list[Markup] = []
     n_dots = sum(len(line.known) for line in lines)
     for number, line in enumerate(lines):
-        marks = " ".join(f"{at(x(place))},{at(y(value))}" for place, value in line.known)
         body.append(
-            Markup('<polyline class="line a" stroke-dasharray="{}" points="{}"/>').format(
-                _DASHES[number % len(_DASHES)], marks
-            )
+            polyline(((x(at_x), y(value)) for at_x, value in line.known), "line a", _DASHES[number % len(_DASHES)])
         )
         if n_dots <= _MOST_DOTS:
             body += [
@@ -133,7 +133,7 @@ def _round(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _tick_words(metric: str, tick: float) -> str:
-    return f"{round(100 * tick, 6):g} %" if metric_value(metric, 0.0).endswith("%") else f"{tick:g}"
+    return f"{round(100 * tick, 6):g} %" if is_share(metric) else f"{tick:g}"
 
 
 def _names(lines: Sequence[SweepLine], x: LinearAxis, y: LinearAxis) -> list[Markup]:
@@ -149,14 +149,8 @@ def _names(lines: Sequence[SweepLine], x: LinearAxis, y: LinearAxis) -> list[Mar
     for (end, place, name), height in zip(ends, heights, strict=True):
         beside, middle = x(place), max(height - overflow, TOP - 12)
         if abs(middle - end) > 3:  # a thin line leads to what stands elsewhere
-            written.append(
-                Markup('<line class="lead" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
-                    at(beside + 5), at(beside + 15), at(end), at(middle)
-                )
-            )
-        written.append(
-            Markup('<text class="series" x="{}" y="{}">{}</text>').format(at(beside + 18), at(middle + 4.5), name)
-        )
+            written.append(rule("lead", (beside + 5, end), (beside + 15, middle)))
+        written.append(text(beside + 18, middle + 4.5, name, style="series"))
     return written
 
 
@@ -167,5 +161,5 @@ def _best_mark(metric: str, x: float, y: float, value: float) -> list[Markup]:
     anchor = "start" if x < LEFT + 40 else "end" if x > WIDTH - RIGHT - 40 else "middle"
     return [
         Markup('<polygon class="best" points="{}"/>').format(" ".join(f"{at(a)},{at(b)}" for a, b in corners)),
-        Markup('<text class="value" x="{}" y="{}" text-anchor="{}">{}</text>').format(at(x), at(y - 13), anchor, words),
+        text(x, y - 13, words, anchor=anchor, style="value"),
     ]

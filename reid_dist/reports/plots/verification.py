@@ -14,12 +14,12 @@ from reid_dist.reports.plots.frame import (
     Axis,
     LinearAxis,
     LogAxis,
-    at,
     dot,
     frame,
     line,
     log_ticks,
     nothing,
+    rule,
     share_ticks,
     thinned,
     touch,
@@ -79,13 +79,7 @@ def det_plot(far: NDArray[np.float64], tar: NDArray[np.float64], marked: Marked 
     y = LogAxis(**_decades(frr[shown]), **y_ends())
     xs, ys = _thin(far[shown], frr[shown])
     low, high = max(x.low, y.low), min(x.high, y.high)
-    equal = (
-        Markup('<line class="mean" x1="{}" y1="{}" x2="{}" y2="{}"><title>FAR = FRR</title></line>').format(
-            at(x(low)), at(y(low)), at(x(high)), at(y(high))
-        )
-        if low < high
-        else Markup("")
-    )
+    equal = rule("mean", (x(low), y(low)), (x(high), y(high)), "FAR = FRR") if low < high else Markup("")
     inside = [(name, at_far, 1.0 - at_tar) for name, at_far, at_tar in marked if 1.0 - at_tar > 5e-13]
     return frame(
         f"DET: {_ends(xs, ys, 'FRR')}",

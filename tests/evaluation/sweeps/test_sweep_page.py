@@ -162,7 +162,7 @@ def test_there_is_one_line_for_each_setting_of_the_others_and_its_name_stands_be
     chart = chart_of(REPORTS["three lines"])
     dashes = [each["stroke-dasharray"] for each in Page(chart).named("polyline")]
     assert len(set(dashes)) == len(dashes) == 3
-    names = re.findall(r'<text class="series"[^>]*y="([^"]*)">([^<]*)</text>', chart)
+    names = re.findall(r'<text class="series"[^>]*y="([^"]*)" text-anchor="start">([^<]*)</text>', chart)
     assert sorted(name for _, name in names) == ["alpha 0", "alpha 1", "alpha 2"]
     heights = sorted(float(height) for height, _ in names)
     assert min(b - a for a, b in itertools.pairwise(heights)) > 12
