@@ -9,7 +9,11 @@ whose lower edge lies in a nearer bin: the place of a value that reaches all low
 edges are binned by the same non-decreasing function of floating-point numbers, so that order between bins is order
 between values: no rounding in that function can put a value on the wrong side of an edge.
 
-*Two comparisons* with the lower edges from there on settle a value whose bin holds at most two of them.  One
+*Plain and mixed bins.*  A bin is mixed if it reaches down to the upper edge at its place: its values may lie on either
+side of an edge.  All values of another bin are settled by the table, and only counted.  Entries of mixed bins are
+raised by the number of places, so that one counter array takes all values without a branch.
+
+*Two comparisons* with the lower edges from there on settle a value of a mixed bin that holds at most two of them.  One
 comparison with the upper edge then finds both the values inside a band and those that were not settled, since these
 lie below the lower edge of their place.  They are few, and they are left *pending*.
 
@@ -28,7 +32,10 @@ from reid_dist.kernels.settings import kernel
 
 __all__ = ["BINS", "Pending", "Steps", "bin_of", "fill_steps", "first_reached", "make_pending", "make_steps", "place"]
 
-BINS = 2048
+BINS = 4096
+
+# Bins that are written together.
+_RUN = 32
 
 # Values that are looked at to find the range of a row.
 _SAMPLE = 64
@@ -42,15 +49,19 @@ class Steps(NamedTuple):
     lower, upper
         Edges, near to far, shape (most + 1,): behind the last threshold a NaN, which no value reaches or stays below.
     table
-        Place of the values of every bin, shape (BINS + 3,), uint32; bin 0 is that of values that reach
-        no threshold.
+        Place of the values of every bin, uint32, in mixed bins raised by the number of places.  Bin 0 is that of values
+        that reach no threshold, bin BINS + 2 the last; some room is behind it.
+    enters, leaves
+        Room for the bins of both edges, shape (most,), uint32.
     bins, noted
-        Room for the bins of a block of values, and for the numbers of those that are not settled; uint32.
+        Room for the bins of a block of values, and for the numbers of those in mixed bins; uint32.
     """
 
     lower: NDArray[np.floating]
     upper: NDArray[np.floating]
     table: NDArray[np.uint32]
+    enters: NDArray[np.uint32]
+    leaves: NDArray[np.uint32]
     bins: NDArray[np.uint32]
     noted: NDArray[np.uint32]
 
@@ -80,7 +91,9 @@ def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
     return Steps(
         np.empty(most + 1, like.dtype),
         np.empty(most + 1, like.dtype),
-        np.empty(BINS + 3, np.uint32),
+        np.empty(BINS + 3 + _RUN, np.uint32),
+        np.empty(most, np.uint32),
+        np.empty(most, np.uint32),
         np.empty(block, np.uint32),
         np.empty(block + 1, np.uint32),
     )
@@ -88,8 +101,9 @@ def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
 
 @kernel
 def make_pending(most: int, like: NDArray[np.floating]) -> Pending:
-    """Room for `most` values of the type of `like`."""
-    return Pending(np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, like.dtype), np.empty(most))
+    """Room for `most` values of the type of `like`, and for one that is written and not kept."""
+    room = most + 1
+    return Pending(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, like.dtype), np.empty(room))
 
 
 @kernel
@@ -155,15 +169,22 @@ def fill_steps(
     if not scale < 1e30:
         # A range so narrow that the scale would overflow: few bins, and most values are left pending.
         scale = base - base
-    table = steps.table
-    table[0] = n
-    filled = 1
+    table, enters, leaves = steps.table, steps.enters[:n], steps.leaves[:n]
+    for u in range(n):
+        enters[u] = bin_of(lower[u], base, scale)
+        leaves[u] = bin_of(upper[u], base, scale)
+    raised = np.uint32(len(steps.lower))
+    table[: np.int64(enters[n - 1])] = np.uint32(n)
     for u in range(n - 1, -1, -1):
-        enters = np.int64(bin_of(lower[u], base, scale))
-        while filled < enters:
-            table[filled] = u + 1
-            filled += 1
-    table[filled:] = 0
+        begin = np.int64(enters[u])
+        end = np.int64(enters[u - 1]) if u > 0 else BINS + 3
+        # By runs of one length, as others cannot be foreseen; nearer thresholds overwrite what is too much.
+        for run in range(begin, max(end, begin + 1), _RUN):
+            table[run : run + _RUN] = np.uint32(u)
+        # Where a nearer threshold enters the same bin, the place is its own, and is written last.
+        table[begin] = np.uint32(u) + raised
+        for mixed in range(begin + 1, min(np.int64(leaves[u]) + 1, end)):
+            table[mixed] = np.uint32(u) + raised
     return base, scale
 
 
@@ -197,7 +218,8 @@ def place(
     steps
         The thresholds.
     placed
-        Counters, shape (2, most + 1), added to; pending values are not counted.
+        Counters, shape (2, 2 * most + 2), added to.  Places come first; what is behind them counts nothing of use.
+        Pending values are not counted.
     pending
         Values that are not settled; added to.
     n_pending
@@ -212,42 +234,40 @@ def place(
     for j in range(len(values)):
         bins[j] = bin_of(values[j], base, scale) * np.uint32(values[j] >= lowest)
     even, odd = placed[0], placed[1]
+    raised = np.uint64(len(lower))
     n = np.uint64(0)
     for pair in range(len(values) // 2):
         k = np.uint64(pair) * np.uint64(2)
         after = k + np.uint64(1)
-        v = values[k]
-        w = values[after]
         a = np.uint64(table[np.uint64(bins[k])])
         b = np.uint64(table[np.uint64(bins[after])])
-        a += np.uint64(lower[a] > v)
-        b += np.uint64(lower[b] > w)
-        a += np.uint64(lower[a] > v)
-        b += np.uint64(lower[b] > w)
-        left = np.int32(v <= upper[a])
-        even[a] += np.int32(1) - left
+        even[a] += np.int32(1)
+        odd[b] += np.int32(1)
         # Written always, kept when it counts: no branch to foresee.
         noted[n] = np.uint32(k)
-        n += np.uint64(left)
-        left = np.int32(w <= upper[b])
-        odd[b] += np.int32(1) - left
+        n += np.uint64(a >= raised)
         noted[n] = np.uint32(after)
-        n += np.uint64(left)
+        n += np.uint64(b >= raised)
     if len(values) % 2:
-        # Too small a matter for anything but a search.
-        noted[n] = np.uint32(len(values) - 1)
-        n += np.uint64(1)
+        last = np.uint64(len(values) - 1)
+        a = np.uint64(table[np.uint64(bins[last])])
+        even[a] += np.int32(1)
+        noted[n] = np.uint32(last)
+        n += np.uint64(a >= raised)
+    kept = np.uint64(n_pending)
     for p in range(np.int64(n)):
-        at = np.int64(noted[p])
+        at = np.uint64(noted[p])
         v = values[at]
-        a = np.uint64(table[np.uint64(bins[at])])
+        a = np.uint64(table[np.uint64(bins[at])]) - raised
         a += np.uint64(lower[a] > v)
         a += np.uint64(lower[a] > v)
-        pending.column[n_pending] = start + at
-        pending.place[n_pending] = np.int64(a)
-        pending.value[n_pending] = v
-        n_pending += 1
-    return n_pending
+        left = np.int32(v <= upper[a])
+        even[a] += np.int32(1) - left
+        pending.column[kept] = start + np.int64(at)
+        pending.place[kept] = np.int64(a)
+        pending.value[kept] = v
+        kept += np.uint64(left)
+    return np.int64(kept)
 
 
 @kernel

@@ -197,9 +197,11 @@ def _look_up(
     # The bias is off already.
     base, scale = fill_steps(lower, upper, value, shift, steps)
     low, high, table = steps.lower, steps.upper, steps.table
+    raised = np.uint64(len(low))
     for k in range(len(value)):
         v = value[k]
         a = np.uint64(table[np.uint64(bin_of(v, base, scale))])
+        a -= raised * np.uint64(a >= raised)
         a += np.uint64(low[a] > v)
         a += np.uint64(low[a] > v)
         nearest[k] = np.int32(-1) if v <= high[a] else np.int32(a)
