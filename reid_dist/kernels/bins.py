@@ -267,7 +267,7 @@ def place(
         pending.place[kept] = np.int64(a)
         pending.value[kept] = v
         kept += np.uint64(left)
-    return np.int64(kept)
+    return int(np.int64(kept))
 
 
 @kernel

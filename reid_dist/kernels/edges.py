@@ -39,17 +39,26 @@ def band_edges(
     lower, upper
         Written to, shape (n,).
     """
-    for p in range(len(query)):
-        i = query[p]
-        fall = slope * falling[p]
-        middle = centre[i] - fall
-        # Covers the roundings of these very lines, in float64.
-        half = epsilon[i] + 2.0**-50 * (abs(centre[i]) + abs(fall))
-        low = middle - half
-        high = middle + half
-        # One whole step outward is more than rounding to the nearest number takes back.
-        lower[p] = low - (abs(low) * step + tiny)
-        upper[p] = high + (abs(high) * step + tiny)
+    start = 0
+    while start < len(query):
+        # Query by query, as the loop over one of them becomes vector code.
+        i = query[start]
+        stop = start + 1
+        while stop < len(query) and query[stop] == i:
+            stop += 1
+        far, low, high = falling[start:stop], lower[start:stop], upper[start:stop]
+        middle, slack = centre[i], epsilon[i]
+        for p in range(len(far)):
+            fall = slope * far[p]
+            value = middle - fall
+            # Covers the roundings of these very lines, in float64.
+            half = slack + 2.0**-50 * (abs(middle) + abs(fall))
+            near = value + half
+            value -= half
+            # One whole step outward is more than rounding to the nearest number takes back.
+            low[p] = value - (abs(value) * step + tiny)
+            high[p] = near + (abs(near) * step + tiny)
+        start = stop
 
 
 @kernel

@@ -61,7 +61,8 @@ def test_values_are_placed_or_left_pending(
     assert np.isin(np.flatnonzero(inside), left).all()
     counted = np.ones(n_value, bool)
     counted[left] = False
-    assert placed[:, : n_threshold + 1].sum(axis=0).tolist() == np.bincount(expected[counted], minlength=n_threshold + 1).tolist()
+    found = placed[:, : n_threshold + 1].sum(axis=0)
+    assert found.tolist() == np.bincount(expected[counted], minlength=n_threshold + 1).tolist()
 
 
 def test_hardly_any_value_is_left_pending_among_many_thresholds() -> None:

@@ -73,7 +73,7 @@ class ScreenedTargets:
         self._pairs = pair_rows(distance, query, gallery)
         self._hidden = HiddenColumns(targets.hidden, mask, gallery)
         self._screen = screen
-        self._edges_in = {Precision.PLAIN: self._edges(screen)}
+        self._edges_in: dict[Precision, Edges] = {}
         self._chosen: dict[RowRange, Precision] = {}
         # How wide bands are in each precision, in units of the first; they are taken for nothing in float64.
         self._widths = {Precision.PLAIN: 1.0, Precision.WIDE: 0.0}
@@ -96,10 +96,9 @@ class ScreenedTargets:
     def floor(self) -> NDArray[np.floating]:
         """Lower edge of the farthest threshold of each query, infinite where there is none, shape (n_query,)."""
         own = self._targets.indptr
-        lower, _ = self._edges_in[Precision.PLAIN]
-        floor = np.full(len(own) - 1, np.inf, lower.dtype)
-        has = own[1:] > own[:-1]
-        floor[has] = lower[own[1:][has] - 1]
+        floor = np.full(len(own) - 1, np.inf, self._screen.dtype)
+        has = np.flatnonzero(own[1:] > own[:-1])
+        floor[has], _ = self._screen.edges(has, self._targets.distance[own[has + 1] - 1], self._distance.squared)
         return floor
 
     def precision(self, tile: Tile) -> Precision:
@@ -140,12 +139,18 @@ class ScreenedTargets:
         query, column = np.repeat(some, len(rows)), np.tile(rows, len(some))
         distance = pair_distances(self._pairs, query, column)
         low, high = self._screen.edges(query, distance, self._distance.squared)
+        # The edges of these queries alone: where bands are crowded, those of the others are not needed in float32.
+        whole = self._targets.indptr
+        n_own = np.zeros(len(whole) - 1, np.int64)
+        n_own[some] = whole[some + 1] - whole[some]
+        here = np.concatenate([np.arange(whole[i], whole[i + 1]) for i in some.tolist()])
+        thresholds = self._targets.distance[here]
         inside = count_in_bands(
             query,
             column,
             (low + high) / 2,
-            self._targets.indptr,
-            *self._edges_in[Precision.PLAIN],
+            np.concatenate([[0], np.cumsum(n_own)]),
+            *self._screen.edges(np.repeat(some, n_own[some]), thresholds, self._distance.squared),
             self._hidden.indptr,
             self._hidden.column,
         )
