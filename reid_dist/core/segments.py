@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["order_of_rows", "segment_running_sums", "segment_suffix_maxima", "segment_sums"]
+__all__ = ["order_of_rows", "owners", "segment_running_sums", "segment_suffix_maxima", "segment_sums"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -61,3 +61,9 @@ def order_of_rows(row: Int64) -> Int64:
     if row.max() - least < 2**16:
         return np.argsort((row - least).astype(np.uint16), kind="stable")
     return np.argsort(row, kind="stable")
+
+
+def owners(place: Int64, indptr: Int64) -> Int64:
+    """Segment of each of some places, shape (n,), which ascend; int64."""
+    bounds = np.searchsorted(place, indptr)
+    return np.repeat(np.arange(len(indptr) - 1), np.diff(bounds))

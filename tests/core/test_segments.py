@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reid_dist.core.segments import order_of_rows, segment_running_sums, segment_suffix_maxima, segment_sums
+from reid_dist.core.segments import order_of_rows, owners, segment_running_sums, segment_suffix_maxima, segment_sums
 
 
 @given(sizes=st.lists(st.integers(0, 40), max_size=20), seed=st.integers(0, 2**32 - 1))
@@ -29,6 +29,9 @@ def test_segments_are_loops(sizes: list[int], seed: int) -> None:
     assert segment_sums(values, indptr).tobytes() == np.array(sums, float).tobytes()
     assert segment_running_sums(counts, indptr).tolist() == running
     assert segment_suffix_maxima(values, indptr).tobytes() == np.array(maxima, float).tobytes()
+    some = np.flatnonzero(rng.random(indptr[-1]) < 0.5)
+    within = [[start <= place < stop for start, stop in itertools.pairwise(indptr)] for place in some]
+    assert owners(some, indptr).tolist() == [each.index(True) for each in within]
 
 
 @pytest.mark.parametrize("span", [0, 1, 2**16 - 1, 2**16, 2**40])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
-from reid_dist.core.segments import order_of_rows
+from reid_dist.core.segments import order_of_rows, owners
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
@@ -152,8 +152,11 @@ class _Counting:
         """
         targets = self._reduction.targets
         place, column = self._gallery.find(targets.positive_row)
-        threshold = np.searchsorted(targets.positive_start, place, "right") - 1
-        owner = np.searchsorted(targets.indptr, threshold, "right") - 1
+        threshold = place
+        if len(targets.distance) < len(targets.positive_row):
+            # Some positives are tied.
+            threshold = np.searchsorted(targets.positive_start, place, "right") - 1
+        owner = owners(place, targets.positive_indptr)
         # Gallery row by gallery row: each stays in the cache for all pairs that it belongs to.
         order = order_of_rows(column)
         place, column, threshold, owner = place[order], column[order], threshold[order], owner[order]

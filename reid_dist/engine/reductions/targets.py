@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, Relevance, RowRange, Targets
-from reid_dist.core.segments import segment_running_sums
+from reid_dist.core.segments import owners, segment_running_sums
 from reid_dist.engine.reductions.counts import PartialCounts
 
 __all__ = ["make_targets", "rank", "relevant_places"]
@@ -29,7 +29,7 @@ def relevant_places(relevance: Relevance, rows: RowRange) -> tuple[Int64, Int64]
     """
     relevant = relevance.relevant_row
     place = np.flatnonzero((relevant >= rows.start) & (relevant < rows.stop))
-    return place, np.searchsorted(relevance.relevant_indptr, place, "right") - 1
+    return place, owners(place, relevance.relevant_indptr)
 
 
 def make_targets(relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
