@@ -54,7 +54,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
             path = str(data / f"{side}.zarr")
             FeatureSet.from_arrays(made.features, made.pids, made.camids).save(path)
             stores.append(path)
-    job = PipelineJob(query=stores[0], gallery=stores[1], topk=10)
+    job = PipelineJob.model_validate({"query": stores[0], "gallery": stores[1], "topk": 10})
     words = ["reid-dist", "evaluate", *stores, "--topk", str(job.topk), "--output", str(target), "--resume"]
     again = shlex.join([*words, *([] if name is None else ["--name", name])])
     try:

@@ -20,7 +20,8 @@ from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
 from reid_dist.core.credentials import command_line, printable
 from reid_dist.errors import InputError, RunFailedError, StoreError
-from reid_dist.evaluation.options import CheckedOptions, Options
+from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.options import complete, recorded
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.reports import Report, described_run, print_report
@@ -216,7 +217,7 @@ def _make(folder: Path) -> Path:
 
 def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: LabelledSet, output: Path) -> Report:
     """Return a finished report if it is the answer to this very job: all that the answer depends on is compared."""
-    wanted = {**_identity(job, query, gallery), **ranking_digests(job)}
+    wanted = {**evaluation_spec(job, query, gallery), **ranking_digests(job)}
     found = {
         **{name: report.inputs.get(name, {}).get("content_digest") for name in ("query", "gallery", *_GIVEN)},
         "protocol": {
@@ -227,7 +228,7 @@ def _same_job(report: Report, job: PipelineJob, query: LabelledSet, gallery: Lab
         "expand": report.expand,
         "rerank": report.rerank,
         # A report that says nothing of an option is older than the option.
-        **Options().describe(),
+        **recorded(complete({})),
         **dict.fromkeys(_pictures(job)),
         **report.options,
         "metrics": _metrics(report.options.get("metrics"), [*report.metrics, *report.bounds]),
@@ -244,23 +245,23 @@ def _begun(job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> dict[s
     """All that tells a job that is begun from others; to digest distances would take as long as to read them."""
     paths = {name: getattr(job, name) for name in _GIVEN}
     files = {name: None if path is None else str(Path(path).absolute()) for name, path in paths.items()}
-    return {**_identity(job, query, gallery), **files}
+    return {**evaluation_spec(job, query, gallery), **files}
 
 
-def _identity(job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> dict[str, Any]:
+def evaluation_spec(job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> dict[str, Any]:
     """All that the answer to a job depends on, by name, but for distances and lists."""
-    question = CheckedOptions.of(Options.of(job.options()), query, gallery)
+    checked = CheckedOptions.of(job.options(), query, gallery)
     return {
         "query": query.content_digest,
         "gallery": gallery.content_digest,
-        "protocol": question.protocol.describe(),
-        "ground_truth": None if question.truth is None else question.truth.content_digest,
+        "protocol": checked.protocol.describe(),
+        "ground_truth": None if checked.truth is None else checked.truth.content_digest,
         "distance": None if job.lists or job.distances else job.distance,
-        "expand": describe_expansion(question.expand) if question.expand else None,
-        "rerank": None if question.rerank is None else question.rerank.describe(),
+        "expand": describe_expansion(checked.expand) if checked.expand else None,
+        "rerank": None if checked.rerank is None else checked.rerank.describe(),
         **dict.fromkeys(_GIVEN),
-        **question.options.describe(),
-        "metrics": _metrics(question.options.metrics, [metric.name for metric in question.asked.metrics]),
+        **recorded(checked.values),
+        "metrics": _metrics(checked.values["metrics"], [metric.name for metric in checked.metrics]),
         **_pictures(job),
     }
 

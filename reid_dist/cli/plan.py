@@ -129,7 +129,6 @@ def command(
         gallery,
         n_threads=n_threads,
         memory_per_thread=memory,
-        distance=job.distance,
         **options,
     )
     rerank = None
@@ -164,7 +163,7 @@ def command(
     n_workers = 1 if size is None else size.n_workers
     seconds = _sweep_seconds(plan, rates, n_threads)
     if lists is not None:
-        seconds += _list_seconds(plan, lists, options["topk"], n_threads)
+        seconds += _list_seconds(plan, lists, options["topk"] or 0, n_threads)
     if read_rate is not None:
         seconds, speed = max(seconds, plan.bytes_read / (read_rate * 1e9)), f"{speed}, {read_rate:g} GB/s from storage"
     per_worker = plan.task_bytes * -(-n_threads // n_workers)

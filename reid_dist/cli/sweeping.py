@@ -17,7 +17,8 @@ from reid_dist.cli.unfinished import differing, unfinished
 from reid_dist.clusters import ClusterConfig
 from reid_dist.core.plurals import counted
 from reid_dist.errors import InputError
-from reid_dist.evaluation.options import CheckedOptions, Options
+from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.options import complete
 from reid_dist.evaluation.pipelines import SweptParameters
 from reid_dist.evaluation.sweeps import USUAL_METRICS, SweepReport, make_grid, sweep_parameters
 from reid_dist.evaluation.sweeps.grid import Grid
@@ -143,7 +144,7 @@ def _same_sweep(
 def _identity(grid: Grid, options: dict[str, Any], sides: tuple[FeatureSet, FeatureSet]) -> dict[str, Any]:
     """All that the answer to a sweep depends on, by name."""
     asked = {name: options[name] for name in ("protocol", "metrics", "max_rank", "ground_truth")}
-    question = CheckedOptions.of(Options.of({**asked, "metrics": asked["metrics"] or list(USUAL_METRICS)}), *sides)
+    question = CheckedOptions.of(complete({**asked, "metrics": asked["metrics"] or list(USUAL_METRICS)}), *sides)
     return {
         "query": sides[0].content_digest,
         "gallery": sides[1].content_digest,
@@ -152,8 +153,8 @@ def _identity(grid: Grid, options: dict[str, Any], sides: tuple[FeatureSet, Feat
         "protocol": plain(question.protocol.describe()),
         "ground truth": None if question.truth is None else question.truth.content_digest,
         "distance": options["distance"],
-        "metrics": [metric.name for metric in question.asked.metrics],
-        "max_rank": question.asked.max_rank,
+        "metrics": [metric.name for metric in question.metrics],
+        "max_rank": question.values["max_rank"],
     }
 
 

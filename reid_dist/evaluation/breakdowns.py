@@ -32,26 +32,11 @@ from reid_dist.engine.tasks import Job, set_labels
 from reid_dist.metrics.definitions import exact_mean
 from reid_dist.stores import LabelledSet
 
-__all__ = ["Breakdowns", "make_breakdowns"]
-
 Float64 = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Breakdowns:
-    """Which tables are wanted.
-
-    Attributes
-    ----------
-    names
-        Of the tables.
-    """
-
-    names: tuple[str, ...]
-
-
 def make_breakdowns(
-    wanted: Breakdowns,
+    names: tuple[str, ...],
     query: LabelledSet,
     values: Mapping[str, Float64],
     valid: NDArray[np.bool_],
@@ -64,8 +49,8 @@ def make_breakdowns(
 
     Parameters
     ----------
-    wanted
-        Which tables.
+    names
+        Names of the tables.
     query
         The query set.
     values
@@ -80,7 +65,7 @@ def make_breakdowns(
         Whether an invalid query counts as 0.
     """
     tables: dict[str, dict[str, Any]] = {}
-    for name in wanted.names:
+    for name in names:
         if name == "camera_pair":
             tables[name] = _camera_pairs(in_parts, job, zero_for_invalid)
         elif name == "gallery_size":

@@ -201,7 +201,11 @@ def _refuse_many(what: str, n_values: int) -> None:
 
 
 def make_grid(
-    expand: str | None, rerank: str | None, given: Mapping[str, Values | None], *, include_self: bool = False
+    expand: str | Sequence[Expansion] | None,
+    rerank: str | KReciprocal | None,
+    given: Mapping[str, Values | None],
+    *,
+    include_self: bool = False,
 ) -> Grid:
     """Read what is swept, and over what.
 
@@ -242,11 +246,14 @@ def make_grid(
         dict(zip((axis.name for axis in axes), values, strict=True))
         for values in itertools.product(*(axis.values for axis in axes))
     ]
+    spec = expand if expand is not None else rerank
+    if not isinstance(spec, str):
+        raise InputError(f"a sweep takes {what} as a text with its name, found {spec!r}")
     if expand is not None:
-        return _expansions(expand, include_self, axes, settings)
+        return _expansions(spec, include_self, axes, settings)
     if include_self:
         raise InputError("include_self belongs to query expansion, and a re-ranking has none")
-    return _rerankings(str(rerank), axes, settings)
+    return _rerankings(spec, axes, settings)
 
 
 def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings: list[dict[str, Value]]) -> Grid:
