@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,19 +16,52 @@ from reid_dist.cli.grouping import INPUTS, OUTPUTS, RESOURCES, option
 if TYPE_CHECKING:
     from reid_dist.clusters import ClusterConfig
 
-__all__ = [
-    "choose_cluster",
-    "cluster_options",
-    "events_option",
-    "name_option",
-    "observation_options",
-    "output_options",
-    "override_option",
-    "refuse_idle_options",
-    "refuse_idle_resume",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where a command computes, and where its report goes.
+
+    Attributes
+    ----------
+    cluster
+        The cluster.
+    output
+        Directory of the report; None for nowhere.
+    name
+        Of the run; None for that of `output`.  A finished report keeps the name that it has.
+    workspace
+        Directory or URI for intermediate stores; by default ``output/workspace``, and a temporary one without `output`.
+    resume
+        Whether `output` may hold an earlier run of the same command.
+    performance_page
+        New file for Dask's performance report; None for none.
+    description
+        Of the pipeline, if it has one.
+    """
+
+    cluster: ClusterConfig
+    output: Path | None = None
+    name: str | None = None
+    workspace: str | None = None
+    resume: bool = False
+    performance_page: Path | None = None
+    description: str = ""
+
+
+def run_options(function: F) -> Callable[..., Any]:
+    """Give a command its options of cluster and output as one value, ``run``."""
+
+    @functools.wraps(function)
+    def command(cluster_file: Path | None, workers: int | None, performance_report: Path | None, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume")}
+        if own["resume"] and own["output"] is None:
+            raise click.UsageError("--resume takes up an output directory; add --output DIR")
+        cluster = choose_cluster(cluster_file, workers)
+        return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
+
+    return command
 
 
 def refuse_idle_options(given: Mapping[str, Any], *, output: Path | None, as_json: bool) -> None:
@@ -49,12 +84,6 @@ def refuse_idle_options(given: Mapping[str, Any], *, output: Path | None, as_jso
         raise click.UsageError("--image-root is where the paths of --pictures start; add --pictures")
     if given["topk"] is not None and output is None and not as_json:
         raise click.UsageError("--topk writes topk.npz to the output directory; add --output DIR")
-
-
-def refuse_idle_resume(resume: bool, output: Path | None) -> None:
-    """Refuse to resume where there is nothing to take up."""
-    if resume and output is None:
-        raise click.UsageError("--resume takes up an output directory; add --output DIR")
 
 
 def override_option(function: F) -> F:
@@ -109,7 +138,25 @@ def output_options(function: F) -> F:
         metavar="URI",
         help="Directory for intermediate stores, seen by all workers. Default: DIR/workspace.",
     )(function)
-    function = name_option(function)
+    return _json_option(name_option(function))
+
+
+def document_options(*, output: str, workspace: str, resume: str) -> Callable[[F], F]:
+    """Add the same as `output_options`, with help texts of their own."""
+
+    def add(function: F) -> F:
+        function = _json_option(function)
+        function = option("--resume", group=OUTPUTS, is_flag=True, help=resume)(function)
+        function = option("--workspace", group=RESOURCES, metavar="URI", help=workspace)(function)
+        function = name_option(function)
+        path = click.Path(path_type=Path)
+        return option("--output", group=OUTPUTS, type=path, metavar="DIR", help=output)(function)
+
+    return add
+
+
+def _json_option(function: F) -> F:
+    """Add ``--json``."""
     return option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the report as JSON, and nothing else.")(
         function
     )

@@ -25,12 +25,12 @@ from reid_dist.evaluation.options import (
     EvaluationOptions,
     RankingOptions,
     complete,
-    lists_options,
     recorded,
     refuse_options_of_features,
 )
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import held_besides, make_resources, most_relevant, partition_metrics, plan_for
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import make_report
 from reid_dist.evaluation.visibility import visible_to, workspace_folder
 from reid_dist.metrics.definitions import SINGLE_SHOT

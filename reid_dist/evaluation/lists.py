@@ -21,11 +21,11 @@ from reid_dist.evaluation.options import (
     RANKING_OPTIONS,
     RankingOptions,
     complete,
-    lists_options,
     recorded,
     refuse_options,
     refuse_options_of_features,
 )
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import interval_notes
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves

@@ -7,14 +7,12 @@ Annotations are evaluated at run time, so this module does without postponed one
 alone: ``--help`` reads it, and classes of other modules are forward references.
 """
 
-import inspect
-import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, get_args, get_origin
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
@@ -42,7 +40,6 @@ Source = Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | P
 
 Form = Literal["flag", "whole", "number", "choice", "names", "numbers", "rows", "text"]
 Heading = Literal["Inputs", "Conventions", "Outputs", "Resources"]
-F = TypeVar("F", bound=Callable[..., Any])
 
 _COUNT: Final = (1, 2**31 - 1)
 _SEED: Final = (0, 2**64 - 1)
@@ -451,50 +448,3 @@ def refuse_options(options: Mapping[str, Any], evaluation: str, reason: str) -> 
     for name, option in OPTIONS.items():
         if evaluation in option.refused_by and requests(options.get(name)):
             raise InputError(f"{name} {reason}")
-
-
-# The entry of a docstring that stands for all options.
-_ENTRY: Final = re.compile(r"^( *)\*\*options\n(?:\1 +.*\n)+", re.MULTILINE)
-
-
-def lists_options(known: Mapping[str, Option] = OPTIONS, *, evaluation: str | None = None) -> Callable[[F], F]:
-    """Show options in signature and docstring of a function that takes them as ``**options``.
-
-    Parameters
-    ----------
-    known
-        The options.
-    evaluation
-        Leave out those that this evaluation refuses.
-    """
-    shown = {name: option for name, option in known.items() if evaluation not in option.refused_by}
-    named = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=EvaluationOptions.__annotations__[name].__origin__,
-        )
-        for name, option in shown.items()
-    ]
-
-    def apply(function: F) -> F:
-        signature, doc = inspect.signature(function), function.__doc__ or ""
-        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        n_positional = sum(each.kind is not each.KEYWORD_ONLY for each in own)
-        parameters = [*own[:n_positional], *named, *own[n_positional:]]
-        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-
-        def entries(match: re.Match[str]) -> str:
-            """Documentation of the options; one that has an entry of its own keeps that."""
-            indent = match[1]
-            return "".join(
-                f"{indent}{name}\n{indent}    {each.doc or each.help}\n"
-                for name, each in shown.items()
-                if f"\n{indent}{name}\n" not in doc
-            )
-
-        function.__doc__ = _ENTRY.sub(entries, doc)
-        return function
-
-    return apply

@@ -35,7 +35,7 @@ import numpy as np
 from click.testing import CliRunner
 import reid_dist
 from reid_dist.cli import evaluate as command
-from reid_dist.cli.line import evaluation_spec
+from reid_dist.cli.evaluating import evaluation_spec
 from reid_dist.errors import InputError
 from reid_dist.evaluation.pipelines import PipelineJob
 

@@ -23,8 +23,9 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.finished import FinishedParts
-from reid_dist.evaluation.options import SPLITS, EvaluationOptions, complete, lists_options, recorded, refuse_options
+from reid_dist.evaluation.options import SPLITS, EvaluationOptions, complete, recorded, refuse_options
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.splits.draw import Draw, draw_rows
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.metrics.definitions import parse_metrics

@@ -18,8 +18,16 @@ from reid_dist.errors import StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.finished import FinishedParts
-from reid_dist.evaluation.options import SWEEP, EvaluationOptions, complete, lists_options, recorded, refuse_options
+from reid_dist.evaluation.options import (
+    OPTIONS,
+    SWEEP,
+    EvaluationOptions,
+    complete,
+    recorded,
+    refuse_options,
+)
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.visibility import visible_to
@@ -34,6 +42,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 USUAL_METRICS = ("mAP", "CMC@1", "mINP")
+
+# Options in the report: those that it takes, and that are in no other entry of it.
+_SHOWN = [
+    name for name, option in OPTIONS.items() if option.recorded and SWEEP not in option.refused_by and name != "metrics"
+]
 
 # Stages of re-ranking that only some points share; neighbour lists serve all of them.
 _DERIVED_STAGES = ("weights", "means", "query_weights")
@@ -70,7 +83,7 @@ class FinishedPoint:
         conventions = {
             "protocol": plain(report.protocol),
             "distance": plain(report.distance),
-            "options": plain({name: report.options[name] for name in ("max_rank", "seed")}),
+            "options": plain({name: value for name, value in report.options.items() if name in _SHOWN}),
             "counts": {**plain(report.counts), "n_identities": n_identities(report)},
             "definitions": {name: text for name, text in report.definitions.items() if name in names},
         }
