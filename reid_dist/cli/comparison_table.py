@@ -19,8 +19,6 @@ from reid_dist.reports.comparison import Comparison, MetricComparison
 from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE, p_value_text
 from reid_dist.reports.words import integer, metric_value
 
-__all__ = ["print_comparison"]
-
 _LOG_COLUMNS = 80
 _DIGEST_DIGITS = 16
 

@@ -6,8 +6,6 @@ import click
 
 from reid_dist.cli.options import events_option
 
-__all__ = ["command"]
-
 
 @click.command("compile")
 @events_option

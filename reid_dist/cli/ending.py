@@ -1,4 +1,4 @@
-"""How a command ends: what an error means for whoever called it, and how the process is left.
+"""How a command ends: exit codes and messages of errors, and how the process is left.
 
 Standard library and `click` alone: it is imported before anything else.
 """
@@ -21,17 +21,6 @@ from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.core.credentials import without_credentials
 from reid_dist.errors import ReidDistError, RunFailedError
 
-__all__ = [
-    "ABORTED",
-    "Ending",
-    "ending_of",
-    "interruption",
-    "leave",
-    "make_temporary_folder",
-    "prepare",
-    "report_interruption",
-]
-
 ABORTED = 130
 _WRONG = 2
 _STANDARD_ERROR = 2
@@ -52,7 +41,7 @@ class Ending:
     code
         Its exit code.
     error
-        What is told; None for nothing.
+        The message; None for none.
     """
 
     code: int
@@ -229,7 +218,7 @@ def _run_exit_handlers() -> None:
 
 
 def _discard_standard_error() -> None:
-    """All has been said; what libraries say of what they find half done would follow it."""
+    """Nothing follows the last message, such as complaints of libraries about unfinished work."""
     with contextlib.suppress(OSError):
         if sys.stderr is not None and os.isatty(_STANDARD_ERROR):
             os.write(_STANDARD_ERROR, _SHOW_CURSOR)

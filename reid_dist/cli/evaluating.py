@@ -11,7 +11,7 @@ from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.cli.resumable import Computation, options_spec, run_resumable
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.options import complete, recorded
+from reid_dist.evaluation.option_values import complete, recorded
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import evaluate_sides, open_side, ranking_digests
 from reid_dist.reports import Report, print_report

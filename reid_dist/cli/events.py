@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import IO, Any
 
-__all__ = ["OPTION", "EventLog", "current_log", "logged"]
-
 OPTION = "--log-json"
 
 _STANDARD_ERROR = 2

@@ -204,6 +204,18 @@ def events_option(function: F) -> F:
     )(function)
 
 
+def chunk_options(function: F) -> F:
+    """Add ``--chunk-rows`` and ``--shard-rows`` of a feature store."""
+    function = click.option(
+        "--shard-rows",
+        type=click.IntRange(min=1),
+        help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
+    )(function)
+    return click.option(
+        "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features."
+    )(function)
+
+
 def choose_cluster(cluster_file: Path | None, workers: int | None) -> ClusterConfig:
     """Turn the two options into a cluster."""
     from reid_dist.clusters.workers import prepare_local_workers

@@ -23,8 +23,6 @@ from reid_dist.clusters.compilation import Spans
 from reid_dist.engine.task_graph import Progress
 from reid_dist.reports.words import metric_value
 
-__all__ = ["bars", "points", "rows_progress", "say", "stages"]
-
 # Seconds: without a terminal, a line per stage at most this often; and an event.
 _LINE_EVERY = 5.0
 _EVENT_EVERY = 1.0
@@ -39,7 +37,7 @@ _TITLES = {
     "weights": "reciprocal neighbours",
     "means": "local expansion",
     "pairs": "distances of relevant pairs",
-    "sweep": "sweep over the gallery",
+    "sweep": "tiles of the gallery",
     "verification": "exact thresholds",
 }
 

@@ -27,7 +27,7 @@ from reid_dist.core.credentials import command_line, printable
 from reid_dist.engine.plan import DEFAULT_MEMORY, readable_bytes
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.options import recorded
+from reid_dist.evaluation.option_values import recorded
 from reid_dist.metrics.curves import curve_bytes
 from reid_dist.reports import described_run
 from reid_dist.reports.files import refuse_occupied, refuse_uri

@@ -40,7 +40,7 @@ from reid_dist.cli.options import RunOptions, cluster_options, document_options,
 @observation_options
 @run_options
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
-    """Evaluate QUERY against GALLERY at every point of a grid of parameters, from one sweep for neighbours.
+    """Evaluate QUERY against GALLERY at every point of a grid of parameters, from one search for neighbours.
 
     VALUES are numbers with commas between them and ranges that include both ends: 0:10, 0:1:0.1, 1,6,10:30:5.
 

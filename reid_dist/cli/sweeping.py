@@ -12,7 +12,8 @@ from reid_dist.cli.progress import points, rows_progress
 from reid_dist.cli.resumable import Computation, options_spec, run_resumable
 from reid_dist.core.plurals import counted
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.options import OPTIONS, SWEEP, complete, recorded
+from reid_dist.evaluation.option_values import complete, recorded
+from reid_dist.evaluation.options import OPTIONS, SWEEP
 from reid_dist.evaluation.pipelines import SweptParameters
 from reid_dist.evaluation.sweeps import SweepReport, make_grid, options_at, sweep_parameters
 from reid_dist.evaluation.sweeps.grid import Grid

@@ -23,8 +23,6 @@ from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.settings import compiled_spans
 from reid_dist.stores import DistanceBlock, FeatureSet
 
-__all__ = ["compile_all"]
-
 _DIM: Final = 8
 _TILE: Final = 64
 _RERANKING: Final = "k_reciprocal(k1=4,k2=2)"
@@ -47,11 +45,11 @@ def compile_all(progress: Progress) -> int:
     Parameters
     ----------
     progress
-        Told of finished jobs, as the stage ``compile``.
+        Progress of finished jobs, as the stage ``compile``.
 
     Returns
     -------
-    Number of kernels that had to be compiled, those that only others call aside.
+    Number of kernels that were compiled, without those that only other kernels call.
     """
     before = len(compiled_spans())
     with tempfile.TemporaryDirectory(prefix="reid-dist-") as folder:
@@ -92,7 +90,7 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
     yield partial(evaluate, query, gallery, metrics=_PAIRS, roc=True)
     yield partial(evaluate, usual[0], stored[1], metrics=_PAIRS, roc=True)
     yield partial(evaluate, stored[0], usual[1], metrics=_PAIRS, roc=True)
-    # Many positives of every query; and rows so near each other that products in float32 cannot tell them apart.
+    # Many positives of every query; and rows so near each other that products in float32 do not separate them.
     for name, sets in (("crowded", _sets(2, (6, 2400))), ("near", _sets(20, (40, 300), spread=1e-6))):
         for query, gallery in (sets, _stored(sets, folder / name)):
             yield partial(evaluate, query, gallery, metrics=_EVERY_RANK, ties=True, topk=3)

@@ -150,7 +150,7 @@ def _between(option: Option) -> str:
     if option.limits is None:
         return ""
     low, high = map(int, option.limits)
-    # 2**31 - 1 says more than 2147483647.
+    # 2**31 - 1 is easier to read than 2147483647.
     largest = f"2**{high.bit_length()} - 1" if high > 2**16 and high & (high + 1) == 0 else str(high)
     return f"between {low} and {largest} and "
 

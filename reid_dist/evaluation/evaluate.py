@@ -20,14 +20,8 @@ from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.engine.verification import needs_pairs, needs_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.options import (
-    RANKING_OPTIONS,
-    EvaluationOptions,
-    RankingOptions,
-    complete,
-    recorded,
-    refuse_options_of_features,
-)
+from reid_dist.evaluation.option_values import complete, recorded, refuse_options_of_features
+from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import held_besides, make_resources, most_relevant, partition_metrics, plan_for
 from reid_dist.evaluation.signatures import lists_options
@@ -52,8 +46,6 @@ from reid_dist.stores.remaking import with_remade_parts
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["evaluate", "evaluate_distances", "plan_job"]
-
 
 @lists_options()
 def evaluate(
@@ -74,14 +66,14 @@ def evaluate(
     **options
         As listed in `reid_dist.evaluation.options.EvaluationOptions`.
     client
-        Cluster to run on; None for threads of this process.  The answer does not depend on it either.
+        Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
         Directory that every worker sees, or an ``s3://`` URI.  Sets in memory are put there for the workers, stages of
         expansion and re-ranking are kept and found there, and partial results are kept until all are there: a run that
         was cut short goes on from there.  None for a temporary one.
     progress
-        True for bars in the terminal or the notebook, None or False for none, or a `Progress` that is told of finished
-        tasks.
+        True for bars in the terminal or the notebook, None or False for none, or a `Progress` with methods for stages
+        and finished tasks.
 
     Returns
     -------
@@ -92,7 +84,7 @@ def evaluate(
     UnknownNameError
         For a protocol, distance, metric or breakdown that does not exist.
     InputError
-        For sets that cannot be evaluated so; the message says why and what to do.
+        For sets that cannot be evaluated with these options; the message holds the reason and what to do.
     PlanError
         If the job cannot fit, before any work is done.
     RunFailedError

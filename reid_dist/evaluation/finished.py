@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from reid_dist._version import __version__
 from reid_dist.stores import Workspace
-from reid_dist.stores.records import read_record, write_record
+from reid_dist.stores.workspace import read_record, write_record
 
 Part = TypeVar("Part")
 

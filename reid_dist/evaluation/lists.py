@@ -16,15 +16,8 @@ from reid_dist.engine.tasks import joined_label_set
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
-from reid_dist.evaluation.options import (
-    LISTS,
-    RANKING_OPTIONS,
-    RankingOptions,
-    complete,
-    recorded,
-    refuse_options,
-    refuse_options_of_features,
-)
+from reid_dist.evaluation.option_values import complete, recorded, refuse_options, refuse_options_of_features
+from reid_dist.evaluation.options import LISTS, RANKING_OPTIONS, RankingOptions
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import interval_notes
 from reid_dist.metrics.confidence import bootstrap_intervals
@@ -47,7 +40,7 @@ def evaluate_lists(
     distance: ArrayLike | None = None,
     **options: Unpack[RankingOptions],
 ) -> Report:
-    """Evaluate the nearest gallery rows of every query, where nothing else was kept.
+    """Evaluate lists of the nearest gallery rows of every query.
 
     Parameters
     ----------
@@ -63,15 +56,15 @@ def evaluate_lists(
 
     Returns
     -------
-    A report.  ``metrics`` holds what the lists decide; ``bounds`` holds the lowest and the highest possible mean of the
-    other metrics.  Curves end at the last rank that every list decides; precision over recall is there where the lists
-    decide all ranks.
+    A report.  ``metrics`` holds what the lists determine; ``bounds`` holds the lowest and the highest possible mean of
+    the other metrics.  Curves end at the last rank that every list determines; precision over recall is there where
+    the lists determine all ranks.
 
     Raises
     ------
     InputError, UnknownNameError
-        As `evaluate`; for lists that are none; for mINP asked of lists that are cut before the last positive, and for
-        metrics that are no function of ranks.
+        As in `evaluate`; for an index of another type or shape; for mINP of lists that end before the last relevant
+        item, if it is named; and for metrics that are no function of ranks.
     """
     started = time.perf_counter()
     query, gallery = as_labelled_set(query, "query"), as_labelled_set(gallery, "gallery")

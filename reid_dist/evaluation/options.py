@@ -14,9 +14,6 @@ from os import PathLike
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, get_args, get_origin
 
-from reid_dist.core.registry import did_you_mean
-from reid_dist.errors import InputError
-
 if TYPE_CHECKING:
     from reid_dist.relevance.ground_truth import GroundTruth
     from reid_dist.relevance.protocols import Protocol
@@ -245,7 +242,7 @@ class _Outputs(TypedDict, total=False):
         Literal["stored", "random"],
         Option(
             default="stored",
-            refused_by=(SPLITS, SWEEP),
+            refused_by=(LISTS, SPLITS, SWEEP),
             help="How rows enter the distractor curve.",
             doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
             "order that depends on the seed alone.",
@@ -361,7 +358,7 @@ class JobOptions(EvaluationOptions, total=False):
 
 
 def _derived(name: str, annotation: Any) -> Option:
-    """Option of a key, with what its type says."""
+    """Option of a key, with the attributes that follow from its type."""
     (option,) = (each for each in annotation.__metadata__ if isinstance(each, Option))
     given = annotation.__origin__
     kinds = get_args(given) if get_origin(given) in (UnionType, typing.Union) else (given,)
@@ -396,55 +393,3 @@ RANKING_OPTIONS: Final = _table(RankingOptions)
 
 JOB_OPTIONS: Final = _table(JobOptions)
 """The same as `OPTIONS`, with those of a job."""
-
-
-def complete(given: Mapping[str, Any]) -> EvaluationOptions:
-    """Options with the defaults of all that are not given.
-
-    Raises
-    ------
-    InputError
-        If there is no such option.
-    """
-    for name in given:
-        if name not in OPTIONS:
-            raise InputError(did_you_mean("option", name, list(OPTIONS)))
-    return typing.cast("EvaluationOptions", {name: given.get(name, option.default) for name, option in OPTIONS.items()})
-
-
-def recorded(options: EvaluationOptions) -> dict[str, Any]:
-    """Values that a report lists among its options: results depend on them, and they have no entry of their own."""
-    values = {name: value for name, value in options.items() if OPTIONS[name].recorded}
-    # None and an empty list ask for the same, and a finished report is taken up for either.
-    return {**values, "breakdowns": () if options["breakdowns"] is None else options["breakdowns"]}
-
-
-def refuse_options_of_features(options: Mapping[str, Any], given: str) -> None:
-    """Refuse options that are computed from features, where ``"distances"`` or ``"lists"`` take their place.
-
-    Raises
-    ------
-    InputError
-        If one of them is set; the message names all and the alternatives.
-    """
-    found = [name for name in OPTIONS if name not in RANKING_OPTIONS and OPTIONS[name].is_set(options.get(name))]
-    if found:
-        blocks = found == ["rerank"] and given == "distances"
-        more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
-        raise InputError(
-            f"{' and '.join(found)} cannot be had from {given}, which take the place of features; evaluate the "
-            f"feature stores{more}"
-        )
-
-
-def refuse_options(options: Mapping[str, Any], evaluation: str, reason: str) -> None:
-    """Refuse options that an evaluation does not compute.
-
-    Raises
-    ------
-    InputError
-        If one of them is set; the message is its name and the reason.
-    """
-    for name, option in OPTIONS.items():
-        if evaluation in option.refused_by and requests(options.get(name)):
-            raise InputError(f"{name} {reason}")

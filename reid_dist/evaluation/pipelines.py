@@ -1,4 +1,4 @@
-"""What a job computes: a pipeline file in YAML, validated whole before anything starts."""
+"""Pipeline files: jobs in YAML, validated whole before anything starts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.stages.expansion import make_step, parse_expand
 from reid_dist.stages.reranking import parse_rerank
 
-__all__ = ["PipelineJob", "ProtocolComponents", "SweptParameters", "read_job"]
-
 
 class ProtocolComponents(BaseModel):
     """A protocol of one's own; see `reid_dist.relevance.protocols.Protocol`."""
@@ -59,24 +57,24 @@ class ProtocolComponents(BaseModel):
     reported: tuple[str, ...] | None = None
 
     def compose(self) -> Protocol:
-        """Put the parts together.
+        """Make the protocol.
 
         Raises
         ------
         InputError
             If they do not fit.
         """
-        # Where nothing is a value of its own, it can be asked for; elsewhere it means what is left out.
+        # For these, None is a value of its own; elsewhere it stands for a component that is left out.
         optional = ("junk_pid", "query_cameras", "gallery_cameras")
-        given = {part: getattr(self, part) for part in type(self).model_fields if part in self.model_fields_set}
-        parts = {part: value for part, value in given.items() if value is not None or part in optional}
-        parts = {part: value for part, value in parts.items() if part not in ("name", "base")}
-        return compose_protocol(self.name, base=self.base, **parts)
+        given = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        components = {name: value for name, value in given.items() if value is not None or name in optional}
+        components = {name: value for name, value in components.items() if name not in ("name", "base")}
+        return compose_protocol(self.name, base=self.base, **components)
 
 
 def _form(protocol: object) -> str:
-    """How a protocol is given, so that problems are told of that form alone."""
-    return "parts" if isinstance(protocol, dict | ProtocolComponents) else "text"
+    """Form of a protocol, so that problems are those of this form alone."""
+    return "components" if isinstance(protocol, dict | ProtocolComponents) else "text"
 
 
 # In YAML true is no number, and "2" a text.
@@ -96,7 +94,7 @@ _NAMES = {"type": "string", "description": "A name, or several with commas betwe
 # Options whose values in a file are not those of Python.
 _TYPES_IN_FILES: dict[str, Any] = {
     "protocol": Annotated[
-        Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("parts")], Discriminator(_form)
+        Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("components")], Discriminator(_form)
     ],
     "metrics": Annotated[
         tuple[str, ...] | None,
@@ -148,7 +146,7 @@ Swept = str | Number | tuple[str | Number, ...]
 
 
 class SweptParameters(BaseModel):
-    """Values of the parameters that a sweep goes over: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``."""
+    """Values of the swept parameters: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -240,7 +238,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
 
 
 def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
-    """Say which names and specs nobody knows, whatever else is wrong; what is no text is told of already."""
+    """Problems of names and specs that do not exist; values that are no text are among the problems already."""
     looked_up: list[tuple[str, object, Callable[[str], object]]] = [
         ("protocol", content.get("protocol"), PROTOCOLS.get),
         ("distance", content.get("distance"), DISTANCES.get),
@@ -252,16 +250,16 @@ def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
     if isinstance(metrics, list):
         texts = {f"metrics.{place}": text for place, text in enumerate(metrics)}
     for path, text in texts.items():
-        # What is no text, or an empty one, is among the problems already.
+        # Other values, and empty texts, are among the problems already.
         with contextlib.suppress(InputError):
             looked_up += [(path, name, parse_metric) for name in metric_names(text)]
     for path, given, look_up in looked_up:
         if isinstance(given, str):
-            yield from _told(path, look_up, given)
+            yield from _problems(path, look_up, given)
     if isinstance(content.get("protocol"), dict):
         with contextlib.suppress(ValidationError):
-            parts = ProtocolComponents.model_validate(content["protocol"])
-            yield from _told("protocol", ProtocolComponents.compose, parts)
+            components = ProtocolComponents.model_validate(content["protocol"])
+            yield from _problems("protocol", ProtocolComponents.compose, components)
 
 
 def _parse_swept(spec: str) -> None:
@@ -272,8 +270,8 @@ def _parse_swept(spec: str) -> None:
     make_step(last.name, {"k": 1, **last.values})
 
 
-def _told(path: str, look_up: Callable[[Any], object], given: object) -> Iterator[str]:
-    """Say why something is not known, if it is not."""
+def _problems(path: str, look_up: Callable[[Any], object], given: object) -> Iterator[str]:
+    """The message of a look-up that fails."""
     try:
         look_up(given)
     except InputError as error:

@@ -32,7 +32,7 @@ _PLANNED_SHARE = 0.5
 def held_besides(
     checked: CheckedOptions, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
 ) -> Besides:
-    """What the job holds besides ranks and lists."""
+    """Memory of a job besides ranks and lists."""
     held = held_by_verification(checked.metrics, checked.values["roc"])
     if checked.rerank is not None:
         held += Besides(_bytes_per_reranked_query(checked.rerank, gallery.n_rows))
@@ -97,12 +97,12 @@ def plan_for(
     *,
     besides: Besides = NOTHING_BESIDES,
 ) -> Plan:
-    """Cut a job for the threads and the memory that there are, here or on a cluster.
+    """Plan a job for threads and memory of this process or of a cluster.
 
     Parameters
     ----------
     scorer
-        Says how large the two sides are.
+        Gives the shapes of the two sides.
     client
         The cluster; None for threads of this process.
     chunk_rows

@@ -27,7 +27,7 @@ from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Role, open_
 if TYPE_CHECKING:
     from distributed import Client
 
-# What reading an archive breaks with where its bytes are not those that were written.
+# Errors of reading a damaged archive.
 _DAMAGE = (
     *(OSError, ValueError, EOFError, AttributeError, TypeError, LookupError, RuntimeError, OverflowError),
     *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error),
@@ -44,7 +44,7 @@ def open_side(job: PipelineJob, role: Role, progress: Callable[[int, int, str], 
     role
         ``"query"`` or ``"gallery"``.
     progress
-        Told of rows that are read.
+        Called with rows done, rows in all, and the name of the source.
     """
     source = getattr(job, role)
     if job.distances is not None or job.lists is not None:
@@ -60,7 +60,7 @@ def evaluate_sides(
     workspace: Path | str | None,
     progress: Progress,
 ) -> Report:
-    """Evaluate the sides of a job, and add the pictures that it asks for.
+    """Evaluate the sides of a job, and add pictures if it has any.
 
     Parameters
     ----------

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ForwardRef, TypeVar
 
 from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Option
+
+# Width of a docstring.
+_WIDTH: Final = 120
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +35,7 @@ def lists_options(known: Mapping[str, Option] = OPTIONS, *, evaluation: str | No
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=option.default,
-            annotation=EvaluationOptions.__annotations__[name].__origin__,
+            annotation=_annotation(name),
         )
         for name, option in shown.items()
     ]
@@ -47,7 +51,7 @@ def lists_options(known: Mapping[str, Option] = OPTIONS, *, evaluation: str | No
             """Documentation of the options; one that has an entry of its own keeps that."""
             indent = match[1]
             return "".join(
-                f"{indent}{name}\n{indent}    {each.doc or each.help}\n"
+                f"{indent}{name}\n{_wrapped(each.doc or each.help, indent + 4 * ' ')}\n"
                 for name, each in shown.items()
                 if f"\n{indent}{name}\n" not in doc
             )
@@ -56,3 +60,15 @@ def lists_options(known: Mapping[str, Option] = OPTIONS, *, evaluation: str | No
         return function
 
     return apply
+
+
+def _annotation(name: str) -> Any:
+    """Type of an option; a forward reference as its text."""
+    found = EvaluationOptions.__annotations__[name].__origin__
+    return found.__forward_arg__ if isinstance(found, ForwardRef) else found
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

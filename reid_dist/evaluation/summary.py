@@ -1,4 +1,4 @@
-"""From ranks to the report: metrics, curves, counts, tables, and words for what could not be evaluated."""
+"""From ranks to the report: metrics, curves, counts, tables, and notes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ALWAYS = {"AP": "mAP", "AP_trapezoid": "mAP_trapezoid", "INP": "mINP"}
 def make_report(
     inputs: tuple[LabelledSet, LabelledSet],
     job: Job,
-    answer: BlockAnswer,
+    result: BlockAnswer,
     checked: CheckedOptions,
     *,
     verification: Verification | None = None,
@@ -58,22 +58,22 @@ def make_report(
         The two sides as they were given.
     job
         What was computed.
-    answer
-        What came out.
+    result
+        Values of all queries.
     checked
         Options of the evaluation.
     verification
-        Verification and open-set metrics.
+        Verification and open-set metrics; None for none.
     single_shot
         How the single-shot CMC was computed, in words.
 
     Raises
     ------
     InputError
-        If no query is valid; says why.
+        If no query is valid; the message holds the reasons.
     """
     query, gallery = inputs
-    protocol, ranked = job.protocol, answer.ranked
+    protocol, ranked = job.protocol, result.ranked
     if protocol is None or ranked is None:
         raise AssertionError("an evaluation has a protocol and ranks")
     valid = ranked.n_relevant > 0
@@ -84,7 +84,7 @@ def make_report(
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
     zero, truth = protocol.zero_for_invalid, checked.truth
 
-    values = {metric.name: _values(metric, ranked, answer) for metric in checked.metrics if _has_rows(metric)}
+    values = {metric.name: _values(metric, ranked, result) for metric in checked.metrics if _has_rows(metric)}
     singles = {} if verification is None else verification.metrics
     metrics = {
         metric.name: exact_mean(values[metric.name], zero_for_invalid=zero)
@@ -111,7 +111,7 @@ def make_report(
     return Report(
         metrics=metrics,
         curves={
-            **_curves(protocol, ranked, answer, checked.values["max_rank"]),
+            **_curves(protocol, ranked, result, checked.values["max_rank"]),
             **({} if verification is None else verification.curves),
         },
         counts={
@@ -131,13 +131,13 @@ def make_report(
         },
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        ties=_ties(ranked, answer, checked, zero),
+        ties=_ties(ranked, result, checked, zero),
         environment=describe_environment(),
-        topk=_topk(job, answer.neighbours, truth),
+        topk=_topk(job, result.neighbours, truth),
         definitions={metric.name: metric.family.summary for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
         breakdowns=make_breakdowns(
-            checked.breakdowns, query, values, valid, answer.in_parts, job, zero_for_invalid=zero
+            checked.breakdowns, query, values, valid, result.in_parts, job, zero_for_invalid=zero
         ),
         verification=None if verification is None else verification.describe(),
         notes=[
@@ -152,7 +152,7 @@ def make_report(
 
 
 def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[str]:
-    """What the reader of confidence intervals should know."""
+    """Notes on confidence intervals."""
     if confidence is None:
         return []
     # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
@@ -175,17 +175,17 @@ def _has_rows(metric: Metric) -> bool:
     return metric.family.needs in (RANKS, SINGLE_SHOT)
 
 
-def _values(metric: Metric, ranked: RankedQueries, answer: BlockAnswer, rule: int = 0) -> NDArray[np.float64]:
+def _values(metric: Metric, ranked: RankedQueries, result: BlockAnswer, rule: int = 0) -> NDArray[np.float64]:
     """Values of every query, under one of the rules of ties."""
     if metric.family.needs == RANKS:
         return metric.values(ranked)
-    if answer.single_shot is None:
-        raise AssertionError("asked for, hence computed")
-    return answer.single_shot[:, metric.parameter - 1, rule]
+    if result.single_shot is None:
+        raise AssertionError("a single-shot metric is computed with the ranks")
+    return result.single_shot[:, metric.parameter - 1, rule]
 
 
 def _curves(
-    protocol: Protocol, ranked: RankedQueries, answer: BlockAnswer, max_rank: int
+    protocol: Protocol, ranked: RankedQueries, result: BlockAnswer, max_rank: int
 ) -> dict[str, NDArray[np.float64]]:
     """The protocol's CMC first, then precision and recall at every rank, and precision at every recall."""
     zero = protocol.zero_for_invalid
@@ -193,7 +193,7 @@ def _curves(
     makers: dict[str, Callable[[], NDArray[np.float64]]] = {
         "CMC": lambda: cmc_curve(ranked, max_rank, zero_for_invalid=zero),
         "CMC_allshots": lambda: curves["CMC_allshots"],
-        "CMC_single_shot": lambda: _single_shot_curve(answer, max_rank, zero),
+        "CMC_single_shot": lambda: _single_shot_curve(result, max_rank, zero),
     }
     return {
         protocol.cmc_family: makers[protocol.cmc_family](),
@@ -203,14 +203,14 @@ def _curves(
     }
 
 
-def _single_shot_curve(answer: BlockAnswer, max_rank: int, zero: bool) -> NDArray[np.float64]:
-    if answer.single_shot is None:
+def _single_shot_curve(result: BlockAnswer, max_rank: int, zero: bool) -> NDArray[np.float64]:
+    if result.single_shot is None:
         raise AssertionError("a single-shot protocol computes it")
-    columns = answer.single_shot[:, :max_rank, 0].T
+    columns = result.single_shot[:, :max_rank, 0].T
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranked: RankedQueries, answer: BlockAnswer, checked: CheckedOptions, zero: bool) -> dict[str, Any]:
+def _ties(ranked: RankedQueries, result: BlockAnswer, checked: CheckedOptions, zero: bool) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
     ties: dict[str, Any] = {
         "rule": "distance, then gallery row",
@@ -221,13 +221,13 @@ def _ties(ranked: RankedQueries, answer: BlockAnswer, checked: CheckedOptions, z
             per_query = [metric for metric in checked.metrics if _has_rows(metric)]
             ties[rule] = {
                 metric.name: exact_mean(
-                    _values(metric, extreme_ranks(metric, ranked, rule), answer, place), zero_for_invalid=zero
+                    _values(metric, extreme_ranks(metric, ranked, rule), result, place), zero_for_invalid=zero
                 )
                 for metric in per_query
             }
-            # Metrics over all pairs know thresholds and no order; those of open-set search go by rank 1.
+            # Metrics over all pairs depend on thresholds, not on the order; those of open-set search go by rank 1.
             settled = settled_ranks(ranked, rule)
-            ties[rule] |= identification_rates(checked.metrics, replace(answer, ranked=settled))
+            ties[rule] |= identification_rates(checked.metrics, replace(result, ranked=settled))
     return ties
 
 

@@ -162,7 +162,7 @@ def test_json_is_the_report_and_nothing_else(reid_dist, stores, threads) -> None
     done = reid_dist("evaluate", *stores, "--cluster", threads, "--json")
     document = json.loads(done.out)
     assert document["counts"]["n_query"] == 40
-    assert "sweep over the gallery: 1/1 tasks" in done.err
+    assert "tiles of the gallery: 1/1 tasks" in done.err
 
 
 def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:

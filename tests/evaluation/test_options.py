@@ -11,7 +11,8 @@ import pytest
 
 from reid_dist import evaluate, evaluate_distances, evaluate_lists, evaluate_splits, sweep_parameters
 from reid_dist.core.splitmix import LARGEST_SEED
-from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, RANKING_OPTIONS, complete
+from reid_dist.evaluation.option_values import complete
+from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, RANKING_OPTIONS
 from reid_dist.metrics.definitions import LARGEST_RANK
 
 # Adds a key to the TypedDict before anything imports the module, then looks for it.
@@ -82,7 +83,10 @@ def test_an_option_that_is_added_in_one_place_is_everywhere() -> None:
         (evaluate_distances, {"distance", "expand", "rerank"}),
         (
             evaluate_lists,
-            {"expand", "rerank", "topk", "ties", "breakdowns", "gallery_sizes", "single_shot_draws", "roc"},
+            {
+                *("expand", "rerank", "topk", "ties", "breakdowns", "gallery_sizes", "gallery_order"),
+                *("single_shot_draws", "roc"),
+            },
         ),
         (
             evaluate_splits,

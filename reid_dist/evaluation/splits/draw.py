@@ -20,8 +20,6 @@ from reid_dist.core.splitmix import LARGEST_SEED, stream_outputs
 from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import JUNK_PID
 
-__all__ = ["Draw", "draw_rows", "row_numbers"]
-
 Int64 = NDArray[np.int64]
 
 

@@ -1,4 +1,4 @@
-"""Evaluate every split, and gather what they say."""
+"""Evaluate every split, and summarise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.finished import FinishedParts
-from reid_dist.evaluation.options import SPLITS, EvaluationOptions, complete, recorded, refuse_options
+from reid_dist.evaluation.option_values import complete, recorded, refuse_options
+from reid_dist.evaluation.options import SPLITS, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.splits.draw import Draw, draw_rows
@@ -111,7 +112,7 @@ def evaluate_splits(
     repeats
         Number of splits.
     per_identity
-        Rows of every gallery identity that a split keeps; all of them where there are fewer, and a note says so.
+        Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.
     per_camera
         Keep so many of every identity under every camera, as SYSU-MM01 does.
     seed
@@ -119,7 +120,7 @@ def evaluate_splits(
     rest_as_queries
         Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the gallery, too.
     client
-        Cluster to run on; None for threads of this process.  The answer does not depend on it.
+        Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
         Directory that every worker sees, for drawn rows; None for a temporary one.  What is put there is removed in the
         end; of a run that breaks, what is finished stays, and the same run goes on from there.
@@ -161,9 +162,9 @@ def evaluate_splits(
     started = time.perf_counter()
     finished: list[FinishedSplit] = []
     identity = _identity(query, gallery, draw, rules, given)
-    with inner_folder(workspace, identity) as folder, shown_progress(progress) as told:
-        told.start({_STAGE: draw.repeats})
-        kept = FinishedParts(Workspace(str(folder)), _STAGE, identity, FinishedSplit, told.warn)
+    with inner_folder(workspace, identity) as folder, shown_progress(progress) as shown:
+        shown.start({_STAGE: draw.repeats})
+        kept = FinishedParts(Workspace(str(folder)), _STAGE, identity, FinishedSplit, shown.warn)
         near = query
         for split in range(draw.repeats):
             part = f"split-{split:05d}"
@@ -184,12 +185,12 @@ def evaluate_splits(
                     report = evaluate(near, far, client=client, workspace=room, **given)
                 except InputError as error:
                     raise InputError(f"split {split} of {draw.repeats} (from 0): {error}") from error
-                # What speaks of the two sides is said of the whole sets: a drawn gallery is small by design.
+                # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
                 found = FinishedSplit.of(report, leave_out=side_notes(near, far, rules))
                 kept.keep(part, found)
                 shutil.rmtree(room, ignore_errors=True)
             finished.append(found)
-            told.advance(_STAGE)
+            shown.advance(_STAGE)
     notes = [
         *([] if draw.rest_as_queries else side_notes(query, gallery, rules)),
         *notes_of_splits([split.notes for split in finished]),
@@ -280,7 +281,7 @@ class _Population:
             )
 
     def words(self, draw: Draw) -> str:
-        """What rows are drawn of, counted."""
+        """The number of groups that rows are drawn from, in words."""
         if draw.per_camera:
             return f"{counted(self.n_groups, 'pair')} of identity and camera"
         return counted(self.n_groups, "identity")
@@ -290,7 +291,7 @@ def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> F
     """Some rows of a set, in their order: in memory, or stored where they are too many."""
     labels = {name: values if name.endswith("_names") else values[rows] for name, values in features.labels.items()}
     if len(rows) * features.dim * features.dtype.itemsize > held_bytes:
-        # A run that was stopped may have left it, and how whole it was then is of no interest.
+        # A stopped run may have left an incomplete one.
         with FeatureWriter(
             path,
             dim=features.dim,

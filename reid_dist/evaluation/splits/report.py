@@ -1,4 +1,4 @@
-"""The answer of an evaluation on several splits, and the file that holds it."""
+"""The report of an evaluation on several splits, and its files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from reid_dist.reports.plain import plain
 from reid_dist.reports.splits import render_splits
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import metric_value
-
-__all__ = ["DOCUMENT", "PAGE", "SCHEMA", "SplitReport"]
 
 SCHEMA: Final = 1
 """The version of ``splits.json``."""
@@ -65,7 +63,7 @@ class SplitReport:
     run
         As in a `reid_dist.reports.Report`.
     notes
-        What the reader of the numbers should know.
+        Notes for readers of the numbers.
 
     Raises
     ------
@@ -150,7 +148,7 @@ class SplitReport:
         return make_frame(self.per_split, index="split")
 
     def describe(self) -> dict[str, Any]:
-        """Return the content of ``splits.json``, made of plain Python values; None stands for what is not finite."""
+        """Return the content of ``splits.json``, in plain Python values; None for values that are not finite."""
         document = {
             "schema": SCHEMA,
             "metrics": self.metrics,

@@ -1,6 +1,6 @@
-"""Sweeps over parameters of a query expansion or a re-ranking: a table and a curve from one set of neighbour lists.
+"""Parameter sweeps of a query expansion or a re-ranking: a table and a curve from one set of neighbour lists.
 
-The costly part of an expansion, and of a re-ranking, is the sweep that finds everybody's neighbours.  Lists of k
+The costly part of an expansion, and of a re-ranking, is the search for the neighbours of all items.  Lists of k
 neighbours begin with the lists of all smaller k, so the point with the longest lists is evaluated first, and the others
 find them in the workspace.  Every point is an ordinary, exact evaluation: its digest is that of `evaluate` with the
 same settings.

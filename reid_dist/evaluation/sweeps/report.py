@@ -1,4 +1,4 @@
-"""The answer of a sweep, and the files that hold it."""
+"""The report of a parameter sweep, and its files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from reid_dist.reports.plain import plain
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
 from reid_dist.reports.words import integer, metric_value
-
-__all__ = ["DOCUMENT", "PAGE", "SCHEMA", "SweepReport"]
 
 SCHEMA: Final = 1
 """The version of ``sweep.json``."""
@@ -63,7 +61,7 @@ class SweepReport:
     run
         As in a `reid_dist.reports.Report`.
     notes
-        What the reader of the numbers should know.
+        Notes for readers of the numbers.
 
     Raises
     ------
@@ -176,7 +174,7 @@ class SweepReport:
         return make_frame(columns, index="point")
 
     def describe(self) -> dict[str, Any]:
-        """Return the content of ``sweep.json``, made of plain Python values; None stands for what is not finite."""
+        """Return the content of ``sweep.json``, in plain Python values; None for values that are not finite."""
         document = {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -257,6 +255,6 @@ class SweepReport:
         StoreError
             If it cannot be written.
         """
-        # "replace": a path that is not UTF-8 may stand in the page; it is shown there, never read back.
+        # "replace": a path on the page need not be UTF-8; it is shown there, never read back.
         page = self.to_html().encode("utf-8", "replace")
         return _SAVED.save(directory, self.describe(), {PAGE: lambda file: file.write(page)}, overwrite=overwrite)

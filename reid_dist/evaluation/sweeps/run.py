@@ -18,14 +18,8 @@ from reid_dist.errors import StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.finished import FinishedParts
-from reid_dist.evaluation.options import (
-    OPTIONS,
-    SWEEP,
-    EvaluationOptions,
-    complete,
-    recorded,
-    refuse_options,
-)
+from reid_dist.evaluation.option_values import complete, recorded, refuse_options
+from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
@@ -128,7 +122,7 @@ def sweep_parameters(
     metrics
         Names such as ``"mAP"`` or ``"CMC@10"``; None for mAP, CMC@1 and mINP.
     client
-        Cluster to run on; None for threads of this process.  The answer does not depend on it.
+        Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
         Directory that every worker sees, for neighbour lists and derived features; None for a temporary one.
     keep
@@ -227,7 +221,7 @@ def _identity(checked: CheckedOptions, *sides: FeatureSet) -> dict[str, Any]:
 
 
 class _Removal:
-    """Removes what the points that are still to come will not read.
+    """Removes files that the remaining points will not read.
 
     Stores of expanded features are as large as the sets, and there is one for every point.
     """
@@ -238,17 +232,17 @@ class _Removal:
         self._keep = keep
 
     def after(self, n_done: int) -> None:
-        """Remove what the last point has left, unless the next one shares it."""
+        """Remove files of the last point, unless the next one shares them."""
         if self._keep:
             return
-        done, still = self._points[n_done - 1], self._points[n_done:]
+        done, remaining = self._points[n_done - 1], self._points[n_done:]
         if done.expand is not None:
             # What the steps before the last one made serves all points.
             made = f"expanded by {done.expand[-1]}"
             for store in self._folder.glob("expanded-*.zarr"):
                 if _notes_of(store)[-1:] in ([made], []):
                     shutil.rmtree(store)
-        elif not still or still[0].shared != done.shared:
+        elif not remaining or remaining[0].shared != done.shared:
             workspace = Workspace(str(self._folder))
             for kind in _DERIVED_STAGES:
                 for stage in workspace.stages(kind):
@@ -256,7 +250,7 @@ class _Removal:
 
 
 def _notes_of(store: Path) -> list[str]:
-    """Notes of a store; none of one that cannot be opened, which no point will read."""
+    """Notes of a store; none of one that cannot be opened."""
     try:
         return FeatureSet.open(store).notes
     except StoreError:
