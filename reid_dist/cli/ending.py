@@ -150,7 +150,7 @@ def report_interruption(ending: Ending) -> None:
     if log is None and OPTION in sys.argv[1:]:
         log = EventLog(_STANDARD_ERROR)
     if log is not None:
-        log.tell("error", message=text, kind="Interrupted", exit_code=ending.code)
+        log.write("error", message=text, kind="Interrupted", exit_code=ending.code)
         return
     with contextlib.suppress(OSError):
         os.write(_STANDARD_ERROR, f"{text}\n".encode())

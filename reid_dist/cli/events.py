@@ -38,7 +38,7 @@ class EventLog:
         # What standard error still holds becomes events; nothing where it is not read.
         self.catch_up: Callable[[], None] = lambda: None
 
-    def tell(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: Any) -> None:
         """Write an event, whole lines even where threads write at once; numbers that JSON does not have become null."""
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         values = {name: _finite(value) for name, value in facts.items()}
@@ -111,4 +111,4 @@ def _tell_lines(source: IO[bytes], last: bytes, log: EventLog, marks: dict[bytes
             if content in marks:
                 marks.pop(content).set()
             elif content:
-                log.tell("log", text=content.decode(errors="replace"))
+                log.write("log", text=content.decode(errors="replace"))

@@ -168,18 +168,18 @@ def _run_with_events(words: list[str], log: EventLog) -> int:
     """Run the command between two events, with an event for an error."""
     began = time.monotonic()
 
-    def tell(error: Exception, code: int) -> None:
+    def write_error(error: Exception, code: int) -> None:
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        log.tell("error", message=without_credentials(message), kind=type(error).__name__, exit_code=code)
+        log.write("error", message=without_credentials(message), kind=type(error).__name__, exit_code=code)
 
-    log.tell("started", command=words[0], version=__version__)
+    log.write("started", command=words[0], version=__version__)
     try:
-        code = _run(words, tell)
+        code = _run(words, write_error)
     except Exception as error:
         # A defect of ours.  Standard error has events alone, so the traceback is one of them.
         code = _DEFECT
-        log.tell("error", message=repr(error), kind="defect", exit_code=code, traceback=traceback.format_exc())
+        log.write("error", message=repr(error), kind="defect", exit_code=code, traceback=traceback.format_exc())
     # Lines that were written before the end come before it.
     log.catch_up()
-    log.tell("ended", exit_code=code, seconds=round(time.monotonic() - began, 3))
+    log.write("ended", exit_code=code, seconds=round(time.monotonic() - began, 3))
     return code

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reid_dist.cli.progress import say
+from reid_dist.cli.progress import notify
 from reid_dist.clusters import ClusterConfig, Threads, connect
 from reid_dist.clusters.diagnostics import dashboard_link, performance_report, refuse_without_bokeh
 from reid_dist.clusters.failures import cluster_failures
@@ -21,19 +21,10 @@ if TYPE_CHECKING:
 def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: bool = True) -> None:
     """Refuse an observation that is impossible, before any work.
 
-    Parameters
-    ----------
-    cluster
-        Where the job runs.
-    page
-        Where a performance report is wanted; None for nowhere.
-    computes
-        Whether the job computes anything on the cluster.
-
     Raises
     ------
     InputError
-        For a performance report without a cluster, or where bokeh is missing.
+        For a performance report of a job without a cluster, or where bokeh is missing.
     StoreExistsError
         If there is such a file already.
     """
@@ -52,16 +43,7 @@ def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: 
 def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Client | None]:
     """Start or reach a cluster, print the address of its dashboard, and write a performance report to `page`.
 
-    Parameters
-    ----------
-    cluster
-        Where the job runs.
-    page
-        A new file for the report; None for none.
-
-    Yields
-    ------
-    A client, or None for threads.
+    Yields a client, or None for threads.
 
     Raises
     ------
@@ -77,7 +59,7 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
             quiet.enter_context(_without_logs_of_dask())
             link = dashboard_link(client)
             if link is not None:
-                say("dashboard", f"dashboard: {link}", link=link)
+                notify("dashboard", f"dashboard: {link}", link=link)
             if page is not None:
                 stack.enter_context(performance_report(client, page))
         yield client

@@ -65,17 +65,7 @@ def run_options(function: F) -> Callable[..., Any]:
 
 
 def refuse_idle_options(given: Mapping[str, Any], *, output: Path | None, as_json: bool) -> None:
-    """Refuse options of `evaluate` that would do nothing without another one, which must have been forgotten.
-
-    Parameters
-    ----------
-    given
-        The values of `job_options`.
-    output
-        Where the report goes, if anywhere.
-    as_json
-        Whether the report is printed as JSON, which holds a digest of the lists.
-    """
+    """Refuse options of `evaluate` that have no effect without another one."""
     if given["gallery_order"] != "stored" and "gallery_size" not in given["breakdowns"]:
         raise click.UsageError(
             f"--gallery-order {given['gallery_order']} is of the distractor curve; add --breakdown gallery_size"

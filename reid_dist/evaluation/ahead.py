@@ -40,16 +40,9 @@ _PAIRS: Final = ("mAP", "TAR@FAR=0.1", "EER", "DIR@FAR=0.1")
 
 
 def compile_all(progress: Progress) -> int:
-    """Compile every kernel that evaluation, search, re-ranking and expansion call, unless the cache holds it.
+    """Compile every kernel of evaluation, search, re-ranking and expansion that the cache lacks; return their number.
 
-    Parameters
-    ----------
-    progress
-        Progress of finished jobs, as the stage ``compile``.
-
-    Returns
-    -------
-    Number of kernels that were compiled, without those that only other kernels call.
+    The stage of `progress` is ``compile``.
     """
     before = len(compiled_spans())
     with tempfile.TemporaryDirectory(prefix="reid-dist-") as folder:

@@ -45,25 +45,7 @@ def make_breakdowns(
     *,
     zero_for_invalid: bool,
 ) -> dict[str, dict[str, Any]]:
-    """Make tables of per-query values.
-
-    Parameters
-    ----------
-    names
-        Names of the tables.
-    query
-        The query set.
-    values
-        Of every query by metric, NaN where it is invalid; shape (n_query,), float64.
-    valid
-        Which queries have positives, shape (n_query,), bool.
-    in_parts
-        Metrics in partitions of the gallery, where tables need them.
-    job
-        What was computed.
-    zero_for_invalid
-        Whether an invalid query counts as 0.
-    """
+    """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool."""
     tables: dict[str, dict[str, Any]] = {}
     for name in names:
         if name == "camera_pair":

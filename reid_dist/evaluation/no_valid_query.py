@@ -23,19 +23,7 @@ def explain_no_valid_query(
     protocol: Protocol,
     invalid: Mapping[str, int],
 ) -> str:
-    """Message with the reasons, and what to check.
-
-    Parameters
-    ----------
-    query, gallery
-        The two sides as they were given.
-    labels
-        Their labels, numbered so that those of one side can be compared with those of the other.
-    protocol
-        The rules.
-    invalid
-        Number of queries by reason, as in ``n_invalid_by_reason`` of a report.
-    """
+    """Message with the reasons and what to check; `labels` are numbered alike, `invalid` counts queries by reason."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in invalid.items()) or "there are no queries"
     found = f"no query has a relevant gallery item ({reasons})"
     if protocol.is_listed:

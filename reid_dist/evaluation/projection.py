@@ -97,22 +97,7 @@ def plan_for(
     *,
     besides: Besides = NOTHING_BESIDES,
 ) -> Plan:
-    """Plan a job for threads and memory of this process or of a cluster.
-
-    Parameters
-    ----------
-    scorer
-        Gives the shapes of the two sides.
-    client
-        The cluster; None for threads of this process.
-    chunk_rows
-        Rows of a tile, None for a choice.
-    per_query
-        Relevant pairs of a query.
-    k
-        Neighbours kept per query.
-    besides
-        What the job holds besides.
+    """Plan a job for threads and memory of this process or of a cluster; `k` neighbours are kept per query.
 
     Raises
     ------

@@ -35,17 +35,7 @@ _DAMAGE = (
 
 
 def open_side(job: PipelineJob, role: Role, progress: Callable[[int, int, str], None] | None = None) -> LabelledSet:
-    """Open one side of a job; its features only where something is computed from them.
-
-    Parameters
-    ----------
-    job
-        The job.
-    role
-        ``"query"`` or ``"gallery"``.
-    progress
-        Called with rows done, rows in all, and the name of the source.
-    """
+    """Open one side of a job; its features only where something is computed from them."""
     source = getattr(job, role)
     if job.distances is not None or job.lists is not None:
         return open_labels(source, role)
@@ -60,16 +50,7 @@ def evaluate_sides(
     workspace: Path | str | None,
     progress: Progress,
 ) -> Report:
-    """Evaluate the sides of a job, and add pictures if it has any.
-
-    Parameters
-    ----------
-    job
-        The job.
-    query, gallery
-        Its sides, opened.
-    client, workspace, progress
-        As in `evaluate`.
+    """Evaluate the opened sides of a job, and add pictures if it has any.
 
     Raises
     ------

@@ -50,22 +50,7 @@ def make_report(
     verification: Verification | None = None,
     single_shot: dict[str, Any] | None = None,
 ) -> Report:
-    """Turn what was computed into a report.
-
-    Parameters
-    ----------
-    inputs
-        The two sides as they were given.
-    job
-        What was computed.
-    result
-        Values of all queries.
-    checked
-        Options of the evaluation.
-    verification
-        Verification and open-set metrics; None for none.
-    single_shot
-        How the single-shot CMC was computed, in words.
+    """Report of computed values; `inputs` are the two sides as they were given.
 
     Raises
     ------
