@@ -25,7 +25,7 @@ from reid_dist.cli.options import (
 @cluster_options
 @output_options
 @observation_options
-@run_options
+@run_options(refuse_idle_options)
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: Any) -> None:
     """Evaluate QUERY against GALLERY: two feature stores, or any source that `ingest` reads.
 
@@ -40,7 +40,6 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
       reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
       reid-dist evaluate labels.npz labels.npz --distances distmat.npy
     """
-    refuse_idle_options(given, output=run.output, as_json=as_json)
     from pydantic import ValidationError
 
     from reid_dist.cli.evaluating import deliver, evaluate_job

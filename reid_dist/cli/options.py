@@ -50,21 +50,28 @@ class RunOptions:
     description: str = ""
 
 
-def run_options(function: F) -> Callable[..., Any]:
-    """Give a command its options of cluster and output as one value, ``run``."""
+def run_options(check: Callable[[Mapping[str, Any]], None] | None = None) -> Callable[[F], Callable[..., Any]]:
+    """Give a command its options of cluster and output as one value, ``run``; `check` sees all options first."""
 
-    @functools.wraps(function)
-    def command(cluster_file: Path | None, workers: int | None, performance_report: Path | None, **given: Any) -> Any:
-        own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume")}
-        if own["resume"] and own["output"] is None:
-            raise click.UsageError("--resume takes up an output directory; add --output DIR")
-        cluster = choose_cluster(cluster_file, workers)
-        return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
+    def apply(function: F) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def command(
+            cluster_file: Path | None, workers: int | None, performance_report: Path | None, **given: Any
+        ) -> Any:
+            if check is not None:
+                check(given)
+            own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume")}
+            if own["resume"] and own["output"] is None:
+                raise click.UsageError("--resume takes up an output directory; add --output DIR")
+            cluster = choose_cluster(cluster_file, workers)
+            return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
 
-    return command
+        return command
+
+    return apply
 
 
-def refuse_idle_options(given: Mapping[str, Any], *, output: Path | None, as_json: bool) -> None:
+def refuse_idle_options(given: Mapping[str, Any]) -> None:
     """Refuse options of `evaluate` that have no effect without another one."""
     if given["gallery_order"] != "stored" and "gallery_size" not in given["breakdowns"]:
         raise click.UsageError(
@@ -72,7 +79,7 @@ def refuse_idle_options(given: Mapping[str, Any], *, output: Path | None, as_jso
         )
     if given["image_root"] is not None and given["pictures"] is None:
         raise click.UsageError("--image-root is where the paths of --pictures start; add --pictures")
-    if given["topk"] is not None and output is None and not as_json:
+    if given["topk"] is not None and given["output"] is None and not given["as_json"]:
         raise click.UsageError("--topk writes topk.npz to the output directory; add --output DIR")
 
 

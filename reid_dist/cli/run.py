@@ -24,7 +24,7 @@ from reid_dist.cli.options import (
 @cluster_options
 @output_options
 @observation_options
-@run_options
+@run_options()
 def command(pipeline: Path, overrides: tuple[str, ...], run: RunOptions, as_json: bool) -> None:
     """Run the job of a PIPELINE file; --set replaces what it says, or says what it leaves out.
 

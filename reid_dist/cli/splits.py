@@ -39,7 +39,7 @@ from reid_dist.cli.options import RunOptions, cluster_options, document_options,
     resume="Take up an output directory: splits that are done are not evaluated again.",
 )
 @observation_options
-@run_options
+@run_options()
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
     """Evaluate QUERY against galleries drawn at random from GALLERY; print mean and spread of every metric.
 

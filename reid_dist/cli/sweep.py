@@ -38,7 +38,7 @@ from reid_dist.cli.options import RunOptions, cluster_options, document_options,
     resume="Take up an output directory: points that are done are not evaluated again.",
 )
 @observation_options
-@run_options
+@run_options()
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
     """Evaluate QUERY against GALLERY at every point of a grid of parameters, from one search for neighbours.
 
