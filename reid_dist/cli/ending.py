@@ -49,7 +49,7 @@ class Ending:
 
 
 def ending_of(error: BaseException) -> Ending | None:
-    """What an error that reached the top means; None for a defect of ours, of which the traceback tells more."""
+    """Ending of an error that reached the top; None for a defect of the package, which gets a traceback."""
     interrupt = _interrupt_behind(error)
     if interrupt is not None:
         return interruption(str(interrupt))
@@ -60,7 +60,7 @@ def ending_of(error: BaseException) -> Ending | None:
     if isinstance(error, ReidDistError):
         return Ending(error.exit_code, error)
     if isinstance(error, BrokenPipeError):
-        # The reader of our output is gone, and wants no more.
+        # The reader of the output is gone.
         _discard_output()
         return Ending(0)
     failed: RunFailedError | None = None

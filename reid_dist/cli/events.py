@@ -60,7 +60,7 @@ _CURRENT: list[EventLog] = []
 
 
 def current_log() -> EventLog | None:
-    """Return the log of the command that runs; None where events are not asked for."""
+    """Return the log of the command that runs; None without ``--log-json``."""
     return _CURRENT[-1] if _CURRENT else None
 
 

@@ -48,7 +48,7 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
     Raises
     ------
     RunFailedError
-        If the cluster breaks while it works; the message says how.
+        If the cluster breaks while it works; the message holds the cause.
     """
     with contextlib.ExitStack() as stack:
         # Left after the cluster is: a client that closes while it looks for its scheduler logs the most.

@@ -136,7 +136,7 @@ def _span(seconds: float) -> str:
 
 
 class _Stages(Progress, ABC):
-    """Keeps account of the stages of a pass; how that is shown is for subclasses to say."""
+    """Counts of the stages of a pass; subclasses show them."""
 
     def __init__(self) -> None:
         self._stages: dict[str, _Advance] = {}

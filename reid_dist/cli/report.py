@@ -16,7 +16,7 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
     """Verify finished runs, print their tables and write their pages again.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
-    or last-good. The page of an entry is written where --output says.
+    or last-good. The page of an entry is written to --output.
 
     \b
     Examples:

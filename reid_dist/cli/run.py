@@ -26,7 +26,7 @@ from reid_dist.cli.options import (
 @observation_options
 @run_options()
 def command(pipeline: Path, overrides: tuple[str, ...], run: RunOptions, as_json: bool) -> None:
-    """Run the job of a PIPELINE file; --set replaces what it says, or says what it leaves out.
+    """Run the job of a PIPELINE file; --set replaces or adds fields.
 
     \b
     Examples:

@@ -17,9 +17,7 @@ from reid_dist.cli.options import RunOptions, cluster_options, document_options,
 @option("--expand", group=SWEPT, metavar="SPEC", help="The expansion, such as aqe; of dba(k=5)+aqe, the last is swept.")
 @option("--k", group=SWEPT, metavar="VALUES", help="Numbers of neighbours of the expansion.")
 @option("--alpha", group=SWEPT, metavar="VALUES", help="Exponents of their similarities.")
-@option(
-    "--include-self", group=SWEPT, is_flag=True, help="Queries sit in the gallery, by item id, and are one of the k."
-)
+@option("--include-self", group=SWEPT, is_flag=True, help="Queries are gallery items, by item id, and one of the k.")
 @option("--rerank", group=SWEPT, metavar="SPEC", help="The re-ranking, such as k_reciprocal.")
 @option("--k1", group=SWEPT, metavar="VALUES", help="Neighbours that a reciprocal set is taken from.")
 @option("--k2", group=SWEPT, metavar="VALUES", help="Items whose weights are averaged.")

@@ -27,7 +27,7 @@ def complete(given: Mapping[str, Any]) -> EvaluationOptions:
 def recorded(options: EvaluationOptions) -> dict[str, Any]:
     """Values that a report lists among its options: results depend on them, and they have no entry of their own."""
     values = {name: value for name, value in options.items() if OPTIONS[name].recorded}
-    # None and an empty list ask for the same, and a finished report is taken up for either.
+    # None and an empty list mean the same, and a finished report serves for either.
     return {**values, "breakdowns": () if options["breakdowns"] is None else options["breakdowns"]}
 
 

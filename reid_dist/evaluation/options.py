@@ -295,7 +295,7 @@ class _Outputs(TypedDict, total=False):
             heading="Resources",
             limits=_COUNT,
             recorded=False,
-            help="Rows of a tile; the answer does not depend on it.",
+            help="Rows of a tile; results do not depend on it.",
             doc="Rows of a tile on both sides; None for a choice.  Results do not depend on it.",
         ),
     ]

@@ -64,7 +64,7 @@ class ProtocolComponents(BaseModel):
         InputError
             If they do not fit.
         """
-        # For these, None is a value of its own; elsewhere it stands for a component that is left out.
+        # For these, None is a value of its own; elsewhere the component is left out.
         optional = ("junk_pid", "query_cameras", "gallery_cameras")
         given = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
         components = {name: value for name, value in given.items() if value is not None or name in optional}

@@ -135,7 +135,7 @@ def k_reciprocal_graph(
     distance, chunk_rows, client, progress
         As in `evaluate`.
     workspace
-        As in `evaluate`; the graph lies there, and must find it for as long as it is used.  With None it lies in a
+        As in `evaluate`; it holds the graph, and must exist for as long as the graph is used.  With None it is a
         temporary directory, as long as the graph is in use.
 
     Returns
@@ -242,9 +242,9 @@ def reranked_distances(
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
     check_client(client)
-    wanted = _checked_rows(rows, query.n_rows)
+    chosen = _checked_rows(rows, query.n_rows)
     n_gallery = gallery.n_rows
-    block = np.empty((len(wanted), n_gallery))
+    block = np.empty((len(chosen), n_gallery))
     with shown_progress(progress) as shown:
 
         def attempt() -> None:
@@ -252,7 +252,7 @@ def reranked_distances(
                 near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
                 where = make_resources(client, workspace_folder(stack, workspace), chunk_rows, shown)
                 scorer = rerank_scorer(near, far, measure, spec, where)
-                for place, row in enumerate(wanted.tolist()):
+                for place, row in enumerate(chosen.tolist()):
                     for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
                         columns = np.arange(cut.start, cut.stop)
                         owner = np.zeros(len(columns), np.int64)
@@ -272,8 +272,8 @@ def _checked_rows(rows: Sequence[int] | NDArray[np.integer] | None, n_query: int
     given = np.asarray(rows)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise InputError(f"rows must be a sequence of query rows, found {rows!r}")
-    wanted = given.astype(np.int64)
-    wrong = wanted[(wanted < 0) | (wanted >= n_query)]
+    chosen = given.astype(np.int64)
+    wrong = chosen[(chosen < 0) | (chosen >= n_query)]
     if len(wrong):
         raise InputError(f"rows must be from 0 to {n_query - 1}, found {int(wrong[0])}")
-    return wanted
+    return chosen

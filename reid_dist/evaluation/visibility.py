@@ -72,7 +72,7 @@ def _saved(features: FeatureSet, target: str) -> FeatureSet:
 
 
 def _must_move(features: FeatureSet, workspace: str | PathLike[str] | None) -> bool:
-    """Whether a set lies in a temporary store outside the workspace, which workers need not see."""
+    """Whether a set is in a temporary store outside the workspace, which workers need not see."""
     return bool(features.origin) and workspace is not None and not features.uri.startswith(Workspace.at(workspace).path)
 
 

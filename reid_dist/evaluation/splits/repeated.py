@@ -129,7 +129,7 @@ def evaluate_splits(
     held_bytes
         Drawn features are held in memory up to so many bytes, and written to the workspace beyond.
     **options
-        As in `evaluate`; options that ask for more than metrics, or name rows of one gallery, are refused.
+        As in `evaluate`; options that request more than metrics, or name rows of one gallery, are refused.
 
     Returns
     -------

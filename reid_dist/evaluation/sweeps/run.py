@@ -118,7 +118,7 @@ def sweep_parameters(
     k1, k2, lambda_value, variant
         The same for the re-ranking.
     include_self
-        Whether the query sits in the gallery, by item id, and is one of the k.
+        Whether the query is a gallery item, by item id, and one of the k.
     metrics
         Names such as ``"mAP"`` or ``"CMC@10"``; None for mAP, CMC@1 and mINP.
     client
@@ -133,7 +133,7 @@ def sweep_parameters(
     told
         Called after every point with the number of finished points, the number of all points, the point and its row.
     **options
-        As in `evaluate`; options that ask for more than metrics are refused.
+        As in `evaluate`; options that request more than metrics are refused.
 
     Returns
     -------
