@@ -39,7 +39,7 @@ def refuse_options_of_features(options: Mapping[str, Any], given: str) -> None:
     InputError
         If one of them is set; the message names all and the alternatives.
     """
-    found = [name for name in OPTIONS if name not in RANKING_OPTIONS and OPTIONS[name].is_set(options.get(name))]
+    found = [name for name in OPTIONS if name not in RANKING_OPTIONS and requests(options.get(name))]
     if found:
         blocks = found == ["rerank"] and given == "distances"
         more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
