@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
-
-__all__ = ["command"]
 
 _WORSE = 4
 
@@ -27,7 +26,12 @@ _WORSE = 4
     help="What is taken to be independent.",
 )
 @click.option(
-    "--resamples", type=int, default=10_000, show_default=True, help="Draws of bootstrap and permutation test."
+    "--resamples",
+    "n_resamples",
+    type=int,
+    default=10_000,
+    show_default=True,
+    help="Draws of bootstrap and permutation test.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of these draws.")
 @click.option(
@@ -42,19 +46,7 @@ _WORSE = 4
     "--output", type=click.Path(path_type=Path), metavar="FILE", help="Also write the comparison as JSON there."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON, and nothing else.")
-def command(
-    baseline: Path,
-    candidate: Path,
-    metrics: tuple[str, ...],
-    level: float,
-    unit: str,
-    resamples: int,
-    seed: int,
-    minimum_effect: float | None,
-    allow_different: bool,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool, **options: Any) -> int:
     """Compare two runs query by query; the first is the baseline.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
@@ -78,17 +70,8 @@ def command(
 
     if output is not None and output.exists():
         raise StoreExistsError(f"{output} is there already; choose another --output")
-    comparison = compare(
-        load_report(baseline),
-        load_report(candidate),
-        metrics=metrics or None,
-        level=level,
-        n_resamples=resamples,
-        seed=seed,
-        unit=unit,
-        minimum_effect=SMALLEST_EFFECT if minimum_effect is None else minimum_effect,
-        allow_different=allow_different,
-    )
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    comparison = compare(load_report(baseline), load_report(candidate), **{"minimum_effect": SMALLEST_EFFECT, **given})
     if output is not None:
         content = comparison.to_json().encode("ascii")
         try:

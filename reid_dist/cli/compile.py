@@ -6,8 +6,6 @@ import click
 
 from reid_dist.cli.options import events_option
 
-__all__ = ["command"]
-
 
 @click.command("compile")
 @events_option
@@ -23,7 +21,7 @@ def command() -> None:
     """
     import time
 
-    from reid_dist.cli.progress import say, stages
+    from reid_dist.cli.progress import notify, stages
     from reid_dist.errors import InputError
     from reid_dist.evaluation.ahead import compile_all
     from reid_dist.kernels.settings import cache_folder, cache_words
@@ -32,7 +30,7 @@ def command() -> None:
     if folder is None:
         raise InputError(f"nothing can be compiled ahead: {cache_words()}")
     began = time.monotonic()
-    say("compiling", cache_words(), message=cache_words())
+    notify("compiling", cache_words(), message=cache_words())
     with stages() as progress:
         n_compiled = compile_all(progress)
     if n_compiled:

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, name_option
-
-__all__ = ["command"]
+from reid_dist.cli.options import RunOptions, choose_cluster, cluster_options, name_option
 
 _DEFAULT = "reid-dist-demo"
 
@@ -34,7 +32,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
       reid-dist demo --output demo
     """
     cluster = choose_cluster(cluster_file, workers)
-    from reid_dist.cli.line import deliver, evaluate_job
+    from reid_dist.cli.evaluating import deliver, evaluate_job
     from reid_dist.evaluation.pipelines import PipelineJob
     from reid_dist.reports.files import refuse_occupied
     from reid_dist.stores import FeatureSet
@@ -54,11 +52,11 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
             path = str(data / f"{side}.zarr")
             FeatureSet.from_arrays(made.features, made.pids, made.camids).save(path)
             stores.append(path)
-    job = PipelineJob(query=stores[0], gallery=stores[1], topk=10)
+    job = PipelineJob.model_validate({"query": stores[0], "gallery": stores[1], "topk": 10})
     words = ["reid-dist", "evaluate", *stores, "--topk", str(job.topk), "--output", str(target), "--resume"]
     again = shlex.join([*words, *([] if name is None else ["--name", name])])
     try:
-        report = evaluate_job(job, cluster, output=target, name=name, resume=True, again=again)
+        report = evaluate_job(job, RunOptions(cluster=cluster, output=target, name=name, resume=True), again=again)
     except KeyboardInterrupt as error:
         # Before anything of the evaluation was finished.
         raise KeyboardInterrupt(str(error) or f"the data are kept in {data}: {again} goes on from there") from error

@@ -1,4 +1,4 @@
-"""How a command ends: what an error means for whoever called it, and how the process is left.
+"""How a command ends: exit codes and messages of errors, and how the process is left.
 
 Standard library and `click` alone: it is imported before anything else.
 """
@@ -21,17 +21,6 @@ from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.core.credentials import without_credentials
 from reid_dist.errors import ReidDistError, RunFailedError
 
-__all__ = [
-    "ABORTED",
-    "Ending",
-    "ending_of",
-    "interruption",
-    "leave",
-    "make_temporary_folder",
-    "prepare",
-    "report_interruption",
-]
-
 ABORTED = 130
 _WRONG = 2
 _STANDARD_ERROR = 2
@@ -52,7 +41,7 @@ class Ending:
     code
         Its exit code.
     error
-        What is told; None for nothing.
+        The message; None for none.
     """
 
     code: int
@@ -60,7 +49,7 @@ class Ending:
 
 
 def ending_of(error: BaseException) -> Ending | None:
-    """What an error that reached the top means; None for a defect of ours, of which the traceback tells more."""
+    """Ending of an error that reached the top; None for a defect of the package, which gets a traceback."""
     interrupt = _interrupt_behind(error)
     if interrupt is not None:
         return interruption(str(interrupt))
@@ -71,7 +60,7 @@ def ending_of(error: BaseException) -> Ending | None:
     if isinstance(error, ReidDistError):
         return Ending(error.exit_code, error)
     if isinstance(error, BrokenPipeError):
-        # The reader of our output is gone, and wants no more.
+        # The reader of the output is gone.
         _discard_output()
         return Ending(0)
     failed: RunFailedError | None = None
@@ -161,7 +150,7 @@ def report_interruption(ending: Ending) -> None:
     if log is None and OPTION in sys.argv[1:]:
         log = EventLog(_STANDARD_ERROR)
     if log is not None:
-        log.tell("error", message=text, kind="Interrupted", exit_code=ending.code)
+        log.write("error", message=text, kind="Interrupted", exit_code=ending.code)
         return
     with contextlib.suppress(OSError):
         os.write(_STANDARD_ERROR, f"{text}\n".encode())
@@ -229,7 +218,7 @@ def _run_exit_handlers() -> None:
 
 
 def _discard_standard_error() -> None:
-    """All has been said; what libraries say of what they find half done would follow it."""
+    """Nothing follows the last message, such as complaints of libraries about unfinished work."""
     with contextlib.suppress(OSError):
         if sys.stderr is not None and os.isatty(_STANDARD_ERROR):
             os.write(_STANDARD_ERROR, _SHOW_CURSOR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,15 +9,13 @@ import click
 from reid_dist.cli.grouping import GroupedCommand
 from reid_dist.cli.job_options import job_fields, job_options
 from reid_dist.cli.options import (
-    choose_cluster,
+    RunOptions,
     cluster_options,
     observation_options,
     output_options,
     refuse_idle_options,
-    refuse_idle_resume,
+    run_options,
 )
-
-__all__ = ["command"]
 
 
 @click.command("evaluate", cls=GroupedCommand)
@@ -28,19 +25,8 @@ __all__ = ["command"]
 @cluster_options
 @output_options
 @observation_options
-def command(
-    query: str,
-    gallery: str,
-    cluster_file: Path | None,
-    workers: int | None,
-    output: Path | None,
-    name: str | None,
-    workspace: str | None,
-    resume: bool,
-    as_json: bool,
-    performance_report: Path | None,
-    **given: Any,
-) -> None:
+@run_options(refuse_idle_options)
+def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: Any) -> None:
     """Evaluate QUERY against GALLERY: two feature stores, or any source that `ingest` reads.
 
     A file that holds both sides may be given for both.
@@ -54,12 +40,9 @@ def command(
       reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
       reid-dist evaluate labels.npz labels.npz --distances distmat.npy
     """
-    refuse_idle_options(given, output=output, as_json=as_json)
-    refuse_idle_resume(resume, output)
-    cluster = choose_cluster(cluster_file, workers)
     from pydantic import ValidationError
 
-    from reid_dist.cli.line import deliver, evaluate_job
+    from reid_dist.cli.evaluating import deliver, evaluate_job
     from reid_dist.core.validation import explain
     from reid_dist.errors import InputError
     from reid_dist.evaluation.pipelines import PipelineJob
@@ -68,7 +51,4 @@ def command(
         job = PipelineJob(query=query, gallery=gallery, **job_fields(given))
     except ValidationError as error:
         raise InputError(explain("the command", error, PipelineJob.model_fields)) from None
-    report = evaluate_job(
-        job, cluster, output=output, name=name, workspace=workspace, resume=resume, performance_page=performance_report
-    )
-    deliver(report, as_json=as_json, output=output)
+    deliver(evaluate_job(job, run), as_json=as_json, output=run.output)

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import IO, Any
 
-__all__ = ["OPTION", "EventLog", "current_log", "logged"]
-
 OPTION = "--log-json"
 
 _STANDARD_ERROR = 2
@@ -40,7 +38,7 @@ class EventLog:
         # What standard error still holds becomes events; nothing where it is not read.
         self.catch_up: Callable[[], None] = lambda: None
 
-    def tell(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: Any) -> None:
         """Write an event, whole lines even where threads write at once; numbers that JSON does not have become null."""
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         values = {name: _finite(value) for name, value in facts.items()}
@@ -62,7 +60,7 @@ _CURRENT: list[EventLog] = []
 
 
 def current_log() -> EventLog | None:
-    """Return the log of the command that runs; None where events are not asked for."""
+    """Return the log of the command that runs; None without ``--log-json``."""
     return _CURRENT[-1] if _CURRENT else None
 
 
@@ -113,4 +111,4 @@ def _tell_lines(source: IO[bytes], last: bytes, log: EventLog, marks: dict[bytes
             if content in marks:
                 marks.pop(content).set()
             elif content:
-                log.tell("log", text=content.decode(errors="replace"))
+                log.write("log", text=content.decode(errors="replace"))

@@ -24,8 +24,6 @@ from reid_dist.cli.ending import ABORTED, Ending, ending_of, interruption, make_
 from reid_dist.cli.events import OPTION, EventLog, logged
 from reid_dist.core.credentials import without_controls, without_credentials
 
-__all__ = ["run_command"]
-
 _COMMANDS = {
     "demo": "Make a small data set, evaluate it and write the reports.",
     "ingest": "Read a feature file and write feature stores.",
@@ -53,7 +51,7 @@ class _Stopped(click.ClickException):
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module when the command is asked for; the list of commands needs none of them."""
+    """Imports a command's module when the command runs; the list of commands needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         # By brackets, for `list` is a module of this package once that command has run.
@@ -123,11 +121,11 @@ def run_command(words: list[str]) -> int:
 
 
 def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
-    """Run the command and return its exit code; what is wrong with usage, input or run is said."""
+    """Run the command and return its exit code; errors of usage, input or run are printed."""
     try:
         # The words go to the commands as well: a report holds the command that it comes from.
         outcome: Any = _group.main(args=words, prog_name="reid-dist", standalone_mode=False, obj=tuple(words))
-        # A disk that is full, or a reader that is gone, may only be heard of here.
+        # A full disk, or a reader that is gone, may only show here.
         if sys.stdout is not None:
             sys.stdout.flush()
         ending = Ending(outcome if isinstance(outcome, int) else 0)
@@ -152,36 +150,36 @@ def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
 
 
 def _say_error(error: Exception, code: int) -> None:
-    """Say on standard error what is wrong."""
+    """Print an error on standard error."""
     if code == ABORTED:
         text = str(error)
     elif isinstance(error, click.ClickException):
-        said = io.StringIO()
-        error.show(said)
-        text = said.getvalue().removesuffix("\n")
+        shown = io.StringIO()
+        error.show(shown)
+        text = shown.getvalue().removesuffix("\n")
     else:
         text = f"Error: {error}"
-    # Where it cannot be written there is no other place to say so.
+    # Where it cannot be written there is no other place for it.
     with contextlib.suppress(OSError):
         click.echo(without_controls(without_credentials(text)), err=True)
 
 
 def _run_with_events(words: list[str], log: EventLog) -> int:
-    """Run the command between two events, and tell what is wrong as another."""
+    """Run the command between two events, with an event for an error."""
     began = time.monotonic()
 
-    def tell(error: Exception, code: int) -> None:
+    def write_error(error: Exception, code: int) -> None:
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        log.tell("error", message=without_credentials(message), kind=type(error).__name__, exit_code=code)
+        log.write("error", message=without_credentials(message), kind=type(error).__name__, exit_code=code)
 
-    log.tell("started", command=words[0], version=__version__)
+    log.write("started", command=words[0], version=__version__)
     try:
-        code = _run(words, tell)
+        code = _run(words, write_error)
     except Exception as error:
         # A defect of ours.  Standard error has events alone, so the traceback is one of them.
         code = _DEFECT
-        log.tell("error", message=repr(error), kind="defect", exit_code=code, traceback=traceback.format_exc())
+        log.write("error", message=repr(error), kind="defect", exit_code=code, traceback=traceback.format_exc())
     # Lines that were written before the end come before it.
     log.catch_up()
-    log.tell("ended", exit_code=code, seconds=round(time.monotonic() - began, 3))
+    log.write("ended", exit_code=code, seconds=round(time.monotonic() - began, 3))
     return code

@@ -7,18 +7,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = [
-    "CONVENTIONS",
-    "DRAW",
-    "INPUTS",
-    "OUTPUTS",
-    "RESOURCES",
-    "SWEPT",
-    "GroupedCommand",
-    "GroupedOption",
-    "option",
-]
-
 INPUTS: Final = "Inputs"
 SWEPT: Final = "Swept parameters"
 DRAW: Final = "Draw"
@@ -33,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class GroupedOption(click.Option):
-    """An option with the heading that it stands under in the help.
+    """An option with its heading in the help.
 
     Attributes
     ----------

@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reid_dist.cli.options import chunk_options
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
 
 if TYPE_CHECKING:
     from reid_dist.stores import FeatureSet
 
-__all__ = ["command", "identities"]
+_ARRAYS = ("features", "pids", "camids", "item_ids", "image_paths")
 
-_ARRAYS = ("features", "pids", "camids", "item-ids", "image-paths")
+
+def _array_names() -> list[str]:
+    """Keys of the arrays of a source: one set, or two sides."""
+    return [f"{side}{array}" for side in ("", "query_", "gallery_") for array in _ARRAYS]
 
 
 def _array_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for the name of every array that a source can hold."""
-    for side in ("gallery-", "query-", ""):
-        for array in reversed(_ARRAYS):
-            words = f"{side.rstrip('-')} {array}".strip().replace("-", " ")
-            option = click.option(f"--{side}{array}", metavar="NAME", help=f"Array that holds the {words}.")
-            function = option(function)
+    for name in reversed(_array_names()):
+        flag, words = f"--{name.replace('_', '-')}", name.replace("_", " ")
+        function = click.option(flag, name, metavar="NAME", help=f"Array that holds the {words}.")(function)
     return function
 
 
@@ -39,7 +41,7 @@ def identities(store: FeatureSet) -> int:
 @click.option(
     "--output", required=True, metavar="PATH", help="Where to write the store, or query.zarr and gallery.zarr."
 )
-@click.option("--format", "format_name", metavar="NAME", help="Format, where the suffix does not tell it.")
+@click.option("--format", "format_name", metavar="NAME", help="Format, where the suffix does not give it.")
 @click.option(
     "--pids-file",
     type=click.Path(path_type=Path),
@@ -72,12 +74,7 @@ def identities(store: FeatureSet) -> int:
     metavar="N",
     help="The first N rows are queries, the others the gallery. Default: the entry num_query, if there is one.",
 )
-@click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features.")
-@click.option(
-    "--shard-rows",
-    type=click.IntRange(min=1),
-    help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
-)
+@chunk_options
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
 @click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
 @click.option(
@@ -85,24 +82,7 @@ def identities(store: FeatureSet) -> int:
 )
 @click.option("--overwrite", is_flag=True, help="Replace a store that is there; not on S3.")
 @_array_options
-def command(
-    source: str,
-    output: str,
-    format_name: str | None,
-    pids_file: Path | None,
-    camids_file: Path | None,
-    names_file: Path | None,
-    pattern: str | None,
-    labels_file: Path | None,
-    num_query: int | None,
-    chunk_rows: int | None,
-    shard_rows: int | None,
-    dtype: str | None,
-    drop_pids: tuple[int, ...],
-    allow_zero: bool,
-    overwrite: bool,
-    **names: str | None,
-) -> None:
+def command(source: str, output: str, **options: Any) -> None:
     """Read SOURCE (.npz .npy .mat .h5 .parquet .safetensors .pth .pt or Zarr) in bounded memory; write feature stores.
 
     A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, and so does one whose first rows
@@ -132,26 +112,10 @@ def command(
     from reid_dist.cli.progress import rows_progress
     from reid_dist.stores.importers import ingest
 
+    arrays = {name: options.pop(name) for name in _array_names()}
     with rows_progress() as progress:
-        stores = ingest(
-            source,
-            output,
-            {name: value for name, value in names.items() if value is not None},
-            format_name=format_name,
-            pids_file=pids_file,
-            camids_file=camids_file,
-            names_file=names_file,
-            pattern=pattern,
-            labels_file=labels_file,
-            num_query=num_query,
-            chunk_rows=chunk_rows,
-            shard_rows=shard_rows,
-            dtype=dtype,
-            drop_pids=drop_pids,
-            allow_zero=allow_zero,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        named = {name: value for name, value in arrays.items() if value is not None}
+        stores = ingest(source, output, named, progress=progress, **options)
     for store in stores:
         cameras = "no cameras" if store.camids is None else counted(len(set(store.camids.tolist())), "camera")
         click.echo(

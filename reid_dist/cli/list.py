@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-__all__ = ["command"]
-
 _KINDS = ("metrics", "protocols", "distances", "rerankers", "expansions", "poolings", "formats")
 
 

@@ -11,7 +11,7 @@ import click
 
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.opened_history import opened_for_writing
-from reid_dist.cli.progress import rows_progress, say, stages
+from reid_dist.cli.progress import notify, rows_progress, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.environment import describe_environment
@@ -137,7 +137,7 @@ def _machine(cluster: ClusterConfig) -> dict[str, Any]:
 
 
 def _say_begun(number: int, total: int, name: str) -> None:
-    say("job_started", f"job {number}/{total}: {name}", job=name, number=number, total=total)
+    notify("job_started", f"job {number}/{total}: {name}", job=name, number=number, total=total)
 
 
 def _say_ended(number: int, total: int, entry: Entry) -> None:
@@ -147,7 +147,7 @@ def _say_ended(number: int, total: int, entry: Entry) -> None:
     words = ", ".join([what, *(f"{gate} {verdict}" for gate, verdict in verdicts.items()), *alarms])
     facts = {"seconds": entry.seconds, "reason": entry.reason, "verdicts": verdicts, "alarms": alarms}
     line = without_controls(f"job {number}/{total}: {entry.name} {entry.state}, {words}")
-    say("job_ended", line, job=entry.name, number=number, total=total, state=entry.state, **facts)
+    notify("job_ended", line, job=entry.name, number=number, total=total, state=entry.state, **facts)
 
 
 def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:

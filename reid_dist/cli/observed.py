@@ -1,4 +1,4 @@
-"""A cluster that is looked at while it works: its dashboard's address is told, a performance report is written."""
+"""A cluster under observation: the address of its dashboard, and a performance report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reid_dist.cli.progress import say
+from reid_dist.cli.progress import notify
 from reid_dist.clusters import ClusterConfig, Threads, connect
 from reid_dist.clusters.diagnostics import dashboard_link, performance_report, refuse_without_bokeh
 from reid_dist.clusters.failures import cluster_failures
@@ -17,25 +17,14 @@ from reid_dist.errors import InputError, StoreExistsError
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["observed_cluster", "refuse_unobservable"]
-
 
 def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: bool = True) -> None:
-    """Refuse to watch what cannot be watched, before any work.
-
-    Parameters
-    ----------
-    cluster
-        Where the job runs.
-    page
-        Where a performance report is wanted; None for nowhere.
-    computes
-        Whether the job computes anything on the cluster.
+    """Refuse an observation that is impossible, before any work.
 
     Raises
     ------
     InputError
-        For a performance report without a cluster, or where bokeh is missing for what is asked for.
+        For a performance report of a job without a cluster, or where bokeh is missing.
     StoreExistsError
         If there is such a file already.
     """
@@ -52,26 +41,17 @@ def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: 
 
 @contextlib.contextmanager
 def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Client | None]:
-    """Start or reach a cluster, tell where its dashboard is, and write a performance report if one is wanted.
+    """Start or reach a cluster, print the address of its dashboard, and write a performance report to `page`.
 
-    Parameters
-    ----------
-    cluster
-        Where the job runs.
-    page
-        A new file for the report; None for none.
-
-    Yields
-    ------
-    A client, or None for threads.
+    Yields a client, or None for threads.
 
     Raises
     ------
     RunFailedError
-        If the cluster breaks while it works; the message says how.
+        If the cluster breaks while it works; the message holds the cause.
     """
     with contextlib.ExitStack() as stack:
-        # Left after the cluster is: a client that closes while it looks for its scheduler has the most to say.
+        # Left after the cluster is: a client that closes while it looks for its scheduler logs the most.
         quiet = stack.enter_context(contextlib.ExitStack())
         client = stack.enter_context(connect(cluster))
         stack.enter_context(cluster_failures(client))
@@ -79,7 +59,7 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
             quiet.enter_context(_without_logs_of_dask())
             link = dashboard_link(client)
             if link is not None:
-                say("dashboard", f"dashboard: {link}", link=link)
+                notify("dashboard", f"dashboard: {link}", link=link)
             if page is not None:
                 stack.enter_context(performance_report(client, page))
         yield client
@@ -87,7 +67,7 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
 
 @contextlib.contextmanager
 def _without_logs_of_dask() -> Iterator[None]:
-    """Keep Dask from logging how it lost a connection, with tracebacks: what matters of that is told as an error."""
+    """Keep Dask from logging how it lost a connection, with tracebacks: the error of the command holds what matters."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
     before = {name: logging.getLogger(name).level for name in names}
     for name, level in before.items():

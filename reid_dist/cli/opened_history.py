@@ -25,8 +25,8 @@ def opened_for_writing(path: Path, *, create: bool, timeout: float = 30.0) -> It
     with History.open(path, create=create, timeout=timeout) as history:
         if history.caution:
             # Slow to import, and seldom needed.
-            from reid_dist.cli.progress import say
+            from reid_dist.cli.progress import notify
             from reid_dist.core.credentials import without_controls
 
-            say("warning", without_controls(f"Warning: {history.caution}"), message=history.caution)
+            notify("warning", without_controls(f"Warning: {history.caution}"), message=history.caution)
         yield history

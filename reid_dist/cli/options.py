@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,47 +16,71 @@ from reid_dist.cli.grouping import INPUTS, OUTPUTS, RESOURCES, option
 if TYPE_CHECKING:
     from reid_dist.clusters import ClusterConfig
 
-__all__ = [
-    "choose_cluster",
-    "cluster_options",
-    "events_option",
-    "name_option",
-    "observation_options",
-    "output_options",
-    "override_option",
-    "refuse_idle_options",
-    "refuse_idle_resume",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def refuse_idle_options(given: Mapping[str, Any], *, output: Path | None, as_json: bool) -> None:
-    """Refuse options of `evaluate` that would do nothing without another one, which must have been forgotten.
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where a command computes, and where its report goes.
 
-    Parameters
+    Attributes
     ----------
-    given
-        The values of `job_options`.
+    cluster
+        The cluster.
     output
-        Where the report goes, if anywhere.
-    as_json
-        Whether the report is printed as JSON, which holds a digest of the lists.
+        Directory of the report; None for nowhere.
+    name
+        Of the run; None for that of `output`.  A finished report keeps the name that it has.
+    workspace
+        Directory or URI for intermediate stores; by default ``output/workspace``, and a temporary one without `output`.
+    resume
+        Whether `output` may hold an earlier run of the same command.
+    performance_page
+        New file for Dask's performance report; None for none.
+    description
+        Of the pipeline, if it has one.
     """
+
+    cluster: ClusterConfig
+    output: Path | None = None
+    name: str | None = None
+    workspace: str | None = None
+    resume: bool = False
+    performance_page: Path | None = None
+    description: str = ""
+
+
+def run_options(check: Callable[[Mapping[str, Any]], None] | None = None) -> Callable[[F], Callable[..., Any]]:
+    """Give a command its options of cluster and output as one value, ``run``; `check` sees all options first."""
+
+    def apply(function: F) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def command(
+            cluster_file: Path | None, workers: int | None, performance_report: Path | None, **given: Any
+        ) -> Any:
+            if check is not None:
+                check(given)
+            own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume")}
+            if own["resume"] and own["output"] is None:
+                raise click.UsageError("--resume takes up an output directory; add --output DIR")
+            cluster = choose_cluster(cluster_file, workers)
+            return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
+
+        return command
+
+    return apply
+
+
+def refuse_idle_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of `evaluate` that have no effect without another one."""
     if given["gallery_order"] != "stored" and "gallery_size" not in given["breakdowns"]:
         raise click.UsageError(
             f"--gallery-order {given['gallery_order']} is of the distractor curve; add --breakdown gallery_size"
         )
     if given["image_root"] is not None and given["pictures"] is None:
         raise click.UsageError("--image-root is where the paths of --pictures start; add --pictures")
-    if given["topk"] is not None and output is None and not as_json:
+    if given["topk"] is not None and given["output"] is None and not given["as_json"]:
         raise click.UsageError("--topk writes topk.npz to the output directory; add --output DIR")
-
-
-def refuse_idle_resume(resume: bool, output: Path | None) -> None:
-    """Refuse to resume where there is nothing to take up."""
-    if resume and output is None:
-        raise click.UsageError("--resume takes up an output directory; add --output DIR")
 
 
 def override_option(function: F) -> F:
@@ -109,7 +135,25 @@ def output_options(function: F) -> F:
         metavar="URI",
         help="Directory for intermediate stores, seen by all workers. Default: DIR/workspace.",
     )(function)
-    function = name_option(function)
+    return _json_option(name_option(function))
+
+
+def document_options(*, output: str, workspace: str, resume: str) -> Callable[[F], F]:
+    """Add the same as `output_options`, with help texts of their own."""
+
+    def add(function: F) -> F:
+        function = _json_option(function)
+        function = option("--resume", group=OUTPUTS, is_flag=True, help=resume)(function)
+        function = option("--workspace", group=RESOURCES, metavar="URI", help=workspace)(function)
+        function = name_option(function)
+        path = click.Path(path_type=Path)
+        return option("--output", group=OUTPUTS, type=path, metavar="DIR", help=output)(function)
+
+    return add
+
+
+def _json_option(function: F) -> F:
+    """Add ``--json``."""
     return option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the report as JSON, and nothing else.")(
         function
     )
@@ -154,6 +198,18 @@ def events_option(function: F) -> F:
         is_flag=True,
         expose_value=False,
         help="Tell progress, messages and errors on standard error as JSON, an object a line.",
+    )(function)
+
+
+def chunk_options(function: F) -> F:
+    """Add ``--chunk-rows`` and ``--shard-rows`` of a feature store."""
+    function = click.option(
+        "--shard-rows",
+        type=click.IntRange(min=1),
+        help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
+    )(function)
+    return click.option(
+        "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features."
     )(function)
 
 

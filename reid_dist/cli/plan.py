@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from reid_dist.stages.expansion.projection import ExpandPlan
     from reid_dist.stages.reranking.projection import RerankPlan
 
-__all__ = ["command"]
-
 # Seconds that a run takes to begin and to end, and that a row takes from its list of neighbours to its weights.
 _STARTING = 2.0
 _SECONDS_PER_ROW = 3e-5
@@ -35,7 +33,7 @@ _SECONDS_PER_ROW = 3e-5
     group=RESOURCES,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Plan for its workers and their memory; a scheduler that runs is asked, nothing is started.",
+    help="Plan for its workers and their memory; a running scheduler is queried, nothing is started.",
 )
 @option(
     "--threads",
@@ -77,7 +75,7 @@ def command(
 ) -> None:
     """Show tiles, tasks, bytes, arithmetic and time of the job of a PIPELINE file; reads labels, no features.
 
-    The time is estimated from products, sweeps and lists of random rows that are timed here for a second or so, or from
+    The time is estimated from products, tiles and lists of random rows that are timed here for a second or so, or from
     rates that are given.
 
     \b
@@ -110,7 +108,7 @@ def command(
     size = None
     if cluster_file is not None:
         if threads is not None or memory_gib is not None:
-            raise click.UsageError("--threads and --memory-per-thread say what --cluster says; give one or the other")
+            raise click.UsageError("--threads and --memory-per-thread are given by --cluster; give one or the other")
         size = cluster_size(read_cluster(cluster_file))
         n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
     else:
@@ -118,8 +116,8 @@ def command(
         memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
     options, swept = job.options(), None
     if job.sweep is not None:
-        asked = job.sweep_options()
-        grid = make_grid(job.expand, job.rerank, {name: asked.get(name) for name in SweptParameters.model_fields})
+        given = job.sweep_options()
+        grid = make_grid(job.expand, job.rerank, {name: given.get(name) for name in SweptParameters.model_fields})
         first = grid.points[grid.order[0]]
         options |= {"expand": first.expand, "rerank": first.rerank}
         n_points = counted(len(grid.points), "point")
@@ -129,7 +127,6 @@ def command(
         gallery,
         n_threads=n_threads,
         memory_per_thread=memory,
-        distance=job.distance,
         **options,
     )
     rerank = None
@@ -162,9 +159,9 @@ def command(
         rates, lists = _as_fast(rates, factor), None if lists is None else _as_fast(lists, factor)
         speed = f"{counted(n_threads, 'thread')} of {gflops:g} GFLOP/s"
     n_workers = 1 if size is None else size.n_workers
-    seconds = _sweep_seconds(plan, rates, n_threads)
+    seconds = _tile_seconds(plan, rates, n_threads)
     if lists is not None:
-        seconds += _list_seconds(plan, lists, options["topk"], n_threads)
+        seconds += _list_seconds(plan, lists, options["topk"] or 0, n_threads)
     if read_rate is not None:
         seconds, speed = max(seconds, plan.bytes_read / (read_rate * 1e9)), f"{speed}, {read_rate:g} GB/s from storage"
     per_worker = plan.task_bytes * -(-n_threads // n_workers)
@@ -177,10 +174,10 @@ def command(
         "tasks": f"{plan.n_tasks} of {plan.query_block} x {plan.gallery_block} rows, on {counted(n_threads, 'thread')}",
         "graph": f"{counted(plan.n_graph_tasks, 'task')} in all, about {byte_size(plan.graph_bytes)}",
         "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(per_worker)} a worker, "
-        f"{byte_size(plan.task_bytes * n_threads)} in all; the answer takes {byte_size(plan.result_bytes)}",
+        f"{byte_size(plan.task_bytes * n_threads)} in all; the results take {byte_size(plan.result_bytes)}",
         "read": f"{byte_size(plan.bytes_read)}, at most {byte_size(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
-        **({"sweeps": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
+        **({"passes": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
         "time": f"{rough_duration(seconds)} on {speed}",
     }
     for name, text in rows.items():
@@ -189,7 +186,7 @@ def command(
         click.echo("\nbefore that, re-ranking")
         for name, text in _rerank_rows(rerank, rates, n_threads, speed).items():
             click.echo(f"{name:<11}{text}")
-    # Steps that change nothing are in no plan; the last one stands first, as each is before what is above it.
+    # Steps that change nothing are in no plan; the last one is first, as each precedes what is above it.
     for place, step in reversed(list(enumerate(expand, start=1))):
         number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
         click.echo(f"\nbefore that, expansion{number}: {step.step}")
@@ -245,12 +242,12 @@ def _as_fast(rates: R, factor: float) -> R:
     return replace(rates, **{each.name: getattr(rates, each.name) * factor for each in fields(rates)})
 
 
-def _sweep_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
-    """What products take, a tenth for all else as a rule, and again where thresholds are searched for."""
-    sweeps = 2.2 if plan.bracket_counts else 1.1
+def _tile_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
+    """Time of products and a tenth for all else, twice where thresholds are searched for."""
+    passes = 2.2 if plan.bracket_counts else 1.1
     # Where there are fewer tasks than threads, or one too many, some threads wait.
     uneven = -(-plan.n_tasks // n_threads) * n_threads / plan.n_tasks
-    return sweeps * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING
+    return passes * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING
 
 
 def _list_seconds(plan: Plan, lists: ListRates, k: int, n_threads: int) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from reid_dist.cli.options import chunk_options
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
-
-__all__ = ["command"]
 
 
 @click.command("pool")
@@ -34,27 +35,9 @@ __all__ = ["command"]
     show_default=True,
     help="How rows are kept.",
 )
-@click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features.")
-@click.option(
-    "--shard-rows",
-    type=click.IntRange(min=1),
-    help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
-)
+@chunk_options
 @click.option("--overwrite", is_flag=True, help="Replace a store that is there; not on S3.")
-def command(
-    store: str,
-    output: str,
-    by: str,
-    method: str,
-    no_normalise: bool,
-    normalise_rows: bool,
-    drop_camids: bool,
-    allow_zero: bool,
-    dtype: str,
-    chunk_rows: int | None,
-    shard_rows: int | None,
-    overwrite: bool,
-) -> None:
+def command(store: str, output: str, no_normalise: bool, drop_camids: bool, allow_zero: bool, **options: Any) -> None:
     """Make one row of all rows of STORE that share a label: tracklets of video, multi-query.
 
     STORE is a feature store, or any source of one set that `ingest` reads. Rows are pooled as they are stored, and
@@ -75,16 +58,10 @@ def command(
         pooled = pool(
             features,
             output,
-            by=by,
-            method=method,
             normalise=not no_normalise,
-            normalise_rows=normalise_rows,
             camids="drop" if drop_camids else "keep",
             allow_zero=allow_zero,
-            dtype=dtype,
-            chunk_rows=chunk_rows,
-            shard_rows=shard_rows,
-            overwrite=overwrite,
+            **options,
             progress=progress,
         )
     click.echo(

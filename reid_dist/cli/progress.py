@@ -24,8 +24,6 @@ from reid_dist.core.credentials import without_controls
 from reid_dist.engine.task_graph import Progress
 from reid_dist.reports.words import metric_value
 
-__all__ = ["bars", "points", "rows_progress", "say", "stages"]
-
 # Seconds: without a terminal, a line per stage at most this often; and an event.
 _LINE_EVERY = 5.0
 _EVENT_EVERY = 1.0
@@ -40,7 +38,7 @@ _TITLES = {
     "weights": "reciprocal neighbours",
     "means": "local expansion",
     "pairs": "distances of relevant pairs",
-    "sweep": "sweep over the gallery",
+    "sweep": "tiles of the gallery",
     "verification": "exact thresholds",
 }
 
@@ -61,10 +59,10 @@ class _Advance:
         When it began, by `time.monotonic`; None as long as nothing of it is done.
     seconds
         How long it had taken when `done` was last counted.
-    told
-        When it was last written about.
+    shown
+        When it was last printed.
     uneven
-        Whether tasks differ so much that no rate can be told from them.
+        Whether tasks differ so much that they have no common rate.
     """
 
     title: str
@@ -73,7 +71,7 @@ class _Advance:
     done: int = 0
     began: float | None = None
     seconds: float = 0.0
-    told: float = 0.0
+    shown: float = 0.0
 
     def leave_out(self, seconds: float) -> None:
         """Count as if it had begun later."""
@@ -81,22 +79,22 @@ class _Advance:
             self.began += seconds
 
     def count(self, done: int, began: float) -> None:
-        """Take note of what is done by now, of something that began then unless it is known better."""
+        """Record what is done by now; `began` is the start unless an earlier one is recorded."""
         if self.began is None:
-            self.began = self.told = began
+            self.began = self.shown = began
         self.done, self.seconds = done, time.monotonic() - self.began
 
     def is_due(self, every: float) -> bool:
-        """Whether to write about it: now and then, and when it is done."""
+        """Whether to print it: at intervals, and when it is done."""
         now = time.monotonic()
-        if now - self.told < every and self.done < self.total:
+        if now - self.shown < every and self.done < self.total:
             return False
-        self.told = now
+        self.shown = now
         return True
 
     @property
     def rate(self) -> float | None:
-        """Tasks or rows a second; None where there is nothing to tell it from."""
+        """Tasks or rows a second; None before the first."""
         return self.done / self.seconds if self.done and self.seconds > 0 else None
 
     @property
@@ -139,7 +137,7 @@ def _span(seconds: float) -> str:
 
 
 class _Stages(Progress, ABC):
-    """Keeps account of the stages of a pass; how that is shown is for subclasses to say."""
+    """Counts of the stages of a pass; subclasses show them."""
 
     def __init__(self) -> None:
         self._stages: dict[str, _Advance] = {}
@@ -162,7 +160,7 @@ class _Stages(Progress, ABC):
         self.moved(stage, advance)
 
     def warn(self, message: str) -> None:
-        say("warning", f"Warning: {message}", message=message)
+        notify("warning", f"Warning: {message}", message=message)
 
     def compiling(self, words: str) -> None:
         if not self._told:
@@ -237,29 +235,29 @@ class _Events(_Stages):
         self._log = log
 
     def told_of_compilation(self, words: str) -> None:
-        self._log.tell("compiling", message=words)
+        self._log.write("compiling", message=words)
 
     def begun(self) -> None:
         for stage, each in self._stages.items():
-            self._log.tell("stage_started", stage=stage, title=each.title, total=each.total, unit="tasks")
+            self._log.write("stage_started", stage=stage, title=each.title, total=each.total, unit="tasks")
 
     def moved(self, stage: str, advance: _Advance) -> None:
         if advance.is_due(_EVENT_EVERY):
             event = "progress" if advance.done < advance.total else "stage_done"
-            self._log.tell(event, stage=stage, unit="tasks", **advance.facts())
+            self._log.write(event, stage=stage, unit="tasks", **advance.facts())
 
 
 def _print(line: str) -> None:
     print(without_controls(line), file=sys.stderr, flush=True)
 
 
-def say(event: str, line: str, **facts: Any) -> None:
+def notify(event: str, line: str, **facts: Any) -> None:
     """Tell something that happens once: an event with facts, or else a line."""
     log = current_log()
     if log is None:
         _print(line)
     else:
-        log.tell(event, **facts)
+        log.write(event, **facts)
 
 
 @contextlib.contextmanager
@@ -291,21 +289,21 @@ def stages() -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def points() -> Iterator[tuple[Progress, Callable[[int, int, str, Mapping[str, Any]], None]]]:
-    """Progress of a sweep: of the tasks of its evaluations, and a line for each of its points."""
+    """Progress of a parameter sweep: of the tasks of its evaluations, and a line for each of its points."""
 
     def line(done: int, total: int, name: str, row: Mapping[str, Any]) -> str:
         metric, value = next(iter(row["metrics"].items()))
         return f"point {done}/{total}: {name}, {metric} {metric_value(metric, value)}, {row['seconds']:.1f} s"
 
-    def told(done: int, total: int, name: str, row: Mapping[str, Any]) -> None:
+    def show(done: int, total: int, name: str, row: Mapping[str, Any]) -> None:
         facts = {"metrics": row["metrics"], "seconds": round(row["seconds"], 3)}
-        say("point", line(done, total, name, row), stage="points", done=done, total=total, point=name, **facts)
+        notify("point", line(done, total, name, row), stage="points", done=done, total=total, point=name, **facts)
 
     log = current_log()
     if log is not None:
-        yield _Events(log), told
+        yield _Events(log), show
     elif not sys.stderr.isatty():
-        yield _Lines(ends=False), told
+        yield _Lines(ends=False), show
     else:
         with bars() as shown:
             yield _Bars(shown, only_latest=True), lambda *point: shown.console.print(line(*point), highlight=False)
@@ -332,7 +330,7 @@ def rows_progress() -> Iterator[Callable[[int, int, str], None]]:
         advance = counted(done, total, what)
         if log is not None and advance.is_due(_EVENT_EVERY):
             name = "progress" if done < total else "stage_done"
-            log.tell(name, stage="rows", title=what, unit="rows", **advance.facts())
+            log.write(name, stage="rows", title=what, unit="rows", **advance.facts())
 
     def line(done: int, total: int, what: str) -> None:
         advance = counted(done, total, what)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["command"]
-
 
 @click.command("report")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -18,7 +16,7 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
     """Verify finished runs, print their tables and write their pages again.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
-    or last-good. The page of an entry is written where --output says.
+    or last-good. The page of an entry is written to --output.
 
     \b
     Examples:
@@ -47,7 +45,7 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
             print(f"written: {run / splits.PAGE}")
             continue
         report = load_report(run)
-        # Only a directory is written to without being asked: it holds the page already.
+        # Only a directory is written to without --output: it holds the page already.
         folder = output if is_address(run) else run
         if folder is not None:
             report.save(folder, overwrite=folder is run)

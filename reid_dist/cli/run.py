@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from reid_dist.cli.grouping import GroupedCommand
 from reid_dist.cli.options import (
-    choose_cluster,
+    RunOptions,
     cluster_options,
     observation_options,
     output_options,
     override_option,
-    refuse_idle_resume,
+    run_options,
 )
-
-__all__ = ["command"]
 
 
 @click.command("run", cls=GroupedCommand)
@@ -25,19 +24,9 @@ __all__ = ["command"]
 @cluster_options
 @output_options
 @observation_options
-def command(
-    pipeline: Path,
-    overrides: tuple[str, ...],
-    cluster_file: Path | None,
-    workers: int | None,
-    output: Path | None,
-    name: str | None,
-    workspace: str | None,
-    resume: bool,
-    as_json: bool,
-    performance_report: Path | None,
-) -> None:
-    """Run the job of a PIPELINE file; --set replaces what it says, or says what it leaves out.
+@run_options()
+def command(pipeline: Path, overrides: tuple[str, ...], run: RunOptions, as_json: bool) -> None:
+    """Run the job of a PIPELINE file; --set replaces or adds fields.
 
     \b
     Examples:
@@ -47,30 +36,14 @@ def command(
       reid-dist run pipelines/query_expansion_sweep.yaml --output results/expansion
       reid-dist run pipelines/clothes_changing.yaml --set protocol.base=allshots --set protocol.name=all_clothes
     """
-    refuse_idle_resume(resume, output)
-    cluster = choose_cluster(cluster_file, workers)
-    from reid_dist.cli.line import deliver, evaluate_job
+    from reid_dist.cli.evaluating import deliver, evaluate_job
     from reid_dist.evaluation.pipelines import read_job
 
     job = read_job(pipeline, overrides)
-    if job.sweep is not None:
-        from reid_dist.cli.sweeping import deliver_sweep, sweep_sides
-
-        swept = sweep_sides(
-            job.query,
-            job.gallery,
-            job.sweep_options(),
-            cluster,
-            output=output,
-            name=name,
-            description=job.description,
-            workspace=workspace,
-            resume=resume,
-            performance_page=performance_report,
-        )
-        deliver_sweep(swept, as_json=as_json, output=output)
+    run = replace(run, description=job.description)
+    if job.sweep is None:
+        deliver(evaluate_job(job, run), as_json=as_json, output=run.output)
         return
-    report = evaluate_job(
-        job, cluster, output=output, name=name, workspace=workspace, resume=resume, performance_page=performance_report
-    )
-    deliver(report, as_json=as_json, output=output)
+    from reid_dist.cli.sweeping import deliver_sweep, sweep_sides
+
+    deliver_sweep(sweep_sides(job.query, job.gallery, job.sweep_options(), run), as_json=as_json, output=run.output)

@@ -6,8 +6,6 @@ import json
 
 import click
 
-__all__ = ["command"]
-
 
 @click.command("schema")
 @click.argument("kind", type=click.Choice(("pipeline", "suite", "cluster")))

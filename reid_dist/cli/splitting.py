@@ -1,103 +1,58 @@
-"""What ``reid-dist splits`` does: sources are opened, drawn from and evaluated, into a directory."""
+"""Evaluation on drawn galleries, as `splits` does it."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reid_dist.cli.line import RESUME_OTHERWISE, named_already, resumable, this_run, workspace_for
-from reid_dist.cli.memory import refuse_long_curves
-from reid_dist.cli.observed import observed_cluster, refuse_unobservable
+import click
+
+from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import rows_progress, stages
-from reid_dist.cli.unfinished import differing, unfinished
-from reid_dist.clusters import ClusterConfig
-from reid_dist.errors import InputError
+from reid_dist.cli.resumable import Computation, run_resumable
+from reid_dist.core.formatting import counted
 from reid_dist.evaluation.splits import Draw, SplitReport, evaluate_splits
 from reid_dist.evaluation.splits.report import DOCUMENT
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.reports.files import refuse_occupied, refuse_uri
-from reid_dist.stores import FeatureSet
-from reid_dist.stores.importers import open_features
+from reid_dist.reports.caution import without_warnings
+from reid_dist.reports.splits import splits_caution
+from reid_dist.reports.words import metric_value
+from reid_dist.stores import FeatureSet, open_features
 
-__all__ = ["evaluate_drawn"]
+if TYPE_CHECKING:
+    from distributed import Client
 
 
-def evaluate_drawn(
-    query: str,
-    gallery: str,
-    draw: Draw,
-    options: Mapping[str, Any],
-    cluster: ClusterConfig,
-    *,
-    output: Path | None,
-    name: str | None,
-    workspace: str | None,
-    resume: bool,
-    performance_page: Path | None,
-) -> SplitReport:
-    """Open both sides, evaluate every split, and write the file.
+def evaluate_drawn(query: str, gallery: str, options: Mapping[str, Any], run: RunOptions) -> SplitReport:
+    """Evaluate every split of two sources, and save the report; `options` are those of `evaluate_splits`.
 
-    Parameters
-    ----------
-    query, gallery
-        What is opened.
-    draw
-        How galleries are drawn.
-    options
-        protocol, distance, metrics, max_rank and chunk_rows, as `evaluate` takes them.
-    cluster
-        Where to run.
-    output
-        Where ``splits.json`` and ``splits.html`` go; None for nowhere.
-    name
-        Of the run; None for that of `output`.
-    workspace
-        Where drawn rows are put; None for a place in `output`.
-    resume
-        Whether `output` may hold an earlier run over the same splits, finished or not.
-    performance_page
-        Where Dask's performance report goes.
-
-    Raises
-    ------
-    StoreExistsError
-        If `output` holds something and `resume` is not set.
-    InputError
-        If it holds other splits.
-    RunFailedError
-        If the cluster broke; the message says what is left.
+    Errors are those of `run_resumable`.
     """
-    refuse_unobservable(cluster, performance_page)
-    if output is not None:
-        refuse_uri(output) if resume else refuse_occupied(output, otherwise=RESUME_OTHERWISE)
-    finished = resume and output is not None and (output / DOCUMENT).is_file()
-    with contextlib.ExitStack() as on_exit:
+    names = ("repeats", "per_identity", "per_camera", "seed", "rest_as_queries")
+    draw = Draw(**{name: options[name] for name in names})
+
+    def prepare() -> Computation[SplitReport]:
         with rows_progress() as progress:
             near = open_features(query, role="query", progress=progress)
             far = open_features(gallery, role="gallery", progress=progress)
-        asked = _identity(near, far, draw, options)
-        if finished and output is not None:
-            return named_already(_same_splits(SplitReport.load(output), asked, output), name, output)
-        refuse_long_curves(near.n_rows, options["max_rank"])
-        folder = on_exit.enter_context(workspace_for(output, workspace))
-        on_exit.enter_context(resumable(folder, output))
-        on_exit.enter_context(unfinished(output, folder, asked))
-        with observed_cluster(cluster, performance_page) as client, stages() as told:
-            report = evaluate_splits(
-                near, far, **asdict(draw), client=client, workspace=folder, progress=told, **options
-            )
-    report = replace(report, run=this_run(name, output, report.heading.title))
-    if output is not None:
-        report.save(output, overwrite=True)
-    return report
+
+        def compute(client: Client | None, workspace: Path | str | None) -> SplitReport:
+            with stages() as progress:
+                return evaluate_splits(near, far, client=client, workspace=workspace, progress=progress, **options)
+
+        spec = _spec(near, far, draw, options)
+        return Computation(
+            spec=spec, spec_of=_spec_of, compute=compute, n_query=near.n_rows, max_rank=options["max_rank"]
+        )
+
+    return run_resumable(run, SplitReport, prepare, document=DOCUMENT, other="other splits")
 
 
-def _identity(query: FeatureSet, gallery: FeatureSet, draw: Draw, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the answer depends on, by name."""
+def _spec(query: FeatureSet, gallery: FeatureSet, draw: Draw, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the report depends on, by name."""
     protocol = PROTOCOLS.get(options["protocol"])
     usual = default_metrics(protocol.cmc_family, protocol.ap_family, protocol.reported)
     return {
@@ -111,18 +66,66 @@ def _identity(query: FeatureSet, gallery: FeatureSet, draw: Draw, options: Mappi
     }
 
 
-def _same_splits(report: SplitReport, asked: Mapping[str, Any], output: Path) -> SplitReport:
-    """Return a finished report if it is the answer to this very question."""
-    found = {
+def _spec_of(report: SplitReport) -> dict[str, Any]:
+    """Specification of a finished report."""
+    return {
         **{side: report.inputs[side]["content_digest"] for side in ("query", "gallery")},
-        "draw": {name: report.draw.get(name) for name in asked["draw"]},
-        "protocol": {name: report.protocol.get(name) for name in asked["protocol"]},
+        "draw": {name: value for name, value in report.draw.items() if name != "generator"},
+        "protocol": {name: value for name, value in report.protocol.items() if name != "single_shot"},
         "distance": report.distance["name"],
         "metrics": list(report.metrics),
-        # A report that says nothing of it is older than what it says now.
-        "max_rank": report.options.get("max_rank", asked["max_rank"]),
+        **report.options,
     }
-    others = differing(asked, found)
-    if others:
-        raise InputError(f"{output} holds other splits ({', '.join(others)} differ); choose another --output")
-    return report
+
+
+def deliver_splits(report: SplitReport, *, as_json: bool, output: Path | None) -> None:
+    """Print the report, and the names of its files."""
+    if as_json:
+        click.echo(report.to_json(), nl=False)
+        return
+    click.echo("\n".join(_lines(report)))
+    if output is not None:
+        click.echo(f"\nwritten to {output}: splits.html, splits.json")
+
+
+def _lines(report: SplitReport) -> list[str]:
+    """The report as a table of plain text."""
+    header = ("metric", "mean", "spread", "lowest", "highest")
+    rows: list[tuple[str, ...]] = [header]
+    for name, values in report.per_split.items():
+        cells = (report.metrics[name], report.spread[name], float(values.min()), float(values.max()))
+        rows.append((name, *(metric_value(name, value) for value in cells)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    table = [
+        "   ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    draw, counts = report.draw, report.counts
+    caution = splits_caution(counts, report.protocol, report.notes)
+    kind = "identity and camera" if draw["per_camera"] else "identity"
+    facts = {
+        **report.heading.chosen("date", "command"),
+        "splits": f"{report.n_splits}, {draw['per_identity']} of each {kind}, seed {draw['seed']}",
+        "spread": "sample standard deviation over the splits",
+        "queries": f"{_span(counts['n_valid'])} valid of {_span(counts['n_query'])}",
+        "gallery": f"{_span(counts['n_gallery'])} rows of {counted(counts['n_identity'], 'identity')}",
+        "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
+        **report.heading.chosen("version", "digest"),
+    }
+    return [
+        *report.heading.lines,
+        *([] if caution is None else [caution.line]),
+        "",
+        *table,
+        "",
+        *(f"{name:<8}  {words}" for name, words in facts.items()),
+        *(f"note      {n}" for n in without_warnings(report.notes)),
+    ]
+
+
+def _span(values: list[int]) -> str:
+    """Counts of all splits: one number where they agree."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from reid_dist.cli.grouping import OUTPUTS, RESOURCES, SWEPT, GroupedCommand, option
+from reid_dist.cli.grouping import SWEPT, GroupedCommand, option
 from reid_dist.cli.job_options import VARIANTS, shared_options
-from reid_dist.cli.options import (
-    choose_cluster,
-    cluster_options,
-    name_option,
-    observation_options,
-    refuse_idle_resume,
-)
-
-__all__ = ["command"]
+from reid_dist.cli.options import RunOptions, cluster_options, document_options, observation_options, run_options
 
 
 @click.command("sweep", cls=GroupedCommand)
@@ -26,9 +17,7 @@ __all__ = ["command"]
 @option("--expand", group=SWEPT, metavar="SPEC", help="The expansion, such as aqe; of dba(k=5)+aqe, the last is swept.")
 @option("--k", group=SWEPT, metavar="VALUES", help="Numbers of neighbours of the expansion.")
 @option("--alpha", group=SWEPT, metavar="VALUES", help="Exponents of their similarities.")
-@option(
-    "--include-self", group=SWEPT, is_flag=True, help="Queries sit in the gallery, by item id, and are one of the k."
-)
+@option("--include-self", group=SWEPT, is_flag=True, help="Queries are gallery items, by item id, and one of the k.")
 @option("--rerank", group=SWEPT, metavar="SPEC", help="The re-ranking, such as k_reciprocal.")
 @option("--k1", group=SWEPT, metavar="VALUES", help="Neighbours that a reciprocal set is taken from.")
 @option("--k2", group=SWEPT, metavar="VALUES", help="Items whose weights are averaged.")
@@ -40,44 +29,16 @@ __all__ = ["command"]
     max_rank={"help": "Length of the curves in the digests."},
 )
 @cluster_options
-@option(
-    "--output",
-    group=OUTPUTS,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write sweep.json and sweep.html there.",
-)
-@name_option
-@option(
-    "--workspace",
-    group=RESOURCES,
-    metavar="URI",
-    help="Directory for neighbour lists and derived features, seen by all workers; they stay there. "
+@document_options(
+    output="Write sweep.json and sweep.html there.",
+    workspace="Directory for neighbour lists and derived features, seen by all workers; they stay there. "
     "Default: DIR/workspace, and nothing stays.",
+    resume="Take up an output directory: points that are done are not evaluated again.",
 )
-@option(
-    "--resume",
-    group=OUTPUTS,
-    is_flag=True,
-    help="Take up an output directory: points that are done are not evaluated again.",
-)
-@option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the report as JSON, and nothing else.")
 @observation_options
-def command(
-    query: str,
-    gallery: str,
-    metrics: tuple[str, ...],
-    cluster_file: Path | None,
-    workers: int | None,
-    output: Path | None,
-    name: str | None,
-    workspace: str | None,
-    resume: bool,
-    as_json: bool,
-    performance_report: Path | None,
-    **asked: Any,
-) -> None:
-    """Evaluate QUERY against GALLERY at every point of a grid of parameters, from one sweep for neighbours.
+@run_options()
+def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
+    """Evaluate QUERY against GALLERY at every point of a grid of parameters, from one search for neighbours.
 
     VALUES are numbers with commas between them and ranges that include both ends: 0:10, 0:1:0.1, 1,6,10:30:5.
 
@@ -87,20 +48,7 @@ def command(
       reid-dist sweep q.zarr g.zarr --expand alpha_qe --k 1:10 --alpha 0,1,3 --metric mAP
       reid-dist sweep q.zarr g.zarr --rerank k_reciprocal --k1 10:30:10 --k2 1,6 --lambda-value 0,0.3
     """
-    refuse_idle_resume(resume, output)
-    cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.sweeping import deliver_sweep, sweep_sides
 
-    options = {**asked, "metrics": list(metrics) or None}
-    report = sweep_sides(
-        query,
-        gallery,
-        options,
-        cluster,
-        output=output,
-        name=name,
-        workspace=workspace,
-        resume=resume,
-        performance_page=performance_report,
-    )
-    deliver_sweep(report, as_json=as_json, output=output)
+    report = sweep_sides(query, gallery, {**options, "metrics": list(options["metrics"]) or None}, run)
+    deliver_sweep(report, as_json=as_json, output=run.output)

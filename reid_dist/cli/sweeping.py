@@ -1,164 +1,110 @@
-"""What ``reid-dist sweep``, and ``reid-dist run`` of a pipeline with a sweep, have in common."""
+"""Parameter sweeps, as `sweep` and `run` of a pipeline with a sweep do them."""
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from reid_dist.cli.line import RESUME_OTHERWISE, named_already, resumable, this_run, workspace_for
-from reid_dist.cli.memory import refuse_long_curves
-from reid_dist.cli.observed import observed_cluster, refuse_unobservable
+from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import points, rows_progress
-from reid_dist.cli.unfinished import differing, unfinished
-from reid_dist.clusters import ClusterConfig
+from reid_dist.cli.resumable import Computation, options_spec, run_resumable
 from reid_dist.core.formatting import counted
-from reid_dist.errors import InputError
-from reid_dist.evaluation.options import CheckedOptions, Options
+from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.option_values import complete, recorded
+from reid_dist.evaluation.options import OPTIONS, SWEEP
 from reid_dist.evaluation.pipelines import SweptParameters
-from reid_dist.evaluation.sweeps import USUAL_METRICS, SweepReport, make_grid, sweep_parameters
+from reid_dist.evaluation.sweeps import SweepReport, make_grid, options_at, sweep_parameters
 from reid_dist.evaluation.sweeps.grid import Grid
 from reid_dist.evaluation.sweeps.report import DOCUMENT
 from reid_dist.reports.caution import caution_of, without_warnings
 from reid_dist.reports.documents import plain
-from reid_dist.reports.files import refuse_occupied, refuse_uri
 from reid_dist.reports.words import metric_value
-from reid_dist.stores import FeatureSet
-from reid_dist.stores.importers import open_features
+from reid_dist.stores import FeatureSet, open_features
 
-__all__ = ["deliver_sweep", "sweep_sides"]
+if TYPE_CHECKING:
+    from distributed import Client
 
 _BEST = "*"
 
 
-def sweep_sides(
-    query: str,
-    gallery: str,
-    options: dict[str, Any],
-    cluster: ClusterConfig,
-    *,
-    output: Path | None,
-    name: str | None,
-    workspace: str | None,
-    resume: bool,
-    performance_page: Path | None,
-    description: str = "",
-) -> SweepReport:
-    """Open both sides, evaluate them at every point, and write the files.
+def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptions) -> SweepReport:
+    """Evaluate two sources at every point of a grid, and save the report; `options` are those of `sweep_parameters`.
 
-    Parameters
-    ----------
-    query, gallery
-        What is opened.
-    options
-        What `sweep_parameters` takes.
-    cluster
-        Where to run.
-    output
-        Where ``sweep.json`` and ``sweep.html`` go; None for nowhere.
-    name
-        Of the run; None for that of `output`.
-    workspace
-        Where lists and derived features stay; None for a place that goes when all is done.
-    resume
-        Whether `output` may hold an earlier sweep of the same kind, finished or not.
-    performance_page
-        Where Dask's performance report goes.
-    description
-        Of the pipeline, if it has one.
-
-    Raises
-    ------
-    StoreExistsError
-        If `output` holds something and `resume` is not set.
-    InputError
-        If it holds another sweep.
-    RunFailedError
-        If the cluster broke; the message says what is left.
+    Errors are those of `run_resumable`.
     """
-    # What makes no sense is told before anything is read or started.
+    # Wrong values are refused before anything is read or started.
     grid = make_grid(
         options["expand"],
         options["rerank"],
         {name: options.get(name) for name in SweptParameters.model_fields},
         include_self=options.get("include_self", False),
     )
-    refuse_unobservable(cluster, performance_page)
-    if output is not None:
-        refuse_uri(output) if resume else refuse_occupied(output, otherwise=RESUME_OTHERWISE)
-    finished = resume and output is not None and (output / DOCUMENT).is_file()
-    with contextlib.ExitStack() as on_exit:
-        folder = on_exit.enter_context(workspace_for(output, workspace))
+
+    def prepare() -> Computation[SweepReport]:
         with rows_progress() as progress:
             near = open_features(query, role="query", progress=progress)
             far = open_features(gallery, role="gallery", progress=progress)
-        if finished and output is not None:
-            return named_already(
-                _same_sweep(SweepReport.load(output), grid, options, (near, far), output), name, output
-            )
-        refuse_long_curves(near.n_rows, options["max_rank"])
-        on_exit.enter_context(resumable(folder, output))
-        begun = {} if output is None else _identity(grid, options, (near, far))
-        on_exit.enter_context(unfinished(output, folder, begun))
-        with observed_cluster(cluster, performance_page) as client, points() as (tasks, told):
-            report = sweep_parameters(
-                near,
-                far,
-                client=client,
-                workspace=folder,
-                keep=workspace is not None,
-                progress=tasks,
-                told=lambda done, total, point, found: told(done, total, _setting(point.values), found),
-                **options,
-            )
-    report = replace(report, run=this_run(name, output, report.heading.title, description=description))
-    if output is not None:
-        report.save(output)
-    return report
+
+        def compute(client: Client | None, workspace: Path | str | None) -> SweepReport:
+            with points() as (tasks, shown):
+                return sweep_parameters(
+                    near,
+                    far,
+                    client=client,
+                    workspace=workspace,
+                    keep=run.workspace is not None,
+                    progress=tasks,
+                    told=lambda done, total, point, row: shown(done, total, _setting(point.values), row),
+                    **options,
+                )
+
+        spec = _spec(grid, options, near, far)
+        return Computation(
+            spec=spec, spec_of=_spec_of, compute=compute, n_query=near.n_rows, max_rank=options["max_rank"]
+        )
+
+    return run_resumable(run, SweepReport, prepare, document=DOCUMENT, other="another sweep")
 
 
-def _same_sweep(
-    report: SweepReport, grid: Grid, options: dict[str, Any], sides: tuple[FeatureSet, FeatureSet], output: Path
-) -> SweepReport:
-    """Return a finished sweep if it is the answer to this very question."""
-    found = {
+def _spec(grid: Grid, options: dict[str, Any], query: FeatureSet, gallery: FeatureSet) -> dict[str, Any]:
+    """All that a parameter sweep depends on, by name."""
+    given = complete({name: value for name, value in options.items() if name in OPTIONS})
+    checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
+    spec = options_spec(checked, query, gallery)
+    return {
+        "method": plain(grid.method),
+        "parameters": {axis.name: plain(axis.values) for axis in grid.axes},
+        **{name: plain(value) for name, value in spec.items() if name not in OPTIONS or _is_kept(name)},
+    }
+
+
+def _is_kept(name: str) -> bool:
+    """Whether a parameter sweep takes an option."""
+    return SWEEP not in OPTIONS[name].refused_by
+
+
+def _spec_of(report: SweepReport) -> dict[str, Any]:
+    """Specification of a finished report."""
+    return {
         **{name: report.inputs[name]["content_digest"] for name in ("query", "gallery")},
         "method": report.method,
         "parameters": report.parameters,
-        "protocol": {name: text for name, text in report.protocol.items() if name != "ground_truth"},
-        "ground truth": report.protocol.get("ground_truth", {}).get("content_digest"),
+        "protocol": {
+            name: text for name, text in report.protocol.items() if name not in ("ground_truth", "single_shot")
+        },
+        "ground_truth": report.protocol.get("ground_truth", {}).get("content_digest"),
         "distance": report.distance["name"],
+        # An option that is missing in a report is newer than the report.
+        **recorded(complete({})),
+        **report.options,
         "metrics": report.metric_names,
-        "max_rank": report.options["max_rank"],
-    }
-    others = differing(_identity(grid, options, sides), found)
-    if others:
-        raise InputError(f"{output} holds another sweep ({', '.join(others)} differ); choose another --output")
-    return report
-
-
-def _identity(grid: Grid, options: dict[str, Any], sides: tuple[FeatureSet, FeatureSet]) -> dict[str, Any]:
-    """All that the answer to a sweep depends on, by name."""
-    asked = {name: options[name] for name in ("protocol", "metrics", "max_rank", "ground_truth")}
-    question = CheckedOptions.of(Options.of({**asked, "metrics": asked["metrics"] or list(USUAL_METRICS)}), *sides)
-    return {
-        "query": sides[0].content_digest,
-        "gallery": sides[1].content_digest,
-        "method": plain(grid.method),
-        "parameters": {axis.name: plain(axis.values) for axis in grid.axes},
-        "protocol": plain(question.protocol.describe()),
-        "ground truth": None if question.truth is None else question.truth.content_digest,
-        "distance": options["distance"],
-        "metrics": [metric.name for metric in question.asked.metrics],
-        "max_rank": question.asked.max_rank,
     }
 
 
 def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) -> None:
-    """Print a sweep, and say where its page is."""
+    """Print a parameter sweep, and the names of its files."""
     if as_json:
         click.echo(report.to_json(), nl=False)
         return
@@ -168,7 +114,7 @@ def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) ->
 
 
 def _lines(report: SweepReport) -> list[str]:
-    """The report as a table of plain text; the best value of each metric has a sign."""
+    """The report as a table of plain text; the best value of each metric is marked."""
     names = report.metric_names
     table = [[*report.parameters, *(f"{name} " for name in names)]]
     for number, row in enumerate(report.rows):

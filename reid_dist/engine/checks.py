@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, have
-from reid_dist.core.splitmix import LARGEST_SEED
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import LARGEST_RANK, PAIRS, PROBES, SINGLE_SHOT, Metric
@@ -22,12 +21,9 @@ from reid_dist.stores.overlap import shared_items
 __all__ = [
     "check_client",
     "check_count",
-    "check_flag",
     "check_ground_truth",
     "check_labels",
-    "check_level",
     "check_metrics",
-    "check_seed",
     "check_sets",
     "joined_labels",
     "refuse_thresholds",
@@ -40,28 +36,6 @@ def check_count(name: str, value: object) -> None:
         raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
     if value > LARGEST_RANK:
         raise InputError(f"{name} must be at most 2**31 - 1, found {value!r}")
-
-
-def check_seed(seed: object) -> None:
-    """Refuse what no stream of random numbers starts at."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
-        raise InputError(f"seed must be between 0 and 2**64 - 1 and a whole number, found {seed!r}")
-
-
-def check_flag(name: str, value: object) -> None:
-    """Refuse what is neither true nor false."""
-    if not isinstance(value, bool | np.bool_):
-        raise InputError(f"{name} must be True or False, found {value!r}")
-
-
-def check_level(level: object) -> None:
-    """Refuse what is no level of confidence."""
-    if level is None:
-        return
-    if not isinstance(level, int | float | np.integer | np.floating) or isinstance(level, bool) or not 0 < level < 1:
-        raise InputError(
-            f"confidence must lie between 0 and 1, such as 0.95, or be None for no intervals, found {level!r}"
-        )
 
 
 def check_client(client: object) -> None:

@@ -21,7 +21,6 @@ from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import Metric
 
 __all__ = [
-    "ORDERS",
     "GalleryPartitions",
     "PartValues",
     "Partitions",
@@ -32,7 +31,6 @@ __all__ = [
 
 Int64 = NDArray[np.int64]
 
-ORDERS = ("stored", "random")
 _DEFAULT_STEPS = 10
 
 

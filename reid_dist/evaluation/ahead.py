@@ -24,8 +24,6 @@ from reid_dist.kernels.settings import compiled_spans
 from reid_dist.metrics.definitions import PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
 
-__all__ = ["compile_all"]
-
 _DIM: Final = 8
 _TILE: Final = 64
 _RERANKING: Final = "k_reciprocal(k1=4,k2=2)"
@@ -43,16 +41,9 @@ _PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES))
 
 
 def compile_all(progress: Progress) -> int:
-    """Compile every kernel that evaluation, search, re-ranking and expansion call, unless the cache holds it.
+    """Compile every kernel of evaluation, search, re-ranking and expansion that the cache lacks; return their number.
 
-    Parameters
-    ----------
-    progress
-        Told of finished jobs, as the stage ``compile``.
-
-    Returns
-    -------
-    Number of kernels that had to be compiled, those that only others call aside.
+    The stage of `progress` is ``compile``.
     """
     before = len(compiled_spans())
     with tempfile.TemporaryDirectory(prefix="reid-dist-") as folder:
@@ -93,7 +84,7 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
     yield partial(evaluate, query, gallery, metrics=_PAIRS, roc=True)
     yield partial(evaluate, usual[0], stored[1], metrics=_PAIRS, roc=True)
     yield partial(evaluate, stored[0], usual[1], metrics=_PAIRS, roc=True)
-    # Many positives of every query; and rows so near each other that products in float32 cannot tell them apart.
+    # Many positives of every query; and rows so near each other that products in float32 do not separate them.
     for name, sets in (("crowded", _sets(2, (6, 2400))), ("near", _sets(20, (40, 300), spread=1e-6))):
         for query, gallery in (sets, _stored(sets, folder / name)):
             yield partial(evaluate, query, gallery, metrics=_EVERY_RANK, ties=True, topk=3)

@@ -1,6 +1,6 @@
 """Breakdowns: the same per-query values by camera, identity or any label, by camera pair, and against gallery size.
 
-Tables (JSON), one entry per group unless said otherwise; None where a group has no valid query, but for groups of
+Tables (JSON), one entry per group except where noted; None where a group has no valid query, but for groups of
 queries (camera, identity, label) under a protocol that counts an invalid query as 0, whose means are 0 there:
 
 ``camera``, ``identity``, a label column
@@ -9,8 +9,8 @@ queries (camera, identity, label) under a protocol that counts an invalid query 
     ``query_camid`` and ``gallery_camid``; ``n_valid`` and every metric as rows of query cameras with one entry per
     gallery camera.  A cell holds the metric with that camera's rows alone in the gallery.
 
-Cameras and identities that came as texts stand there as texts: each set numbers its texts for itself, so that a number
-would say nothing to a reader, and another thing in the other set.
+Cameras and identities that were given as texts are texts in the tables: each set numbers its texts for itself, so that
+numbers of two sets differ in meaning.
 
 ``gallery_size``
     ``order``, ``seed``, ``n_rows`` that have entered, and every metric.  Relevant and junk rows are always there; other
@@ -32,26 +32,11 @@ from reid_dist.engine.tasks import Job, set_labels
 from reid_dist.metrics.definitions import exact_mean
 from reid_dist.stores import LabelledSet
 
-__all__ = ["Breakdowns", "make_breakdowns"]
-
 Float64 = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Breakdowns:
-    """Which tables are wanted.
-
-    Attributes
-    ----------
-    names
-        Of the tables.
-    """
-
-    names: tuple[str, ...]
-
-
 def make_breakdowns(
-    wanted: Breakdowns,
+    names: tuple[str, ...],
     query: LabelledSet,
     values: Mapping[str, Float64],
     valid: NDArray[np.bool_],
@@ -60,27 +45,9 @@ def make_breakdowns(
     *,
     zero_for_invalid: bool,
 ) -> dict[str, dict[str, Any]]:
-    """Make tables of per-query values.
-
-    Parameters
-    ----------
-    wanted
-        Which tables.
-    query
-        The query set.
-    values
-        Of every query by metric, NaN where it is invalid; shape (n_query,), float64.
-    valid
-        Which queries have positives, shape (n_query,), bool.
-    in_parts
-        Metrics in parts of the gallery, where tables need them.
-    job
-        What was computed.
-    zero_for_invalid
-        Whether an invalid query counts as 0.
-    """
+    """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool."""
     tables: dict[str, dict[str, Any]] = {}
-    for name in wanted.names:
+    for name in names:
         if name == "camera_pair":
             tables[name] = _camera_pairs(in_parts, job, zero_for_invalid)
         elif name == "gallery_size":
@@ -101,7 +68,7 @@ class _Column:
     labels
         Shape (n_query,), int64.
     names
-        The texts that 1, 2, … stand for; None where numbers are themselves.
+        Texts of the numbers 1, 2, …; None for labels that were numbers.
     """
 
     key: str
@@ -117,7 +84,7 @@ def _column(query: LabelledSet, name: str) -> _Column:
     return _Column("value", query.columns[name])
 
 
-def _told(labels: NDArray[np.int64], names: tuple[str, ...] | None) -> list[int] | list[str]:
+def _names(labels: NDArray[np.int64], names: tuple[str, ...] | None) -> list[int] | list[str]:
     """Labels as they were given; what is not positive (junk) has no name of its own."""
     if names is None:
         numbers: list[int] = labels.tolist()
@@ -135,7 +102,7 @@ def _by_label(
     order = np.argsort(inverse, kind="stable")
     groups = np.split(order, np.cumsum(counts)[:-1])
     return {
-        column.key: _told(kinds, column.names),
+        column.key: _names(kinds, column.names),
         "n_query": counts.tolist(),
         "n_valid": [int(valid[group].sum()) for group in groups],
         **{
@@ -147,17 +114,17 @@ def _by_label(
 
 @dataclass(frozen=True)
 class _Cameras:
-    """Cameras of a set, in the order in which the gallery is parted.
+    """Cameras of a set, in the order of the partitions.
 
     Attributes
     ----------
-    told
-        What they are called.
+    names
+        Numbers, or texts where the labels were texts.
     rows
         Rows of each, ascending.
     """
 
-    told: list[int] | list[str]
+    names: list[int] | list[str]
     rows: list[NDArray[np.intp]]
 
 
@@ -167,18 +134,18 @@ def _cameras(job: Job, labelled: LabelledSet) -> _Cameras:
     if joined is None or own is None:
         raise AssertionError("refused without cameras")
     rows = [np.flatnonzero(joined == camera) for camera in np.unique(joined)]
-    return _Cameras(_told(own[[of[0] for of in rows]], labelled.camid_names), rows)
+    return _Cameras(_names(own[[of[0] for of in rows]], labelled.camid_names), rows)
 
 
 def _camera_pairs(in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
     if in_parts is None or in_parts.by_camera is None:
-        raise AssertionError("asked for, hence computed")
+        raise AssertionError("a table over partitions is computed with the ranks")
     found = in_parts.by_camera
     near, far = _cameras(job, job.query), _cameras(job, job.gallery)
-    groups, columns = near.rows, range(len(far.told))
+    groups, columns = near.rows, range(len(far.names))
     return {
-        "query_camid": near.told,
-        "gallery_camid": far.told,
+        "query_camid": near.names,
+        "gallery_camid": far.names,
         "n_valid": [[int((~np.isnan(found[group, camera, 0])).sum()) for camera in columns] for group in groups],
         **{
             metric: [[_mean(found[group, camera, place], zero_for_invalid) for camera in columns] for group in groups]
@@ -189,7 +156,7 @@ def _camera_pairs(in_parts: PartValues | None, job: Job, zero_for_invalid: bool)
 
 def _gallery_sizes(in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
     if in_parts is None or in_parts.by_size is None or job.parts is None:
-        raise AssertionError("asked for, hence computed")
+        raise AssertionError("a table over partitions is computed with the ranks")
     found = in_parts.by_size
     return {
         "order": job.parts.order,
@@ -203,7 +170,7 @@ def _gallery_sizes(in_parts: PartValues | None, job: Job, zero_for_invalid: bool
 
 
 def _mean(values: Float64, zero_for_invalid: bool) -> float | None:
-    """Mean in a part of the gallery; None where no query is valid in it."""
+    """Mean in a partition of the gallery; None where no query is valid in it."""
     return None if np.isnan(values).all() else _defined(exact_mean(values, zero_for_invalid=zero_for_invalid))
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
@@ -20,17 +19,18 @@ from reid_dist.engine.tasks import Job
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.engine.verification import needs_pairs, needs_probes
 from reid_dist.errors import InputError
-from reid_dist.evaluation.options import CheckedOptions, Options, Source
+from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.option_values import complete, recorded, refuse_options_of_features
+from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.projection import held_besides, make_resources, most_relevant, part_metrics, plan_for
+from reid_dist.evaluation.projection import held_besides, make_resources, most_relevant, partition_metrics, plan_for
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import make_report
 from reid_dist.evaluation.visibility import visible_to, workspace_folder
 from reid_dist.metrics.definitions import SINGLE_SHOT
-from reid_dist.relevance.ground_truth import GroundTruth
-from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
-from reid_dist.stages.expansion import Expansion, describe_expansion, expand_sets, refuse_unlike_lengths
-from reid_dist.stages.reranking import KReciprocal, rerank_scorer
+from reid_dist.stages.expansion import describe_expansion, expand_sets, refuse_unlike_lengths
+from reid_dist.stages.reranking import rerank_scorer
 from reid_dist.stores import (
     DistanceBlock,
     FeatureSet,
@@ -46,33 +46,16 @@ from reid_dist.stores.remaking import with_remade_parts
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["evaluate", "evaluate_distances", "plan_job"]
 
-
+@lists_options()
 def evaluate(
     query: FeatureSource,
     gallery: FeatureSource,
     *,
-    protocol: str | Protocol = "market1501",
-    distance: str = "cosine",
-    metrics: str | Sequence[str] | None = None,
-    max_rank: int = 50,
-    ground_truth: Source | GroundTruth | None = None,
-    topk: int | None = None,
-    ties: bool = False,
-    breakdowns: Sequence[str] | None = (),
-    gallery_sizes: Sequence[float] | None = None,
-    gallery_order: str = "stored",
-    single_shot_draws: int | None = None,
-    roc: bool = False,
-    confidence: float | None = 0.95,
-    seed: int = 0,
-    expand: str | Sequence[Expansion] | None = None,
-    rerank: str | KReciprocal | None = None,
-    chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
+    **options: Unpack[EvaluationOptions],
 ) -> Report:
     """Evaluate queries against a gallery, exactly.
 
@@ -80,56 +63,17 @@ def evaluate(
     ----------
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
-    protocol
-        Which items are relevant and which are junk: a name from `reid-dist list protocols`, or a `Protocol` made by
-        `compose_protocol`.
-    distance
-        A name from `reid-dist list distances`.
-    metrics
-        Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, ``"hit@10"``); one
-        text with commas between names is taken as well.  None for mAP, mINP, the protocol's own AP and its CMC at 1, 5,
-        10.
-    max_rank
-        Length of the curves over ranks.
-    ground_truth
-        Lists of gallery rows per query, for protocols by lists; see
-        `reid_dist.relevance.ground_truth.read_ground_truth`.
-    topk
-        List this many nearest gallery items of every query in the report, junk included and flagged.
-    ties
-        Also give every rank metric with all ties settled for, and against, the positives.
-    breakdowns
-        Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the query set;
-        None for none.
-    gallery_sizes
-        Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.
-    gallery_order
-        Whether gallery rows enter it as they are ``"stored"``, or in a ``"random"`` order that the seed fixes.
-    single_shot_draws
-        Estimate the single-shot CMC from this many seeded draws per query; None for the exact expectation.
-    roc
-        Also give the ROC at fixed false accept rates, each point exact.
-    confidence
-        Level of the bootstrap intervals of all means (by identity); None for none.
-    seed
-        Of draws, random orders and intervals; 0 to 2**64 - 1.
-    expand
-        Expand queries or augment the gallery first, such as ``"alpha_qe(k=5,alpha=3)"`` or ``"dba(k=5)+aqe(k=3)"``.
-        Under a Euclidean distance, what gives rows of length 1 on one side alone is refused, unless the other side has
-        length 1 already.
-    rerank
-        Rank by a re-ranked distance, such as ``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``.
-    chunk_rows
-        Rows of a tile on both sides.  The answer does not depend on it.
+    **options
+        As listed in `reid_dist.evaluation.options.EvaluationOptions`.
     client
-        Cluster to run on; None for threads of this process.  The answer does not depend on it either.
+        Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
         Directory that every worker sees, or an ``s3://`` URI.  Sets in memory are put there for the workers, stages of
-        expansion and re-ranking are kept and found there, and what is finished of the sweep until all of it is: a run
-        that was cut short goes on from there.  None for a temporary one.
+        expansion and re-ranking are kept and found there, and partial results are kept until all are there: a run that
+        was cut short goes on from there.  None for a temporary one.
     progress
-        True for bars in the terminal or the notebook, None or False for none, or a `Progress` that is told of finished
-        tasks.
+        True for bars in the terminal or the notebook, None or False for none, or a `Progress` with methods for stages
+        and finished tasks.
 
     Returns
     -------
@@ -140,57 +84,40 @@ def evaluate(
     UnknownNameError
         For a protocol, distance, metric or breakdown that does not exist.
     InputError
-        For sets that cannot be evaluated so; the message says why and what to do.
+        For sets that cannot be evaluated with these options; the message holds the reason and what to do.
     PlanError
         If the job cannot fit, before any work is done.
     RunFailedError
         If a cluster lost the job.
     """
     started = time.perf_counter()
-    measure = DISTANCES.get(distance)
-    options = Options(
-        protocol=protocol,
-        metrics=metrics,
-        max_rank=max_rank,
-        ground_truth=ground_truth,
-        topk=topk,
-        ties=ties,
-        breakdowns=breakdowns,
-        gallery_sizes=gallery_sizes,
-        gallery_order=gallery_order,
-        single_shot_draws=single_shot_draws,
-        roc=roc,
-        confidence=confidence,
-        seed=seed,
-        chunk_rows=chunk_rows,
-        rerank=rerank,
-        expand=expand,
-    )
+    given = complete(options)
+    measure = DISTANCES.get(given["distance"])
     check_client(client)
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
-    question = CheckedOptions.of(options, query, gallery)
-    refuse_unlike_lengths(query, gallery, question.expand, measure)
+    checked = CheckedOptions.of(given, query, gallery)
+    refuse_unlike_lengths(query, gallery, checked.expand, measure)
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)
 
         def attempt() -> Report:
             with contextlib.ExitStack() as stack:
-                near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-                if question.expand or question.rerank is not None:
-                    where = make_resources(
-                        client, workspace_folder(stack, workspace), question.options.chunk_rows, watch
-                    )
-                    near, far = expand_sets(near, far, question.expand, where)
-                scorer: Scorer = FeatureScorer(near, far, measure)
-                if question.rerank is not None:
-                    scorer = rerank_scorer(near, far, measure, question.rerank, where)
-                return _answer(question, (query, gallery), (near, far), scorer, client, watch, started, workspace)
+                visible = stack.enter_context(visible_to(client, workspace, query, gallery))
+                if checked.expand or checked.rerank is not None:
+                    folder = workspace_folder(stack, workspace)
+                    where = make_resources(client, folder, checked.values["chunk_rows"], watch)
+                    visible = expand_sets(*visible, checked.expand, where)
+                scorer: Scorer = FeatureScorer(*visible, measure)
+                if checked.rerank is not None:
+                    scorer = rerank_scorer(*visible, measure, checked.rerank, where)
+                return _evaluate(checked, (query, gallery), visible, scorer, client, watch, started, workspace)
 
         report = with_remade_parts(attempt, _kept(workspace), watch.warn)
     return replace(report, distance=measure.describe())
 
 
+@lists_options(RANKING_OPTIONS)
 def evaluate_distances(
     distances: DistanceBlock,
     query: LabelSource,
@@ -199,7 +126,7 @@ def evaluate_distances(
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
-    **options: Any,
+    **options: Unpack[RankingOptions],
 ) -> Report:
     """Evaluate a block of distances that was computed elsewhere, exactly and without holding it in memory.
 
@@ -213,7 +140,7 @@ def evaluate_distances(
     client, workspace, progress
         As in `evaluate`.
     **options
-        Whatever else `evaluate` takes, but for `expand` and `rerank`, which need features.
+        As listed in `reid_dist.evaluation.options.RankingOptions`; options that need features are refused.
 
     Returns
     -------
@@ -237,9 +164,8 @@ def evaluate_distances(
             f"{query.n_rows} queries and {gallery.n_rows} gallery rows; its rows are queries, its columns gallery rows"
         )
     check_client(client)
-    asked = Options.of(options)
-    asked.refuse_what_needs_features("distances")
-    question = CheckedOptions.of(asked, query, gallery)
+    refuse_options_of_features(options, "distances")
+    checked = CheckedOptions.of(complete(options), query, gallery)
     sides = (query, gallery)
     with contextlib.ExitStack() as stack:
         block = distances
@@ -250,7 +176,7 @@ def evaluate_distances(
         watch = Stopwatch(stack.enter_context(shown_progress(progress)))
 
         def attempt() -> Report:
-            return _answer(question, sides, sides, BlockScorer(block), client, watch, started, workspace)
+            return _evaluate(checked, sides, sides, BlockScorer(block), client, watch, started, workspace)
 
         report = with_remade_parts(attempt, _kept(workspace), watch.warn)
     return replace(report, inputs={**report.inputs, "distances": distances.describe()})
@@ -262,8 +188,7 @@ def plan_job(
     *,
     n_threads: int,
     memory_per_thread: int,
-    distance: str = "cosine",
-    **options: Any,
+    **options: Unpack[EvaluationOptions],
 ) -> Plan:
     """Plan an evaluation for given resources, from shapes and labels alone.
 
@@ -275,34 +200,35 @@ def plan_job(
         Threads of all workers together.
     memory_per_thread
         Bytes that one task may fill.
-    distance, **options
-        As `evaluate` takes them.
+    **options
+        As in `evaluate`.
 
     Raises
     ------
     InputError, UnknownNameError, PlanError
         As `evaluate`.
     """
-    scorer = FeatureScorer(query, gallery, DISTANCES.get(distance))
+    given = complete(options)
+    scorer = FeatureScorer(query, gallery, DISTANCES.get(given["distance"]))
     check_sets(query, gallery, scorer.distance)
-    question = CheckedOptions.of(Options.of(options), query, gallery)
-    per_query = most_relevant(question, query, gallery)
+    checked = CheckedOptions.of(given, query, gallery)
+    per_query = most_relevant(checked, query, gallery)
     return make_plan(
         *scorer.shapes,
         n_threads=n_threads,
         memory_per_thread=memory_per_thread,
-        chunk_rows=question.options.chunk_rows,
+        chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
-        k=int(question.options.topk or 0),
-        besides=held_besides(question, gallery, scorer, per_query, _single_shot(question)),
+        k=checked.values["topk"] or 0,
+        besides=held_besides(checked, gallery, scorer, per_query, _single_shot(checked)),
     )
 
 
 # ---- the work --------------------------------------------------------------------------------------------------------
 
 
-def _answer(
-    question: CheckedOptions,
+def _evaluate(
+    checked: CheckedOptions,
     inputs: tuple[LabelledSet, LabelledSet],
     visible: tuple[LabelledSet, LabelledSet],
     scorer: Scorer,
@@ -311,65 +237,58 @@ def _answer(
     started: float,
     workspace: str | PathLike[str] | None,
 ) -> Report:
-    """Plan, run and report."""
-    asked, options = question.asked, question.options
+    """Plan, run and report; `inputs` are described, `visible` are read."""
+    options = checked.values
     opened = time.perf_counter()
-    topk = int(options.topk or 0)
-    per_query = most_relevant(question, *visible)
-    shot = _single_shot(question)
+    topk = options["topk"] or 0
+    per_query = most_relevant(checked, *visible)
+    shot = _single_shot(checked)
+    besides = held_besides(checked, visible[1], scorer, per_query, shot)
     job = Job(
         *visible,
         scorer,
-        plan_for(
-            scorer,
-            client,
-            options.chunk_rows,
-            per_query,
-            topk,
-            besides=held_besides(question, visible[1], scorer, per_query, shot),
-        ),
-        protocol=question.protocol,
+        plan_for(scorer, client, options["chunk_rows"], per_query, topk, besides=besides),
+        protocol=checked.protocol,
         ranks=True,
         topk=topk,
-        rows_are_items=question.rows_are_items,
-        joined=question.joined,
-        parts=question.parts,
-        part_metrics=part_metrics(asked),
-        probes=needs_probes(asked.metrics),
+        rows_are_items=checked.rows_are_items,
+        joined=checked.joined,
+        parts=checked.partitions,
+        part_metrics=partition_metrics(checked),
+        probes=needs_probes(checked.metrics),
         single_shot=shot,
-        tie_rules=asked.ties,
-        impostors=needs_pairs(asked.metrics, options.roc),
+        tie_rules=options["ties"],
+        impostors=needs_pairs(checked.metrics, options["roc"]),
     )
-    refuse_early(job, asked.metrics)
+    refuse_early(job, checked.metrics)
     planned = time.perf_counter()
-    keep = _kept(workspace)
-    result = run(job, client, watch, question.truth, keep)
-    verification = verify(job, result, asked.metrics, options.roc, client, watch, question.truth, keep)
+    kept = _kept(workspace)
+    result = run(job, client, watch, checked.truth, kept)
+    verification = verify(job, result, checked.metrics, options["roc"], client, watch, checked.truth, kept)
     ranked_at = time.perf_counter()
     report = make_report(
         inputs,
         job,
         result,
-        asked,
-        truth=question.truth,
+        checked,
         verification=verification,
         single_shot=None if shot is None else shot.describe(),
     )
     timing = watch.timing(started, (opened, planned), ranked_at)
-    rerank = None if question.rerank is None else question.rerank.describe()
-    expand = describe_expansion(question.expand) if question.expand else None
-    return replace(report, timing=timing, options=options.describe(), rerank=rerank, expand=expand)
+    rerank = None if checked.rerank is None else checked.rerank.describe()
+    expand = describe_expansion(checked.expand) if checked.expand else None
+    return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand)
 
 
 def _kept(workspace: str | PathLike[str] | None) -> Workspace | None:
-    """The workspace in which what is finished is kept; None for none."""
+    """The workspace that keeps partial results; None for none."""
     return None if workspace is None else Workspace.at(workspace)
 
 
-def _single_shot(question: CheckedOptions) -> SingleShot | None:
-    """How the single-shot CMC is computed, where a metric or the protocol's curve asks for it."""
-    draws, protocol = question.options.single_shot_draws, question.protocol
-    needed = [metric.parameter for metric in question.asked.metrics if metric.family.needs == SINGLE_SHOT]
+def _single_shot(checked: CheckedOptions) -> SingleShot | None:
+    """Reduction of the single-shot CMC; None unless a metric or the protocol's curve needs it."""
+    draws, protocol = checked.values["single_shot_draws"], checked.protocol
+    needed = [metric.parameter for metric in checked.metrics if metric.family.needs == SINGLE_SHOT]
     if not needed and protocol.cmc_family != "CMC_single_shot":
         if draws is not None:
             raise InputError(
@@ -381,5 +300,5 @@ def _single_shot(question: CheckedOptions) -> SingleShot | None:
         raise InputError(
             f"CMC_single_shot needs identities, and protocol {protocol.name!r} goes by lists; use a protocol by labels"
         )
-    max_rank = max([question.asked.max_rank, *needed])
-    return SingleShot(max_rank) if draws is None else SingleShot(max_rank, int(draws), question.asked.seed)
+    max_rank = max([checked.values["max_rank"], *needed])
+    return SingleShot(max_rank) if draws is None else SingleShot(max_rank, draws, checked.values["seed"])

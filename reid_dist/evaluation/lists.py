@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +14,11 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.tasks import joined_label_set
 from reid_dist.errors import InputError
+from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
-from reid_dist.evaluation.options import CheckedOptions, Options
+from reid_dist.evaluation.option_values import complete, recorded, refuse_options, refuse_options_of_features
+from reid_dist.evaluation.options import LISTS, RANKING_OPTIONS, RankingOptions
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import interval_notes
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
@@ -27,16 +30,17 @@ from reid_dist.reports import Report
 from reid_dist.reports.notes import own_row_notes, side_notes
 from reid_dist.stores import LabelledSet, LabelSource, as_labelled_set
 
-__all__ = ["evaluate_lists", "lists_digest"]
 
-# What lists of neighbours cannot answer.
-_NOT_OF_LISTS = ("ties", "breakdowns", "gallery_sizes", "single_shot_draws", "roc", "topk")
-
-
+@lists_options(RANKING_OPTIONS, evaluation=LISTS)
 def evaluate_lists(
-    index: ArrayLike, query: LabelSource, gallery: LabelSource, *, distance: ArrayLike | None = None, **options: Any
+    index: ArrayLike,
+    query: LabelSource,
+    gallery: LabelSource,
+    *,
+    distance: ArrayLike | None = None,
+    **options: Unpack[RankingOptions],
 ) -> Report:
-    """Evaluate the nearest gallery rows of every query, where nothing else was kept.
+    """Evaluate lists of the nearest gallery rows of every query.
 
     Parameters
     ----------
@@ -48,45 +52,37 @@ def evaluate_lists(
     distance
         Their distances, shape (n_query, k), if there are any: they are checked to ascend.
     **options
-        ``protocol``, ``metrics``, ``max_rank``, ``ground_truth``, ``confidence`` and ``seed`` as `evaluate` takes them.
+        As in `evaluate`; options that lists do not determine are refused.
 
     Returns
     -------
-    A report.  ``metrics`` holds what the lists decide; ``bounds`` holds the lowest and the highest possible mean of the
-    other metrics.  Curves end at the last rank that every list decides; precision over recall is there where the lists
-    decide all ranks.
+    A report.  ``metrics`` holds what the lists determine; ``bounds`` holds the lowest and the highest possible mean of
+    the other metrics.  Curves end at the last rank that every list determines; precision over recall is there where
+    the lists determine all ranks.
 
     Raises
     ------
     InputError, UnknownNameError
-        As `evaluate`; for lists that are none; for mINP asked of lists that are cut before the last positive, and for
-        metrics that are no function of ranks.
+        As in `evaluate`; for an index of another type or shape; for mINP of lists that end before the last relevant
+        item, if it is named; and for metrics that are no function of ranks.
     """
     started = time.perf_counter()
     query, gallery = as_labelled_set(query, "query"), as_labelled_set(gallery, "gallery")
-    asked = Options.of(options)
-    asked.refuse_what_needs_features("lists")
-    for name in _NOT_OF_LISTS:
-        if _is_asked(getattr(asked, name)):
-            raise InputError(f"{name} cannot be had from top-k lists; evaluate the feature stores or a distance block")
-    question = CheckedOptions.of(asked, query, gallery)
+    refuse_options_of_features(options, LISTS)
+    refuse_options(options, LISTS, "cannot be had from top-k lists; evaluate the feature stores or a distance block")
+    checked = CheckedOptions.of(complete(options), query, gallery)
     rows, near = _as_lists(index, distance)
-    of = query, gallery, question.joined, question.protocol, question.rows_are_items
+    of = query, gallery, checked.joined, checked.protocol, checked.rows_are_items
     labels = joined_label_set(query, *of), joined_label_set(gallery, *of)
-    gallery_labels = GalleryIndex(labels[1], question.protocol)
+    gallery_labels = GalleryIndex(labels[1], checked.protocol)
     relevance = (
-        assign_relevance(question.protocol, labels[0].take(RowRange(0, query.n_rows)), gallery_labels)
-        if question.truth is None
-        else assign_listed_relevance(question.protocol, question.truth, gallery.n_rows)
+        assign_relevance(checked.protocol, labels[0].take(RowRange(0, query.n_rows)), gallery_labels)
+        if checked.truth is None
+        else assign_listed_relevance(checked.protocol, checked.truth, gallery.n_rows)
     )
     listed = rank_lists(relevance, gallery_labels.mask, rows, near)
     n_junk_rows = int(gallery_labels.mask.junk_row.sum())
-    return _report(question, query, gallery, labels, rows, listed, asked.metrics is not None, n_junk_rows, started)
-
-
-def _is_asked(value: Any) -> bool:
-    """Whether an option asks for something; an empty list, in whatever form, does not."""
-    return value is not None and np.size(value) > 0 and (np.ndim(value) > 0 or bool(value))
+    return _report(checked, query, gallery, labels, rows, listed, n_junk_rows, started)
 
 
 def _as_lists(index: ArrayLike, distance: ArrayLike | None) -> tuple[NDArray[np.integer], NDArray[np.float64] | None]:
@@ -103,35 +99,34 @@ def _as_lists(index: ArrayLike, distance: ArrayLike | None) -> tuple[NDArray[np.
 
 
 def _report(
-    question: CheckedOptions,
+    checked: CheckedOptions,
     query: LabelledSet,
     gallery: LabelledSet,
     labels: tuple[Labels, Labels],
     index: NDArray[np.integer],
     listed: ListedRanks,
-    named: bool,
     n_junk_rows: int,
     started: float,
 ) -> Report:
-    protocol, asked = question.protocol, question.asked
+    protocol, options = checked.protocol, checked.values
     zero = protocol.zero_for_invalid
     valid = listed.best.n_relevant > 0
     reasons = np.array(REASONS)[listed.best.reason]
     invalid = dict(Counter(reasons[~valid].tolist()).most_common())
     if not valid.any():
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
-    split = split_metrics(asked.metrics, listed)
+    split = split_metrics(checked.metrics, listed)
     bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}
-    last = next((metric.name for metric in asked.metrics if metric.family.needs_last and metric.name in bounds), None)
-    if named and last is not None:
+    last = next((metric.name for metric in checked.metrics if metric.family.needs_last and metric.name in bounds), None)
+    if options["metrics"] is not None and last is not None:
         low, high = bounds[last]
         raise InputError(
             f"metric {last!r} needs the rank of every query's last positive, and the lists are cut before it (it lies "
             f"between {low:.4g} and {high:.4g}); keep longer lists, ask for R@{index.shape[1]}, or evaluate the "
             "feature stores"
         )
-    decided = _decided_ranks(listed, listed.n_listed, asked.max_rank)
-    curves = _curves(protocol, listed, decided, asked.max_rank)
+    decided = _decided_ranks(listed, listed.n_listed, options["max_rank"])
+    curves = _curves(protocol, listed, decided, options["max_rank"])
     notes = [
         *side_notes(query, gallery, protocol),
         *own_row_notes(query, gallery, protocol, listed.best),
@@ -139,11 +134,11 @@ def _report(
     ]
     if bounds:
         notes.append(f"known only to lie between two bounds, since the lists are cut: {', '.join(bounds)}")
-    notes += notes_on_metrics(asked.metrics)
+    notes += notes_on_metrics(checked.metrics)
     confidence = None
-    if asked.confidence is not None and split.exact:
+    if options["confidence"] is not None and split.exact:
         confidence = bootstrap_intervals(
-            split.exact, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
+            split.exact, query.pids, level=options["confidence"], seed=options["seed"], invalid_as_zero=zero
         )
         notes += interval_notes(confidence, protocol)
     inputs: dict[str, Any] = {"query": query.describe(), "gallery": gallery.describe()}
@@ -161,20 +156,20 @@ def _report(
             "n_found": int(listed.n_found.sum()),
             "n_invalid_by_reason": invalid,
         },
-        per_query=_per_query(query, listed, split.exact, asked.metrics, reasons),
+        per_query=_per_query(query, listed, split.exact, checked.metrics, reasons),
         protocol={
             **protocol.describe(),
-            **({} if question.truth is None else {"ground_truth": question.truth.describe()}),
+            **({} if checked.truth is None else {"ground_truth": checked.truth.describe()}),
         },
         distance={"name": "lists", "definition": "the order of the lists", "source": "the lists"},
         inputs=inputs,
         ties={"rule": "the order of the lists"},
         environment=describe_environment(),
-        definitions={metric.name: metric.family.summary for metric in asked.metrics},
+        definitions={metric.name: metric.family.summary for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
         bounds=bounds,
         notes=notes,
-        options=question.options.describe(),
+        options=recorded(options),
         timing={"total": time.perf_counter() - started},
     )
 
@@ -184,7 +179,7 @@ def _mean_bounds(bounds: MetricBounds, zero: bool) -> list[float]:
 
 
 def _decided_ranks(listed: ListedRanks, reach: NDArray[np.int64], max_rank: int) -> int:
-    """The last rank that every valid query's list decides, if a list that is cut reaches as far as told."""
+    """The last rank that every valid query's list decides, given how far a cut list reaches."""
     unknown = (listed.best.n_relevant > 0) & ~listed.known
     return int(min(max_rank, reach[unknown].min(initial=max_rank)))
 

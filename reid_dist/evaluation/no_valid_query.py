@@ -1,4 +1,4 @@
-"""Why no query of a run is valid, in words, and what to look at."""
+"""Messages for runs without a valid query: the reasons, and what to check."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from reid_dist.relevance.protocols import SAME_CAMERA, WHOLE_CAMERA, Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import shared_items
 
-__all__ = ["explain_no_valid_query"]
-
 _MOST_CAMERAS = 12
 
 
@@ -25,19 +23,7 @@ def explain_no_valid_query(
     protocol: Protocol,
     invalid: Mapping[str, int],
 ) -> str:
-    """Say why no query is valid, and what to look at.
-
-    Parameters
-    ----------
-    query, gallery
-        The two sides as they were given.
-    labels
-        Their labels, numbered so that those of one side can be compared with those of the other.
-    protocol
-        The rules.
-    invalid
-        Number of queries by reason, as in ``n_invalid_by_reason`` of a report.
-    """
+    """Message with the reasons and what to check; `labels` are numbered alike, `invalid` counts queries by reason."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in invalid.items()) or "there are no queries"
     found = f"no query has a relevant gallery item ({reasons})"
     if protocol.is_listed:
@@ -98,9 +84,9 @@ def _camera_hints(
         hints.append(f"the protocol counts queries of cameras {list(protocol.query_cameras or ())}, found {named}")
     if protocol.gallery_cameras is not None and not np.isin(far, protocol.gallery_cameras).any():
         hints.append(f"the protocol counts gallery rows of cameras {list(protocol.gallery_cameras)}, found {named}")
-    hides_camera = WHOLE_CAMERA in protocol.junk
-    if len(cameras) == 1 and (hides_camera or SAME_CAMERA in protocol.junk):
-        what = "every gallery row" if hides_camera else "every gallery row of its identity"
+    junk_camera = WHOLE_CAMERA in protocol.junk
+    if len(cameras) == 1 and (junk_camera or SAME_CAMERA in protocol.junk):
+        what = "every gallery row" if junk_camera else "every gallery row of its identity"
         hints.append(
             f"there is only one camera ({named}), so that {what} has the query's camera and is junk under "
             f"{protocol.name!r}: {_without_cameras(query, gallery)}"

@@ -1,218 +1,395 @@
-"""What an evaluation is asked: options, read and checked against the labels of both sides before any work."""
+"""Evaluation options: type, default, limits and help text, each written once.
 
-from __future__ import annotations
+Keyword arguments of the public functions, command-line options, fields of pipeline files, checks and the identity of a
+run derive from `EvaluationOptions`.  An addition is one annotated key of it.
 
+Annotations are evaluated at run time, so this module does without postponed ones.  It imports the standard library
+alone: ``--help`` reads it, and classes of other modules are forward references.
+"""
+
+import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, get_args, get_origin
 
-from reid_dist.core.formatting import have
-from reid_dist.core.registry import did_you_mean
-from reid_dist.engine.checks import (
-    check_count,
-    check_flag,
-    check_ground_truth,
-    check_labels,
-    check_level,
-    check_metrics,
-    check_seed,
-    joined_labels,
-    refuse_thresholds,
+if TYPE_CHECKING:
+    from reid_dist.relevance.ground_truth import GroundTruth
+    from reid_dist.relevance.protocols import Protocol
+    from reid_dist.stages.expansion import Expansion
+    from reid_dist.stages.reranking import KReciprocal
+
+PROTOCOLS: Final = (
+    *("market1501", "market1501_matlab", "allshots", "cuhk03", "cuhk03_separate_cameras", "no_cameras", "same_set"),
+    *("oxford", "revisitop_easy", "revisitop_medium", "revisitop_hard"),
 )
-from reid_dist.engine.partitions import ORDERS, Partitions, gallery_sizes, parse_breakdowns
-from reid_dist.errors import InputError
-from reid_dist.evaluation.breakdowns import Breakdowns
-from reid_dist.evaluation.summary import RequestedOutputs
-from reid_dist.metrics.definitions import default_metrics, parse_metrics
-from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
-from reid_dist.relevance.protocols import PROTOCOLS, Protocol
-from reid_dist.stages.expansion import Expansion, parse_expand
-from reid_dist.stages.reranking import KReciprocal, parse_rerank
-from reid_dist.stores import LabelledSet
+DISTANCES: Final = ("cosine", "euclidean", "sqeuclidean")
+"""Names of the registries, written out: help imports none of them."""
 
-__all__ = ["CheckedOptions", "Options", "Source"]
+LISTS: Final = "lists"
+SPLITS: Final = "splits"
+SWEEP: Final = "sweep"
+"""Evaluations that do not compute every option."""
 
 Source = Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | PathLike[str]
 """What a ground truth is read from; see `reid_dist.relevance.ground_truth.read_ground_truth`."""
 
+Form = Literal["flag", "whole", "number", "choice", "names", "numbers", "rows", "text"]
+Heading = Literal["Inputs", "Conventions", "Outputs", "Resources"]
+
+_COUNT: Final = (1, 2**31 - 1)
+_SEED: Final = (0, 2**64 - 1)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What an evaluation of features, of distances or of lists can be asked; see `reid_dist.evaluate`."""
-
-    protocol: str | Protocol = "market1501"
-    metrics: str | Sequence[str] | None = None
-    max_rank: int = 50
-    ground_truth: Source | GroundTruth | None = None
-    topk: int | None = None
-    ties: bool = False
-    breakdowns: Sequence[str] | None = ()
-    gallery_sizes: Sequence[float] | None = None
-    gallery_order: str = "stored"
-    single_shot_draws: int | None = None
-    roc: bool = False
-    confidence: float | None = 0.95
-    seed: int = 0
-    chunk_rows: int | None = None
-    rerank: str | KReciprocal | None = None
-    expand: str | Sequence[Expansion] | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
-        """Make options of keyword arguments.
-
-        Raises
-        ------
-        InputError
-            If there is no such option.
-        """
-        known = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise InputError(did_you_mean("option", name, known))
-        return cls(**given)
-
-    def refuse_what_needs_features(self, given: str) -> None:
-        """Refuse what is computed from features where something else takes their place.
-
-        Parameters
-        ----------
-        given
-            What takes their place: ``"distances"`` or ``"lists"``.
-
-        Raises
-        ------
-        InputError
-            If any of that is asked for; the message says what works.
-        """
-        asked = [name for name in ("expand", "rerank") if getattr(self, name) is not None]
-        if asked:
-            blocks = asked == ["rerank"] and given == "distances"
-            more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
-            raise InputError(
-                f"{' and '.join(asked)} cannot be had from {given}, which take the place of features; evaluate the "
-                f"feature stores{more}"
-            )
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a report says of them: all that the answer depends on, protocol and ground truth aside."""
-        told = ("protocol", "ground_truth", "chunk_rows", "rerank", "expand")
-        described = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in told}
-        # None and an empty list ask for the same, and a finished report is taken up for either.
-        return {**described, "breakdowns": () if self.breakdowns is None else self.breakdowns}
-
-
-@dataclass(frozen=True)
-class CheckedOptions:
-    """Options that have been read and checked against the labels of both sides.
+class Option:
+    """Everything about an option but its name and type.
 
     Attributes
     ----------
-    protocol, truth
-        The rules, and the lists that they may go by.
-    asked
-        What the report shall hold.
-    parts
-        How the gallery is parted; None for not at all.
-    rows_are_items, joined
-        As in `Job`.
-    options
-        The rest.
-    rerank, expand
-        The re-ranking and the steps of expansion, if any.
+    default
+        Value where none is given.
+    help
+        Text of the command-line help.
+    doc
+        Text of the docstrings; None for that of the help.
+    heading
+        Heading of the command-line help.
+    metavar
+        Placeholder of the value in that help; None derives it from the type.
+    limits
+        Lowest and highest value: allowed themselves for whole numbers, not for other numbers.
+    recorded
+        Whether a report lists the value among its ``options``; False for options with an entry of their own, and for
+        those without effect on results.
+    refused_by
+        Evaluations that do not compute it.
+    name, form, optional, choices
+        Derived from the key: its name, the kind of value, whether None is one, and the allowed words.
     """
 
-    protocol: Protocol
-    truth: GroundTruth | None
-    asked: RequestedOutputs
-    parts: Partitions | None
-    rows_are_items: bool
-    joined: tuple[str, ...]
-    options: Options
-    rerank: KReciprocal | None = None
-    expand: tuple[Expansion, ...] = ()
+    default: Any
+    help: str
+    doc: str | None = None
+    heading: Heading = "Outputs"
+    metavar: str | None = None
+    limits: tuple[float, float] | None = None
+    recorded: bool = True
+    refused_by: tuple[str, ...] = ()
+    name: str = ""
+    form: Form = "text"
+    optional: bool = False
+    choices: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, options: Options, query: LabelledSet, gallery: LabelledSet) -> CheckedOptions:
-        """Read and check options.
+    @property
+    def flag(self) -> str:
+        """Spelling on the command line; a repeatable option is in the singular."""
+        name = self.name.replace("_", "-")
+        return f"--{name.removesuffix('s') if self.is_repeatable else name}"
 
-        Raises
-        ------
-        InputError, UnknownNameError
-            As `evaluate`.
-        """
-        given = options.protocol
-        protocol = given if isinstance(given, Protocol) else PROTOCOLS.get(given)
-        check_count("max_rank", options.max_rank)
-        for name in ("topk", "single_shot_draws"):
-            if getattr(options, name) is not None:
-                check_count(name, getattr(options, name))
-        if options.chunk_rows is not None:
-            check_count("chunk_rows", options.chunk_rows)
-        for name in ("ties", "roc"):
-            check_flag(name, getattr(options, name))
-        check_level(options.confidence)
-        check_seed(options.seed)
-        usual = default_metrics(protocol.cmc_family, protocol.ap_family, protocol.reported)
-        metrics = parse_metrics(usual if options.metrics is None else options.metrics)
-        check_metrics(metrics, protocol)
-        truth = _truth(options.ground_truth, query, gallery)
-        check_ground_truth(protocol, truth)
-        names = parse_breakdowns(options.breakdowns, list(query.columns))
-        parts = _parts(names, options, query, gallery)
-        asked = RequestedOutputs(
-            metrics=metrics,
-            max_rank=int(options.max_rank),
-            ties=bool(options.ties),
-            breakdowns=Breakdowns(names) if names else None,
-            confidence=options.confidence,
-            seed=int(options.seed),
-        )
-        rows_are_items = check_labels(query, gallery, protocol)
-        by_camera = parts is not None and parts.cameras
-        joined = joined_labels(query, gallery, protocol, camids=by_camera)
-        rerank = None if options.rerank is None else parse_rerank(options.rerank)
-        expand = () if options.expand is None else parse_expand(options.expand)
-        if rerank is not None:
-            refuse_thresholds(metrics, options.roc, rerank.variant, by_row_maximum=rerank.rules.by_row_maximum)
-        if options.metrics is not None:
-            # Under one spelling each, so that runs that differ in spelling alone are one run.
-            options = replace(options, metrics=[metric.name for metric in metrics])
-        return cls(protocol, truth, asked, parts, rows_are_items, joined, options, rerank, expand)
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the command line takes it several times."""
+        return self.form in ("names", "numbers")
+
+    def is_set(self, value: Any) -> bool:
+        """Whether a value differs from the default; None and an empty sequence mean the same."""
+        # As texts: the default may come as a value of NumPy, and the value may be anything.
+        return requests(value) and (self.is_repeatable or str(value) != str(self.default))
 
 
-def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: LabelledSet) -> GroundTruth | None:
-    if source is None:
-        return None
-    if isinstance(source, GroundTruth):
-        if (source.n_query, source.n_gallery) != (query.n_rows, gallery.n_rows):
-            raise InputError(
-                f"the ground truth is of {source.n_query} queries and {source.n_gallery} gallery rows, the sets have "
-                f"{query.n_rows} and {gallery.n_rows}"
-            )
-        return source
-    return read_ground_truth(
-        source,
-        n_query=query.n_rows,
-        n_gallery=gallery.n_rows,
-        query_item_ids=query.item_ids,
-        gallery_item_ids=gallery.item_ids,
+def requests(value: Any) -> bool:
+    """Whether a value of an option requests anything: None, False and an empty sequence do not."""
+    if value is None:
+        return False
+    return len(value) > 0 if hasattr(value, "__len__") else bool(value)
+
+
+class _Conventions(TypedDict, total=False):
+    protocol: Annotated[
+        "str | Protocol",
+        Option(
+            default="market1501",
+            heading="Conventions",
+            metavar="NAME",
+            recorded=False,
+            help=f"Which items are relevant and which are junk: {', '.join(PROTOCOLS)}; see `reid-dist list "
+            "protocols`.",
+            doc="Which items are relevant and which are junk: a name from `reid-dist list protocols`, or a `Protocol` "
+            "made by `compose_protocol`.",
+        ),
+    ]
+    metrics: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            default=None,
+            heading="Conventions",
+            metavar="NAME",
+            help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or with commas; see `reid-dist list "
+            "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10.",
+            doc='Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, '
+            '``"hit@10"``); one text with commas between names is taken as well.  None for mAP, mINP, the protocol\'s '
+            "own AP and its CMC at 1, 5, 10.",
+        ),
+    ]
+    max_rank: Annotated[
+        int,
+        Option(
+            default=50,
+            heading="Conventions",
+            limits=_COUNT,
+            help="Length of the curves over ranks.",
+        ),
+    ]
+    ground_truth: Annotated[
+        "Source | GroundTruth | None",
+        Option(
+            default=None,
+            heading="Inputs",
+            metavar="FILE",
+            recorded=False,
+            refused_by=(SPLITS,),
+            help="Lists for oxford and revisitop: JSON, or a directory of Oxford text files.",
+            doc="Lists of gallery rows per query, for protocols by lists; see "
+            "`reid_dist.relevance.ground_truth.read_ground_truth`.",
+        ),
+    ]
+
+
+class _OfFeatures(TypedDict, total=False):
+    distance: Annotated[
+        str,
+        Option(
+            default="cosine",
+            heading="Conventions",
+            metavar=f"[{'|'.join(DISTANCES)}]",
+            recorded=False,
+            help="See `reid-dist list distances`.",
+            doc="A name from `reid-dist list distances`.",
+        ),
+    ]
+    expand: Annotated[
+        "str | Sequence[Expansion] | None",
+        Option(
+            default=None,
+            heading="Conventions",
+            metavar="SPEC",
+            recorded=False,
+            help="Such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see `reid-dist list expansions`.",
+            doc='Query expansion or gallery augmentation before all else, such as ``"alpha_qe(k=5,alpha=3)"`` or '
+            '``"dba(k=5)+aqe(k=3)"``.  Under a Euclidean distance, an expansion that gives rows of length 1 on one '
+            "side alone is refused, unless the rows of the other side have length 1 already.",
+        ),
+    ]
+    rerank: Annotated[
+        "str | KReciprocal | None",
+        Option(
+            default=None,
+            heading="Conventions",
+            metavar="SPEC",
+            recorded=False,
+            help="Such as 'k_reciprocal(k1=20,k2=6,lambda_value=0.3)'; see `reid-dist list rerankers`.",
+            doc="Ranking by a re-ranked distance, such as "
+            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``.',
+        ),
+    ]
+
+
+class _Outputs(TypedDict, total=False):
+    topk: Annotated[
+        int | None,
+        Option(
+            default=None,
+            metavar="K",
+            limits=_COUNT,
+            refused_by=(LISTS, SPLITS, SWEEP),
+            help="Write the K nearest items of every query to DIR (topk.npz).",
+            doc="Number of nearest gallery items to list for every query, junk included and flagged; None for no "
+            "lists.",
+        ),
+    ]
+    ties: Annotated[
+        bool,
+        Option(
+            default=False,
+            refused_by=(LISTS, SPLITS, SWEEP),
+            help="Also give optimistic and pessimistic values.",
+            doc="Also give every rank metric with all ties settled for, and against, the relevant items.",
+        ),
+    ]
+    breakdowns: Annotated[
+        Sequence[str] | None,
+        Option(
+            default=(),
+            metavar="NAME",
+            refused_by=(LISTS, SPLITS, SWEEP),
+            help="camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
+            doc='Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the '
+            "query set; None for none.",
+        ),
+    ]
+    gallery_sizes: Annotated[
+        Sequence[float] | None,
+        Option(
+            default=None,
+            refused_by=(LISTS, SPLITS, SWEEP),
+            help="Size of the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
+            doc="Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.",
+        ),
+    ]
+    gallery_order: Annotated[
+        Literal["stored", "random"],
+        Option(
+            default="stored",
+            refused_by=(LISTS, SPLITS, SWEEP),
+            help="How rows enter the distractor curve.",
+            doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
+            "order that depends on the seed alone.",
+        ),
+    ]
+    single_shot_draws: Annotated[
+        int | None,
+        Option(
+            default=None,
+            heading="Conventions",
+            limits=_COUNT,
+            refused_by=(LISTS,),
+            help="Estimate the single-shot CMC from N draws, not exactly.",
+            doc="Estimate the single-shot CMC from this many seeded draws per query; None for the exact expectation.",
+        ),
+    ]
+    roc: Annotated[
+        bool,
+        Option(
+            default=False,
+            refused_by=(LISTS, SPLITS, SWEEP),
+            help="Also give the ROC at fixed false accept rates.",
+            doc="Also give the ROC at fixed false accept rates, each point exact.",
+        ),
+    ]
+    confidence: Annotated[
+        float | None,
+        Option(
+            default=0.95,
+            metavar="LEVEL",
+            limits=(0, 1),
+            refused_by=(SPLITS, SWEEP),
+            help="Level of the bootstrap intervals.",
+            doc="Level of the bootstrap intervals of all means (by identity); None for none.",
+        ),
+    ]
+    seed: Annotated[
+        int,
+        Option(
+            default=0,
+            limits=_SEED,
+            help="Of draws, random orders and intervals.",
+            doc="Seed of draws, random orders and intervals, 0 to 2**64 - 1.",
+        ),
+    ]
+    chunk_rows: Annotated[
+        int | None,
+        Option(
+            default=None,
+            heading="Resources",
+            limits=_COUNT,
+            recorded=False,
+            help="Rows of a tile; results do not depend on it.",
+            doc="Rows of a tile on both sides; None for a choice.  Results do not depend on it.",
+        ),
+    ]
+
+
+class RankingOptions(_Conventions, _Outputs, total=False):
+    """Options of an evaluation whose ranking is given, as distances or as lists."""
+
+
+class EvaluationOptions(_Conventions, _OfFeatures, _Outputs, total=False):
+    """Options of an evaluation of features."""
+
+
+class JobOptions(EvaluationOptions, total=False):
+    """Options of a job on the command line or in a pipeline file."""
+
+    pictures: Annotated[
+        Sequence[int] | Literal["hardest"] | None,
+        Option(
+            default=None,
+            refused_by=(LISTS, SPLITS, SWEEP),
+            metavar="ROWS",
+            help="Show ranked pictures: 'hardest', or query rows such as 3,17 beside them. Needs --topk.",
+            doc="Show the hardest queries with their lists, and query rows of one's own choice.",
+        ),
+    ]
+    image_root: Annotated[
+        str | None,
+        Option(
+            default=None,
+            heading="Inputs",
+            refused_by=(LISTS, SPLITS, SWEEP),
+            metavar="DIR",
+            help="Where relative paths of --pictures start. Default: here.",
+            doc="Where relative image paths start.",
+        ),
+    ]
+    distances: Annotated[
+        str | None,
+        Option(
+            default=None,
+            heading="Inputs",
+            refused_by=(LISTS, SPLITS, SWEEP),
+            metavar="FILE",
+            help="A .npy block of distances, mapped; QUERY and GALLERY then give labels alone.",
+            doc="A .npy block of distances that takes the features' place.",
+        ),
+    ]
+    lists: Annotated[
+        str | None,
+        Option(
+            default=None,
+            refused_by=(SPLITS, SWEEP),
+            heading="Inputs",
+            metavar="FILE",
+            help="A .npz of top-k lists (index, distance); QUERY and GALLERY then give labels alone.",
+            doc="A .npz of top-k lists that takes the features' place.",
+        ),
+    ]
+
+
+def _derived(name: str, annotation: Any) -> Option:
+    """Option of a key, with the attributes that follow from its type."""
+    (option,) = (each for each in annotation.__metadata__ if isinstance(each, Option))
+    given = annotation.__origin__
+    kinds = get_args(given) if get_origin(given) in (UnionType, typing.Union) else (given,)
+    forms: dict[Any, Form] = {
+        bool: "flag",
+        int: "whole",
+        float: "number",
+        Sequence[str]: "names",
+        Sequence[float]: "numbers",
+        Sequence[int]: "rows",
+    }
+    found = [forms[kind] for kind in kinds if kind in forms]
+    choices = get_args(given) if get_origin(given) is Literal else ()
+    form = found[0] if found else "choice" if choices else "text"
+    return replace(
+        option, name=name, form=form, optional=option.default is None or type(None) in kinds, choices=choices
     )
 
 
-def _parts(names: tuple[str, ...], options: Options, query: LabelledSet, gallery: LabelledSet) -> Partitions | None:
-    """How the tables part the gallery."""
-    if not isinstance(options.gallery_order, str) or options.gallery_order not in ORDERS:
-        raise InputError(f"gallery_order must be one of {', '.join(ORDERS)}, found {options.gallery_order!r}")
-    if options.gallery_sizes is not None and "gallery_size" not in names:
-        raise InputError('gallery_sizes belong to the breakdown "gallery_size"; ask for it as well')
-    for name in ("camera", "camera_pair"):
-        sides = [("query", query)] + ([("gallery", gallery)] if name == "camera_pair" else [])
-        missing = [side for side, each in sides if each.camids is None]
-        if name in names and missing:
-            raise InputError(f"the breakdown {name!r} needs camids, and {' and '.join(missing)} {have(missing)} none")
-    if not {"camera_pair", "gallery_size"} & set(names):
-        return None
-    sizes = gallery_sizes(options.gallery_sizes, gallery.n_rows) if "gallery_size" in names else ()
-    return Partitions("camera_pair" in names, sizes, options.gallery_order, int(options.seed))
+def _table(keys: type) -> dict[str, Option]:
+    """Options of a TypedDict by name; protocol and distance first, as in the heading of a report."""
+    annotations = keys.__annotations__
+    names = dict.fromkeys([name for name in ("protocol", "distance") if name in annotations]) | annotations
+    return {name: _derived(name, annotations[name]) for name in names}
+
+
+OPTIONS: Final = _table(EvaluationOptions)
+"""Options of `reid_dist.evaluate` by name, in the order of help and documentation."""
+
+RANKING_OPTIONS: Final = _table(RankingOptions)
+"""The same without those that need features."""
+
+JOB_OPTIONS: Final = _table(JobOptions)
+"""The same as `OPTIONS`, with those of a job."""

@@ -1,11 +1,11 @@
-"""What a job computes: a pipeline file in YAML, validated whole before anything starts."""
+"""Pipeline files: jobs in YAML, validated whole before anything starts."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -13,27 +13,25 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    Strict,
     StrictBool,
     StrictFloat,
     StrictInt,
     Tag,
     ValidationError,
     WithJsonSchema,
+    create_model,
 )
 
 from reid_dist.core.specs import parse_spec
-from reid_dist.core.splitmix import LARGEST_SEED
 from reid_dist.core.validation import in_one_line, problems_of
 from reid_dist.core.yaml_text import parse_yaml, read_yaml_file
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
+from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, SWEEP, EvaluationOptions, Form, Option
 from reid_dist.metrics.definitions import metric_names, parse_metric
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.stages.expansion import make_step, parse_expand
 from reid_dist.stages.reranking import parse_rerank
-
-__all__ = ["PipelineJob", "ProtocolComponents", "SweptParameters", "read_job"]
 
 
 class ProtocolComponents(BaseModel):
@@ -59,28 +57,27 @@ class ProtocolComponents(BaseModel):
     reported: tuple[str, ...] | None = None
 
     def compose(self) -> Protocol:
-        """Put the parts together.
+        """Make the protocol.
 
         Raises
         ------
         InputError
             If they do not fit.
         """
-        # Where nothing is a value of its own, it can be asked for; elsewhere it means what is left out.
+        # For these, None is a value of its own; elsewhere the component is left out.
         optional = ("junk_pid", "query_cameras", "gallery_cameras")
-        given = {part: getattr(self, part) for part in type(self).model_fields if part in self.model_fields_set}
-        parts = {part: value for part, value in given.items() if value is not None or part in optional}
-        parts = {part: value for part, value in parts.items() if part not in ("name", "base")}
-        return compose_protocol(self.name, base=self.base, **parts)
+        given = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        components = {name: value for name, value in given.items() if value is not None or name in optional}
+        components = {name: value for name, value in components.items() if name not in ("name", "base")}
+        return compose_protocol(self.name, base=self.base, **components)
 
 
 def _form(protocol: object) -> str:
-    """How a protocol is given, so that problems are told of that form alone."""
-    return "parts" if isinstance(protocol, dict | ProtocolComponents) else "text"
+    """Form of a protocol, so that problems are those of this form alone."""
+    return "components" if isinstance(protocol, dict | ProtocolComponents) else "text"
 
 
 # In YAML true is no number, and "2" a text.
-Count = Annotated[int, Strict(), Field(ge=1)]
 Number = StrictInt | StrictFloat
 
 
@@ -93,16 +90,63 @@ def _names_of_metrics(given: object) -> list[str] | None:
 
 
 _NAMES = {"type": "string", "description": "A name, or several with commas between them."}
-MetricNames = Annotated[
-    tuple[str, ...] | None,
-    BeforeValidator(_names_of_metrics),
-    WithJsonSchema({"anyOf": [_NAMES, {"type": "array", "items": _NAMES}, {"type": "null"}]}, mode="validation"),
-]
+
+# Options whose values in a file are not those of Python.
+_TYPES_IN_FILES: dict[str, Any] = {
+    "protocol": Annotated[
+        Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("components")], Discriminator(_form)
+    ],
+    "metrics": Annotated[
+        tuple[str, ...] | None,
+        BeforeValidator(_names_of_metrics),
+        WithJsonSchema({"anyOf": [_NAMES, {"type": "array", "items": _NAMES}, {"type": "null"}]}, mode="validation"),
+    ],
+    "pictures": tuple[StrictInt, ...] | Literal["hardest"] | None,
+}
+_TYPES: dict[Form, Any] = {
+    "flag": StrictBool,
+    "whole": StrictInt,
+    "number": StrictFloat,
+    "names": tuple[str, ...],
+    "numbers": tuple[Number, ...],
+    "text": str,
+}
+
+
+def _type_in_files(option: Option) -> Any:
+    """Type of an option in a pipeline file, with its limits."""
+    if option.name in _TYPES_IN_FILES:
+        return _TYPES_IN_FILES[option.name]
+    kind = Literal[option.choices] if option.form == "choice" else _TYPES[option.form]
+    if option.limits is not None:
+        low, high = option.limits
+        limits = Field(ge=low, le=high) if option.form == "whole" else Field(gt=low, lt=high)
+        kind = Annotated[kind, limits]
+    return kind | None if option.optional else kind
+
+
+if TYPE_CHECKING:
+
+    class _OptionFields(BaseModel):
+        """One field for every option of a job."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _OptionFields = create_model(
+        "_OptionFields",
+        **{
+            name: (_type_in_files(option), Field(default=option.default, description=option.doc or option.help))
+            for name, option in JOB_OPTIONS.items()
+        },
+    )
+
+
 Swept = str | Number | tuple[str | Number, ...]
 
 
 class SweptParameters(BaseModel):
-    """Values of the parameters that a sweep goes over: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``."""
+    """Values of the swept parameters: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,95 +158,46 @@ class SweptParameters(BaseModel):
     variant: Swept | None = Field(default=None, description="Variants of the re-ranking.")
 
 
-class PipelineJob(BaseModel):
-    """An evaluation: two sources and the conventions."""
+class PipelineJob(_OptionFields):
+    """An evaluation: two sources and the options of `JobOptions`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: str = ""
     query: str = Field(description="Feature store of the queries, or a file that `ingest` reads.")
     gallery: str = Field(description="Feature store of the gallery, or a file that `ingest` reads.")
-    protocol: Annotated[
-        Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("parts")], Discriminator(_form)
-    ] = "market1501"
-    distance: str = "cosine"
-    metrics: MetricNames = None
-    max_rank: Count = 50
-    ground_truth: str | None = Field(default=None, description="JSON file or directory of lists, for oxford and so on.")
-    distances: str | None = Field(default=None, description="A .npy block of distances that takes the features' place.")
-    lists: str | None = Field(default=None, description="A .npz of top-k lists that takes the features' place.")
-    expand: str | None = Field(default=None, description="Such as alpha_qe(k=5,alpha=3), or dba(k=5)+aqe(k=3).")
-    rerank: str | None = Field(default=None, description="Such as k_reciprocal(k1=20,k2=6,lambda_value=0.3).")
     sweep: SweptParameters | None = Field(
         default=None, description="Evaluate at every point of a grid of parameters of expand, or of rerank."
     )
-    topk: Count | None = None
-    ties: StrictBool = False
-    breakdowns: tuple[str, ...] | None = ()
-    gallery_sizes: tuple[Number, ...] | None = None
-    gallery_order: Literal["stored", "random"] = "stored"
-    single_shot_draws: Count | None = None
-    roc: StrictBool = False
-    confidence: StrictFloat | None = Field(default=0.95, gt=0, lt=1)
-    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, strict=True)
-    pictures: tuple[StrictInt, ...] | Literal["hardest"] | None = Field(
-        default=None, description="Show the hardest queries with their lists, and query rows of one's own choice."
-    )
-    image_root: str | None = Field(default=None, description="Where relative image paths start.")
-    chunk_rows: Count | None = None
 
-    def options(self) -> dict[str, Any]:
-        """What `evaluate` and its like take, but for the inputs, the distance and where it runs."""
-        names = (
-            "metrics",
-            "max_rank",
-            "ground_truth",
-            "topk",
-            "ties",
-            "breakdowns",
-            "gallery_sizes",
-            "gallery_order",
-            "single_shot_draws",
-            "roc",
-            "confidence",
-            "seed",
-            "chunk_rows",
-            "expand",
-            "rerank",
-        )
-        return {"protocol": self.rules, **{name: getattr(self, name) for name in names}}
+    def options(self) -> EvaluationOptions:
+        """Options of `evaluate`."""
+        return cast("EvaluationOptions", {**{name: getattr(self, name) for name in OPTIONS}, "protocol": self.rules})
 
     def sweep_options(self) -> dict[str, Any]:
-        """What `sweep_parameters` takes, but for the inputs and where it runs.
+        """Options of `sweep_parameters`.
 
         Raises
         ------
         InputError
-            If the job asks for what a sweep does not compute; all of it is named.
+            If the job has options that a parameter sweep does not compute; the message names all of them.
         """
-        if self.sweep is None:
-            raise AssertionError("only a job with a sweep has options of one")
-        names = ("distance", "metrics", "max_rank", "ground_truth", "expand", "rerank", "chunk_rows")
-        # Intervals and their seed are left out silently: every other job has them without being asked.
-        known = {"description", "query", "gallery", "protocol", "sweep", "confidence", "seed", *names}
-        more = [
-            name
-            for name, field in type(self).model_fields.items()
-            if name not in known and getattr(self, name) != field.default
-        ]
-        if more:
+        # Intervals are left out silently: every other job has them without a word.
+        refused = [name for name, option in JOB_OPTIONS.items() if SWEEP in option.refused_by and name != "confidence"]
+        found = [name for name in refused if JOB_OPTIONS[name].is_set(getattr(self, name))]
+        if found:
             raise InputError(
-                f"a sweep gives metrics at each of its points and nothing else; leave out {', '.join(more)}, or run "
+                f"a sweep gives metrics at each of its points and nothing else; leave out {', '.join(found)}, or run "
                 "the best point as a job of its own"
             )
-        given = {name: getattr(self, name) for name in names}
-        swept = self.sweep.model_dump(exclude_none=True)
-        return {"protocol": self.rules, **given, **swept}
+        options = {name: value for name, value in self.options().items() if SWEEP not in OPTIONS[name].refused_by}
+        return {**options, **({} if self.sweep is None else self.sweep.model_dump(exclude_none=True))}
 
     @property
     def rules(self) -> str | Protocol:
-        """The protocol: its name, or one composed of the parts that the file lists."""
-        return self.protocol if isinstance(self.protocol, str) else self.protocol.compose()
+        """The protocol: its name, or one composed of the components that the file lists."""
+        protocol: str | ProtocolComponents = self.protocol
+        return protocol if isinstance(protocol, str) else protocol.compose()
 
 
 def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> PipelineJob:
@@ -243,7 +238,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
 
 
 def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
-    """Say which names and specs nobody knows, whatever else is wrong; what is no text is told of already."""
+    """Problems of names and specs that do not exist; values that are no text are among the problems already."""
     looked_up: list[tuple[str, object, Callable[[str], object]]] = [
         ("protocol", content.get("protocol"), PROTOCOLS.get),
         ("distance", content.get("distance"), DISTANCES.get),
@@ -255,16 +250,16 @@ def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
     if isinstance(metrics, list):
         texts = {f"metrics.{place}": text for place, text in enumerate(metrics)}
     for path, text in texts.items():
-        # What is no text, or an empty one, is among the problems already.
+        # Other values, and empty texts, are among the problems already.
         with contextlib.suppress(InputError):
             looked_up += [(path, name, parse_metric) for name in metric_names(text)]
     for path, given, look_up in looked_up:
         if isinstance(given, str):
-            yield from _told(path, look_up, given)
+            yield from _problems(path, look_up, given)
     if isinstance(content.get("protocol"), dict):
         with contextlib.suppress(ValidationError):
-            parts = ProtocolComponents.model_validate(content["protocol"])
-            yield from _told("protocol", ProtocolComponents.compose, parts)
+            components = ProtocolComponents.model_validate(content["protocol"])
+            yield from _problems("protocol", ProtocolComponents.compose, components)
 
 
 def _parse_swept(spec: str) -> None:
@@ -275,8 +270,8 @@ def _parse_swept(spec: str) -> None:
     make_step(last.name, {"k": 1, **last.values})
 
 
-def _told(path: str, look_up: Callable[[Any], object], given: object) -> Iterator[str]:
-    """Say why something is not known, if it is not."""
+def _problems(path: str, look_up: Callable[[Any], object], given: object) -> Iterator[str]:
+    """The message of a look-up that fails."""
     try:
         look_up(given)
     except InputError as error:

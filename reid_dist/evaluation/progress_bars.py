@@ -13,8 +13,6 @@ from rich.progress import Progress as Bars
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 
-__all__ = ["Shown", "shown_progress"]
-
 
 class _StageBars(Progress):
     """One bar per stage; a stage that runs again begins anew."""
@@ -37,7 +35,7 @@ class _StageBars(Progress):
 
 
 class _Counters(Protocol):
-    """The two methods that an object of a caller's own needs."""
+    """The two methods that the object of a caller needs."""
 
     def start(self, totals: dict[str, int]) -> None: ...
 
@@ -49,7 +47,7 @@ Shown: TypeAlias = _Counters | bool | None
 
 
 class _Forwarded(Progress):
-    """An object of a caller's own, which has the two methods and no others."""
+    """Object of a caller that has the two methods and no others."""
 
     def __init__(self, counters: _Counters) -> None:
         self._counters = counters
@@ -65,14 +63,14 @@ class _Forwarded(Progress):
 
 @contextlib.contextmanager
 def shown_progress(progress: Shown) -> Iterator[Progress]:
-    """Return what is told of finished tasks, and show it for as long as the context lasts.
+    """Progress that shows finished tasks for as long as the context lasts.
 
     Bars go to standard error, or into the output of a notebook cell.
 
     Raises
     ------
     InputError
-        If it is none of `Shown`.
+        If it is no value of `Shown`.
     """
     if progress is None or progress is False:
         yield Progress()

@@ -1,4 +1,4 @@
-"""What a job will hold, from its labels and from what it is asked: the numbers that its plan is made of."""
+"""Memory that a job needs, from its labels and options: the numbers that its plan is made of."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Progress
 from reid_dist.engine.threshold_passes import held_by_verification
 from reid_dist.errors import ClusterError
-from reid_dist.evaluation.options import CheckedOptions
-from reid_dist.evaluation.summary import RequestedOutputs
+from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.reranking import KReciprocal
@@ -26,31 +25,28 @@ from reid_dist.stores import LabelledSet, Workspace
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["held_besides", "make_resources", "most_relevant", "part_metrics", "plan_for", "planned_memory"]
-
 # Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
 _PLANNED_SHARE = 0.5
 
 
 def held_besides(
-    question: CheckedOptions, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
+    checked: CheckedOptions, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
 ) -> Besides:
-    """What the job holds besides ranks and lists."""
-    asked = question.asked
-    held = held_by_verification(asked.metrics, question.options.roc)
-    if question.rerank is not None:
-        held += Besides(_bytes_per_reranked_query(question.rerank, gallery.n_rows))
+    """Memory of a job besides ranks and lists."""
+    held = held_by_verification(checked.metrics, checked.values["roc"])
+    if checked.rerank is not None:
+        held += Besides(_bytes_per_reranked_query(checked.rerank, gallery.n_rows))
     if shot is not None:
-        sizes = _identity_sizes(question.protocol, gallery)
-        n_rules = 3 if asked.ties else 1
+        sizes = _identity_sizes(checked.protocol, gallery)
+        n_rules = 3 if checked.values["ties"] else 1
         held += Besides(n_rules * shot.query_bytes(sizes, per_query), values_per_query=n_rules * shot.max_rank)
-    if question.parts is not None:
-        camids = gallery.camids if question.parts.cameras else None
+    if checked.partitions is not None:
+        camids = gallery.camids if checked.partitions.cameras else None
         n_cameras = 0 if camids is None else len(np.unique(camids))
-        n_groups = max(1, n_cameras) * question.parts.n_sizes
+        n_groups = max(1, n_cameras) * checked.partitions.n_sizes
         # Counts of every threshold by group, those that wait to be merged included; rows are copied group by group.
         counts = int(per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
-        values = len(part_metrics(asked)) * (n_cameras + question.parts.n_sizes)
+        values = len(partition_metrics(checked)) * (n_cameras + checked.partitions.n_sizes)
         held += Besides(counts, 4 * scorer.shapes[1].dim + 24, values_per_query=values)
     return held
 
@@ -60,9 +56,9 @@ def _bytes_per_reranked_query(spec: KReciprocal, n_gallery: int) -> int:
     return 64 * min(n_gallery, 4 * spec.k1 * spec.k1)
 
 
-def part_metrics(asked: RequestedOutputs) -> tuple[str, ...]:
-    """Metrics of the tables that part the gallery: the rank metrics asked for, with mAP and CMC@1 in any case."""
-    return tuple(dict.fromkeys([*(metric.name for metric in asked.rank_metrics), "mAP", "CMC@1"]))
+def partition_metrics(checked: CheckedOptions) -> tuple[str, ...]:
+    """Metrics of the tables over partitions of the gallery: the rank metrics of the report, with mAP and CMC@1."""
+    return tuple(dict.fromkeys([*(metric.name for metric in checked.rank_metrics), "mAP", "CMC@1"]))
 
 
 def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int64]:
@@ -71,10 +67,10 @@ def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int6
     return counts[pids != protocol.junk_pid] if protocol.junk_pid is not None else counts
 
 
-def most_relevant(question: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:
-    """Pairs that a query must be judged against, mean over the fullest thousand queries in a row."""
-    if question.truth is not None:
-        counts = sum(np.diff(lists.indptr) for lists in question.truth.lists.values())
+def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:
+    """Relevant pairs of a query, mean over the fullest thousand queries in a row."""
+    if checked.truth is not None:
+        counts = sum(np.diff(lists.indptr) for lists in checked.truth.lists.values())
         return _fullest(np.asarray(counts))
     return _most_matches(query, gallery)
 
@@ -101,22 +97,7 @@ def plan_for(
     *,
     besides: Besides = NOTHING_BESIDES,
 ) -> Plan:
-    """Cut a job for the threads and the memory that there are, here or on a cluster.
-
-    Parameters
-    ----------
-    scorer
-        Says how large the two sides are.
-    client
-        The cluster; None for threads of this process.
-    chunk_rows
-        Rows of a tile, None for a choice.
-    per_query
-        Relevant pairs of a query.
-    k
-        Neighbours kept per query.
-    besides
-        What the job holds besides.
+    """Plan a job for threads and memory of this process or of a cluster; `k` neighbours are kept per query.
 
     Raises
     ------

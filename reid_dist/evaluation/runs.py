@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.lists import evaluate_lists, lists_digest
+from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.reports import Report
 from reid_dist.reports.pictures import make_pictures
@@ -26,9 +27,7 @@ from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Role, open_
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["evaluate_sides", "open_side", "ranking_digests"]
-
-# What reading an archive breaks with where its bytes are not those that were written.
+# Errors of reading a damaged archive.
 _DAMAGE = (
     *(OSError, ValueError, EOFError, AttributeError, TypeError, LookupError, RuntimeError, OverflowError),
     *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error),
@@ -36,17 +35,7 @@ _DAMAGE = (
 
 
 def open_side(job: PipelineJob, role: Role, progress: Callable[[int, int, str], None] | None = None) -> LabelledSet:
-    """Open one side of a job; its features only where something is computed from them.
-
-    Parameters
-    ----------
-    job
-        The job.
-    role
-        ``"query"`` or ``"gallery"``.
-    progress
-        Told of rows that are read.
-    """
+    """Open one side of a job; its features only where something is computed from them."""
     source = getattr(job, role)
     if job.distances is not None or job.lists is not None:
         return open_labels(source, role)
@@ -61,16 +50,7 @@ def evaluate_sides(
     workspace: Path | str | None,
     progress: Progress,
 ) -> Report:
-    """Evaluate the sides of a job, and add the pictures that it asks for.
-
-    Parameters
-    ----------
-    job
-        The job.
-    query, gallery
-        Its sides, opened.
-    client, workspace, progress
-        As in `evaluate`.
+    """Evaluate the opened sides of a job, and add pictures if it has any.
 
     Raises
     ------
@@ -79,14 +59,18 @@ def evaluate_sides(
     """
     _refuse_unfit(job, query.n_rows)
     options = job.options()
-    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    # Distances and lists have no distance of their own; other options that need features are refused with the reason.
+    given = cast("RankingOptions", {name: value for name, value in options.items() if name != "distance"})
     if job.lists is not None:
         index, distance = _read_lists(job.lists)
-        report = evaluate_lists(index, query, gallery, distance=distance, **options)
+        report = evaluate_lists(index, query, gallery, distance=distance, **given)
     elif job.distances is not None:
-        report = evaluate_distances(DistanceBlock.open(job.distances), query, gallery, **options, **where)
+        block = DistanceBlock.open(job.distances)
+        report = evaluate_distances(
+            block, query, gallery, client=client, workspace=workspace, progress=progress, **given
+        )
     elif isinstance(query, FeatureSet) and isinstance(gallery, FeatureSet):
-        report = evaluate(query, gallery, distance=job.distance, **options, **where)
+        report = evaluate(query, gallery, client=client, workspace=workspace, progress=progress, **options)
     else:
         raise AssertionError("features are opened where they are evaluated")
     return report if job.pictures is None else _with_pictures(report, job, query, gallery)
@@ -110,7 +94,7 @@ def _refuse_unfit(job: PipelineJob, n_query: int) -> None:
     if job.distances is not None and job.lists is not None:
         raise InputError("a job takes its ranking from distances or from lists, not from both")
     given = "distances" if job.distances is not None else "lists"
-    if (job.distances or job.lists) and job.distance != PipelineJob.model_fields["distance"].default:
+    if (job.distances or job.lists) and JOB_OPTIONS["distance"].is_set(job.distance):
         raise InputError(
             f"distance {job.distance!r} is computed from features, and {given} take their place; leave one of them out"
         )
@@ -155,5 +139,5 @@ def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery
         gallery_pids=gallery.pids,
         gallery_camids=gallery.camids,
     )
-    asked = {"pictures": job.pictures, "image_root": job.image_root}
-    return replace(report, pictures=pictures, options={**report.options, **asked})
+    options = {**report.options, "pictures": job.pictures, "image_root": job.image_root}
+    return replace(report, pictures=pictures, options=options)

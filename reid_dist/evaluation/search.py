@@ -39,8 +39,6 @@ from reid_dist.stores.remaking import with_remade_parts
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["k_reciprocal_graph", "nearest", "reranked_distances"]
-
 Made = TypeVar("Made")
 
 # Pairs that are scored at once.
@@ -83,27 +81,27 @@ def nearest(
     check_sets(query, gallery, measure)
     check_client(client)
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
-    with shown_progress(progress) as told:
+    with shown_progress(progress) as shown:
 
         def attempt() -> Neighbours:
             with contextlib.ExitStack() as stack:
                 near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
                 if same:
                     folder = workspace_folder(stack, workspace)
-                    return _among_themselves(near, measure, k, make_resources(client, folder, chunk_rows, told))
+                    return _among_themselves(near, measure, k, make_resources(client, folder, chunk_rows, shown))
                 scorer = FeatureScorer(near, far, measure)
                 job = Job(near, far, scorer, plan_for(scorer, client, chunk_rows, 0.0, k), topk=k)
-                result = run(job, client, told)
+                result = run(job, client, shown)
             if result.neighbours is None:
-                raise AssertionError("a search finds")
+                raise AssertionError("a search returns neighbours")
             return result.neighbours
 
-        return _remaking(attempt, workspace, told)
+        return _remaking(attempt, workspace, shown)
 
 
 def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: Resources) -> Neighbours:
     """Neighbours of all rows of one set, each itself first."""
-    # No list is longer than the set, whatever was asked for.
+    # No list is longer than the set.
     lists = find_neighbours(Items((features,)), distance, min(k, features.n_rows), where)
     index = np.full((features.n_rows, k), -1, np.int64)
     found = np.full((features.n_rows, k), np.inf)
@@ -137,8 +135,8 @@ def k_reciprocal_graph(
     distance, chunk_rows, client, progress
         As in `evaluate`.
     workspace
-        As in `evaluate`; the graph lies there, and must find it for as long as it is used.  With None it lies in a
-        temporary directory, until nobody holds the graph any more.
+        As in `evaluate`; it holds the graph, and must exist for as long as the graph is used.  With None it is a
+        temporary directory, as long as the graph is in use.
 
     Returns
     -------
@@ -166,9 +164,9 @@ def k_reciprocal_graph(
     check_sets(features, features, spec.graph_distance(measure))
     check_client(client)
     temporary = tempfile.mkdtemp(prefix="reid-dist-") if workspace is None else None
-    # What is mixed afterwards says nothing about the graph.
-    told = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
-    of = {"rerank": told, "distance": measure.describe(), "inputs": {"features": features.describe()}}
+    # The mixture with the plain distance is no property of the graph.
+    described = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
+    of = {"rerank": described, "distance": measure.describe(), "inputs": {"features": features.describe()}}
     place = workspace or temporary or ""
 
     try:
@@ -224,7 +222,7 @@ def reranked_distances(
     rerank
         The re-ranking; see `reid-dist list rerankers`.
     rows
-        Query rows that are wanted, in any order; None for all.
+        Query rows, in any order; None for all.
     distance, chunk_rows, client, workspace, progress
         As in `evaluate`.
 
@@ -236,7 +234,7 @@ def reranked_distances(
     Raises
     ------
     InputError, UnknownNameError, PlanError, RunFailedError
-        As in `evaluate`; and for rows that there are not.
+        As in `evaluate`; and for rows that do not exist.
     """
     measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
     if chunk_rows is not None:
@@ -244,23 +242,23 @@ def reranked_distances(
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
     check_client(client)
-    wanted = _checked_rows(rows, query.n_rows)
+    chosen = _checked_rows(rows, query.n_rows)
     n_gallery = gallery.n_rows
-    block = np.empty((len(wanted), n_gallery))
-    with shown_progress(progress) as told:
+    block = np.empty((len(chosen), n_gallery))
+    with shown_progress(progress) as shown:
 
         def attempt() -> None:
             with contextlib.ExitStack() as stack:
                 near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-                where = make_resources(client, workspace_folder(stack, workspace), chunk_rows, told)
+                where = make_resources(client, workspace_folder(stack, workspace), chunk_rows, shown)
                 scorer = rerank_scorer(near, far, measure, spec, where)
-                for place, row in enumerate(wanted.tolist()):
+                for place, row in enumerate(chosen.tolist()):
                     for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
                         columns = np.arange(cut.start, cut.stop)
                         owner = np.zeros(len(columns), np.int64)
                         block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
 
-        _remaking(attempt, workspace, told)
+        _remaking(attempt, workspace, shown)
     return block
 
 
@@ -274,8 +272,8 @@ def _checked_rows(rows: Sequence[int] | NDArray[np.integer] | None, n_query: int
     given = np.asarray(rows)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise InputError(f"rows must be a sequence of query rows, found {rows!r}")
-    wanted = given.astype(np.int64)
-    wrong = wanted[(wanted < 0) | (wanted >= n_query)]
+    chosen = given.astype(np.int64)
+    wrong = chosen[(chosen < 0) | (chosen >= n_query)]
     if len(wrong):
         raise InputError(f"rows must be from 0 to {n_query - 1}, found {int(wrong[0])}")
-    return wanted
+    return chosen

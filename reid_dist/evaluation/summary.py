@@ -1,10 +1,10 @@
-"""From ranks to the report: metrics, curves, counts, tables, and words for what could not be evaluated."""
+"""From ranks to the report: metrics, curves, counts, tables, and notes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from reid_dist.core.model import Neighbours, RankedQueries, RowRange
 from reid_dist.engine.tasks import BlockAnswer, Job, gallery_index, set_labels
 from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
-from reid_dist.evaluation.breakdowns import Breakdowns, make_breakdowns
+from reid_dist.evaluation.breakdowns import make_breakdowns
+from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
@@ -36,80 +37,27 @@ from reid_dist.reports import Report, TopK
 from reid_dist.reports.notes import own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
 
-__all__ = ["RequestedOutputs", "interval_notes", "make_report"]
-
 _ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family.in_every_report}
-
-
-@dataclass(frozen=True)
-class RequestedOutputs:
-    """What a report shall hold.
-
-    Attributes
-    ----------
-    metrics
-        The metrics, in order.
-    max_rank
-        Length of the curves over ranks.
-    ties
-        Whether optimistic and pessimistic values are wanted.
-    breakdowns
-        Tables.
-    confidence
-        Level of the intervals, None for none.
-    seed
-        Of whatever is drawn.
-    """
-
-    metrics: list[Metric]
-    max_rank: int
-    ties: bool = False
-    breakdowns: Breakdowns | None = None
-    confidence: float | None = 0.95
-    seed: int = 0
-
-    @property
-    def rank_metrics(self) -> list[Metric]:
-        """Those that are functions of the ranks."""
-        return [metric for metric in self.metrics if metric.family.needs == RANKS]
 
 
 def make_report(
     inputs: tuple[LabelledSet, LabelledSet],
     job: Job,
-    answer: BlockAnswer,
-    asked: RequestedOutputs,
+    result: BlockAnswer,
+    checked: CheckedOptions,
     *,
-    truth: GroundTruth | None = None,
     verification: Verification | None = None,
     single_shot: dict[str, Any] | None = None,
 ) -> Report:
-    """Turn what was computed into a report.
-
-    Parameters
-    ----------
-    inputs
-        The two sides as they were given.
-    job
-        What was computed.
-    answer
-        What came out.
-    asked
-        What the report shall hold.
-    truth
-        Lists that queries were judged by.
-    verification
-        Verification and open-set metrics.
-    single_shot
-        How the single-shot CMC was computed, in words.
+    """Report of computed values; `inputs` are the two sides as they were given.
 
     Raises
     ------
     InputError
-        If no query is valid; says why.
+        If no query is valid; the message holds the reasons.
     """
     query, gallery = inputs
-    protocol, ranked = job.protocol, answer.ranked
+    protocol, ranked = job.protocol, result.ranked
     if protocol is None or ranked is None:
         raise AssertionError("an evaluation has a protocol and ranks")
     valid = ranked.n_relevant > 0
@@ -118,17 +66,17 @@ def make_report(
     if not valid.any():
         labels = set_labels(job, job.query), set_labels(job, job.gallery)
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
-    zero = protocol.zero_for_invalid
+    zero, truth = protocol.zero_for_invalid, checked.truth
 
     values = {
-        metric.name: _values(metric, ranked, answer) for metric in asked.metrics if metric.family.has_per_query_values
+        metric.name: _values(metric, ranked, result) for metric in checked.metrics if metric.family.has_per_query_values
     }
     singles = {} if verification is None else verification.metrics
     metrics = {
         metric.name: exact_mean(values[metric.name], zero_for_invalid=zero)
         if metric.name in values
         else singles[metric.name]
-        for metric in asked.metrics
+        for metric in checked.metrics
     }
     per_query: dict[str, NDArray[Any]] = {
         **{name: metric.values(ranked) for name, metric in _ALWAYS.items()},
@@ -139,17 +87,17 @@ def make_report(
         "reason": reasons,
         "pid": query.pids,
         **({} if query.camids is None else {"camid": query.camids}),
-        **{metric.per_query_name: values[metric.name] for metric in asked.metrics if metric.name in values},
+        **{metric.per_query_name: values[metric.name] for metric in checked.metrics if metric.name in values},
     }
-    confidence = None
-    if asked.confidence is not None and values:
+    confidence, level = None, checked.values["confidence"]
+    if level is not None and values:
         confidence = bootstrap_intervals(
-            values, query.pids, level=asked.confidence, seed=asked.seed, invalid_as_zero=zero
+            values, query.pids, level=level, seed=checked.values["seed"], invalid_as_zero=zero
         )
     return Report(
         metrics=metrics,
         curves={
-            **_curves(protocol, ranked, answer, asked.max_rank),
+            **_curves(protocol, ranked, result, checked.values["max_rank"]),
             **({} if verification is None else verification.curves),
         },
         counts={
@@ -169,28 +117,28 @@ def make_report(
         },
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        ties=_ties(ranked, answer, asked, zero),
+        ties=_ties(ranked, result, checked, zero),
         environment=describe_environment(),
-        topk=_topk(job, answer.neighbours, truth),
-        definitions={metric.name: metric.family.summary for metric in asked.metrics},
+        topk=_topk(job, result.neighbours, truth),
+        definitions={metric.name: metric.family.summary for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
-        breakdowns={}
-        if asked.breakdowns is None
-        else make_breakdowns(asked.breakdowns, query, values, valid, answer.in_parts, job, zero_for_invalid=zero),
+        breakdowns=make_breakdowns(
+            checked.breakdowns, query, values, valid, result.in_parts, job, zero_for_invalid=zero
+        ),
         verification=None if verification is None else verification.describe(),
         notes=[
             *side_notes(query, gallery, protocol),
             *own_row_notes(query, gallery, protocol, ranked),
-            *_threshold_notes(asked.metrics, verification),
+            *_threshold_notes(checked.metrics, verification),
             *interval_notes(confidence, protocol),
-            *notes_on_metrics(asked.metrics),
+            *notes_on_metrics(checked.metrics),
             *dict.fromkeys([*query.notes, *gallery.notes]),
         ],
     )
 
 
 def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[str]:
-    """What the reader of confidence intervals should know."""
+    """Notes on confidence intervals."""
     if confidence is None:
         return []
     # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
@@ -206,17 +154,17 @@ def _threshold_notes(metrics: list[Metric], verification: Verification | None) -
     return threshold_notes(metrics, rates, counts.get("n_impostor"), counts.get("n_non_mated"))
 
 
-def _values(metric: Metric, ranked: RankedQueries, answer: BlockAnswer, rule: int = 0) -> NDArray[np.float64]:
+def _values(metric: Metric, ranked: RankedQueries, result: BlockAnswer, rule: int = 0) -> NDArray[np.float64]:
     """Values of every query, under one of the rules of ties."""
     if metric.family.needs == RANKS:
         return metric.values(ranked)
-    if answer.single_shot is None:
-        raise AssertionError("asked for, hence computed")
-    return answer.single_shot[:, metric.parameter - 1, rule]
+    if result.single_shot is None:
+        raise AssertionError("a single-shot metric is computed with the ranks")
+    return result.single_shot[:, metric.parameter - 1, rule]
 
 
 def _curves(
-    protocol: Protocol, ranked: RankedQueries, answer: BlockAnswer, max_rank: int
+    protocol: Protocol, ranked: RankedQueries, result: BlockAnswer, max_rank: int
 ) -> dict[str, NDArray[np.float64]]:
     """The protocol's CMC first, then precision and recall at every rank, and precision at every recall."""
     zero = protocol.zero_for_invalid
@@ -224,7 +172,7 @@ def _curves(
     makers: dict[str, Callable[[], NDArray[np.float64]]] = {
         "CMC": lambda: cmc_curve(ranked, max_rank, zero_for_invalid=zero),
         "CMC_allshots": lambda: curves["CMC_allshots"],
-        "CMC_single_shot": lambda: _single_shot_curve(answer, max_rank, zero),
+        "CMC_single_shot": lambda: _single_shot_curve(result, max_rank, zero),
     }
     return {
         protocol.cmc_family: makers[protocol.cmc_family](),
@@ -234,31 +182,31 @@ def _curves(
     }
 
 
-def _single_shot_curve(answer: BlockAnswer, max_rank: int, zero: bool) -> NDArray[np.float64]:
-    if answer.single_shot is None:
+def _single_shot_curve(result: BlockAnswer, max_rank: int, zero: bool) -> NDArray[np.float64]:
+    if result.single_shot is None:
         raise AssertionError("a single-shot protocol computes it")
-    columns = answer.single_shot[:, :max_rank, 0].T
+    columns = result.single_shot[:, :max_rank, 0].T
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranked: RankedQueries, answer: BlockAnswer, asked: RequestedOutputs, zero: bool) -> dict[str, Any]:
+def _ties(ranked: RankedQueries, result: BlockAnswer, checked: CheckedOptions, zero: bool) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
     ties: dict[str, Any] = {
         "rule": "distance, then gallery row",
         "n_tied_positives": int((ranked.tied > 0).sum()),
     }
-    if asked.ties:
+    if checked.values["ties"]:
         for place, rule in enumerate(RULES, start=1):
-            per_query = [metric for metric in asked.metrics if metric.family.has_per_query_values]
+            per_query = [metric for metric in checked.metrics if metric.family.has_per_query_values]
             ties[rule] = {
                 metric.name: exact_mean(
-                    _values(metric, extreme_ranks(metric, ranked, rule), answer, place), zero_for_invalid=zero
+                    _values(metric, extreme_ranks(metric, ranked, rule), result, place), zero_for_invalid=zero
                 )
                 for metric in per_query
             }
-            # Metrics over all pairs know thresholds and no order; those of open-set search go by rank 1.
+            # Metrics over all pairs depend on thresholds, not on the order; those of open-set search go by rank 1.
             settled = settled_ranks(ranked, rule)
-            ties[rule] |= identification_rates(asked.metrics, replace(answer, ranked=settled))
+            ties[rule] |= identification_rates(checked.metrics, replace(result, ranked=settled))
     return ties
 
 

@@ -1,4 +1,4 @@
-"""What workers can see: sets that this process has in memory are put where they can, and what they cannot is told."""
+"""Sets in memory are stored where workers can read them; stores that a worker cannot read are refused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from reid_dist.stores import FeatureSet, Workspace
 
 if TYPE_CHECKING:
     from distributed import Client
-
-__all__ = ["visible_to", "workspace_folder"]
 
 
 def workspace_folder(stack: contextlib.ExitStack, workspace: str | PathLike[str] | None) -> str:
@@ -74,24 +72,24 @@ def _saved(features: FeatureSet, target: str) -> FeatureSet:
 
 
 def _must_move(features: FeatureSet, workspace: str | PathLike[str] | None) -> bool:
-    """Whether a set lies in a temporary store outside the workspace, which workers need not see."""
+    """Whether a set is in a temporary store outside the workspace, which workers need not see."""
     return bool(features.origin) and workspace is not None and not features.uri.startswith(Workspace.at(workspace).path)
 
 
 def _refuse_unseen_stores(client: Client, *stored: FeatureSet) -> None:
-    """Have every worker open the stores: a task that cannot would say nothing of where it ran."""
-    found = _ask_all(client, _what_is_wrong, [(each.uri, each.content_digest) for each in stored])
-    for worker, trouble in found.items():
-        if trouble is not None:
+    """Have every worker open the stores: the error of a task would not name its worker."""
+    found = _run_on_all(client, _first_problem, [(each.uri, each.content_digest) for each in stored])
+    for worker, problem in found.items():
+        if problem is not None:
             raise StoreNotFoundError(
-                f"worker {worker} does not see what this process sees: {trouble}; put the stores where all workers "
+                f"worker {worker} does not see what this process sees: {problem}; put the stores where all workers "
                 "have them under the same path, or on S3"
             )
 
 
-def _what_is_wrong(wanted: list[tuple[str, str]]) -> str | None:
-    """Run on a worker: why it cannot read one of the stores."""
-    for uri, content_digest in wanted:
+def _first_problem(stores: list[tuple[str, str]]) -> str | None:
+    """Run on a worker: why it cannot read one of the stores, given by URI and content digest."""
+    for uri, content_digest in stores:
         try:
             found = FeatureSet.open(uri)
         except ReidDistError as error:
@@ -107,13 +105,13 @@ def _refuse_unseen_workspace(client: Client, path: str) -> None:
         return
     folder = Path(path)
     made = not folder.exists()
-    mark = folder / f".seen.{uuid.uuid4().hex}"
+    probe = folder / f".seen.{uuid.uuid4().hex}"
     try:
-        _make_mark(mark)
-        unseen = [worker for worker, seen in _ask_all(client, os.path.exists, str(mark)).items() if not seen]
+        _make_probe(probe)
+        unseen = [worker for worker, seen in _run_on_all(client, os.path.exists, str(probe)).items() if not seen]
     finally:
         with contextlib.suppress(OSError):
-            mark.unlink()
+            probe.unlink()
             if made:
                 folder.rmdir()
     if unseen:
@@ -123,22 +121,22 @@ def _refuse_unseen_workspace(client: Client, path: str) -> None:
         )
 
 
-def _make_mark(mark: Path) -> None:
+def _make_probe(probe: Path) -> None:
     try:
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
     except OSError as error:
         raise StoreError(
-            f"cannot write to the workspace {mark.parent}: {error.strerror}; make room or choose another --workspace"
+            f"cannot write to the workspace {probe.parent}: {error.strerror}; make room or choose another --workspace"
         ) from None
 
 
-def _ask_all(client: Client, question: Any, asked: Any) -> dict[str, Any]:
-    """Answers of all workers by address; a worker that goes away meanwhile has none."""
-    found: dict[str, Any] = client.run(question, asked, on_error="return")
-    for worker, answer in found.items():
-        if isinstance(answer, ImportError):
+def _run_on_all(client: Client, function: Any, argument: Any) -> dict[str, Any]:
+    """Results of a function by address of the worker; a worker that leaves meanwhile has none."""
+    found: dict[str, Any] = client.run(function, argument, on_error="return")
+    for worker, result in found.items():
+        if isinstance(result, ImportError):
             raise ClusterError(
-                f"worker {worker} cannot import what it should run ({answer}); install the same reid-dist there"
+                f"worker {worker} cannot import what it should run ({result}); install the same reid-dist there"
             )
-    return {worker: answer for worker, answer in found.items() if not isinstance(answer, BaseException)}
+    return {worker: result for worker, result in found.items() if not isinstance(result, BaseException)}

@@ -162,7 +162,7 @@ def test_json_is_the_report_and_nothing_else(reid_dist, stores, threads) -> None
     done = reid_dist("evaluate", *stores, "--cluster", threads, "--json")
     document = json.loads(done.out)
     assert document["counts"]["n_query"] == 40
-    assert "sweep over the gallery: 1/1 tasks" in done.err
+    assert "tiles of the gallery: 1/1 tasks" in done.err
 
 
 def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
@@ -250,9 +250,9 @@ def test_curves_that_do_not_fit_are_refused_before_the_work(
     reid_dist, stores, threads, tmp_path: Path, words: list[str]
 ) -> None:
     output = tmp_path / "out"
-    long = ("--max-rank", "99999999999", "--cluster", threads, "--output", output)
+    long = ("--max-rank", "2000000000", "--cluster", threads, "--output", output)
     refused = reid_dist(words[0], *stores, *words[1:], *long)
-    assert_refused(refused, "curves over 99,999,999,999 ranks of 40 queries take", "choose a smaller --max-rank")
+    assert_refused(refused, "curves over 2,000,000,000 ranks of 40 queries take", "choose a smaller --max-rank")
     assert "tasks" not in refused.err
     assert not output.exists()
 

@@ -43,8 +43,8 @@ def test_a_line_tells_what_is_done_the_rate_and_the_time_left(clock: Clock, caps
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "distances of relevant pairs: 2/2 tasks, 2.0 s, 1/s"
     # The sweep waits for the pairs: their seconds are not its own.
-    assert lines[1] == "sweep over the gallery: 10/400 tasks, 5.0 s, 2/s, 3:15 min left"
-    assert lines[-1] == "sweep over the gallery: 400/400 tasks, 200.0 s, 2/s"
+    assert lines[1] == "tiles of the gallery: 10/400 tasks, 5.0 s, 2/s, 3:15 min left"
+    assert lines[-1] == "tiles of the gallery: 400/400 tasks, 200.0 s, 2/s"
     # One every five seconds, and the last of each stage.
     assert len(lines) == 1 + 200 // 5
 
@@ -92,7 +92,7 @@ def test_spans_of_time(clock: Clock, capsys: pytest.CaptureFixture[str], seconds
         clock.now += seconds
         progress.advance("sweep")
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("sweep over the gallery: 1/2 tasks, ")
+    assert line.startswith("tiles of the gallery: 1/2 tasks, ")
     assert line.endswith(f"/s, {words} left")
 
 
@@ -100,7 +100,7 @@ def test_a_command_without_a_terminal_prints_a_final_line_per_stage(reid_dist, s
     done = reid_dist("evaluate", *stores, "--cluster", threads, "--chunk-rows", 16)
     assert done.code == 0
     lines = done.err.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["distances of relevant pairs", "sweep over the gallery"]
+    assert [line.split(":")[0] for line in lines] == ["distances of relevant pairs", "tiles of the gallery"]
     for line in lines:
         assert re.fullmatch(r".+: (\d+)/\1 tasks, \d+\.\d s, [\d.,]+/s", line), line
 
@@ -125,7 +125,7 @@ def test_a_terminal_shows_bars(stores, threads: Path) -> None:
     os.close(ours)
     assert process.returncode == 0
     text = shown.decode()
-    assert "sweep over the gallery" in text
+    assert "tiles of the gallery" in text
     assert "/s" in text
     # They move: the cursor goes back to draw them again, and they are gone at the end.
     assert "\x1b[2K" in text

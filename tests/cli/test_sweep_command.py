@@ -293,3 +293,41 @@ def test_a_killed_sweep_goes_on(reid_dist, stores, sweep_pipeline, threads, tmp_
     other = reid_dist(*words, "--resume", "--set", "sweep.k=1:4", "--set", "max_rank=9")
     assert other.code == 2
     assert "holds another sweep (parameters, max_rank differ)" in other.err
+
+
+# ------------------------------------------------------------------------------------- directories that are not empty
+
+
+def test_a_workspace_inside_the_output_directory(reid_dist, stores, threads, tmp_path: Path) -> None:
+    """It stays there, beside the files of the report."""
+    output = tmp_path / "out"
+    words = ("sweep", *stores, "--expand", "aqe", "--k", "0:1", "--cluster", threads)
+    done = reid_dist(*words, "--output", output, "--workspace", output / "space", "--json")
+    assert done.code == 0, done.err
+    assert sorted(path.name for path in output.iterdir()) == ["space", "sweep.html", "sweep.json"]
+    assert (output / "sweep.json").read_text() == done.out
+    assert any((output / "space").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("sweep", ["--expand", "aqe", "--k", "0:1"]), ("splits", ["--repeats", "2"])]
+)
+def test_resume_beside_stray_and_temporary_files(
+    reid_dist, stores, threads, tmp_path: Path, name: str, words: list[str]
+) -> None:
+    """Files of other names stay; temporary files of a killed run are removed, in output directory and workspace."""
+    output = tmp_path / "out"
+    (output / "workspace" / "partials-1").mkdir(parents=True)
+    (output / "notes.txt").write_text("mine")
+    left = [output / f".{name}.json.0123abcd.tmp", output / f".{name}.html.0123abcd.tmp"]
+    left.append(output / "workspace" / "partials-1" / f".part.npz.{'0' * 32}")
+    for path in left:
+        path.write_text("half")
+    done = reid_dist(name, *stores, *words, "--cluster", threads, "--output", output, "--resume", "--json")
+    assert done.code == 0, done.err
+    assert (output / f"{name}.json").read_text() == done.out
+    assert (output / "notes.txt").read_text() == "mine"
+    assert [path.name for path in left if path.exists()] == []
+    again = reid_dist(name, *stores, *words, "--cluster", threads, "--output", output, "--resume", "--json")
+    assert again.out == done.out
+    assert "point " not in again.err

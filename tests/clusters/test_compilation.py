@@ -101,7 +101,7 @@ def test_one_line_and_no_rate_of_it(capfd: pytest.CaptureFixture[str]) -> None:
         progress.advance("sweep")
     first, second = capfd.readouterr().err.splitlines()
     assert first == _LINE
-    assert second.startswith("sweep over the gallery: 1/1 tasks, 0.0 s")
+    assert second.startswith("tiles of the gallery: 1/1 tasks, 0.0 s")
 
 
 _NOWHERE = """

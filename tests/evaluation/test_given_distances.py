@@ -498,7 +498,7 @@ def test_a_block_of_another_shape(shape):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"distance": "cosine"}, "unknown option 'distance'"),
+        ({"distance": "cosine"}, "distance cannot be had from distances"),
         ({"tie": True}, "unknown option 'tie'; did you mean 'ties'"),
         ({"protocol": "market1501"}, "needs camids, and query and gallery have none"),
         ({"breakdowns": ["clothes"]}, "unknown breakdown 'clothes'"),

@@ -422,7 +422,7 @@ def test_what_lists_cannot_answer_is_refused_by_name(option):
         ({"metrics": ["mAP_found@50"]}, r"metric 'mAP_found@50' cannot be had from these lists"),
         ({"protocol": "market"}, "did you mean 'market1501'"),
         ({"protocol": "oxford"}, "needs a ground truth"),
-        ({"max_rank": 0}, "max_rank must be at least 1"),
+        ({"max_rank": 0}, "max_rank must be between 1 and"),
         ({"confidence": 1.5}, "confidence must lie between 0 and 1"),
     ],
 )

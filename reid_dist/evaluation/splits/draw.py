@@ -20,8 +20,6 @@ from reid_dist.core.splitmix import LARGEST_SEED, stream_outputs
 from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import JUNK_PID
 
-__all__ = ["Draw", "draw_rows", "row_numbers"]
-
 Int64 = NDArray[np.int64]
 
 
@@ -65,44 +63,13 @@ class Draw:
 
 
 def row_numbers(rows: Int64, seed: int, split: int) -> NDArray[np.uint64]:
-    """Give every row the number by which it is drawn.
-
-    Parameters
-    ----------
-    rows
-        Row numbers, shape (n,), int64.
-    seed
-        0 to 2**64 - 1.
-    split
-        Number of the split, from 0.
-
-    Returns
-    -------
-    numpy.ndarray
-        (n,) uint64, evenly distributed, different for different rows of a split.
-    """
+    """Number by which every row is drawn in a split: uint64, of the shape of `rows`, different for different rows."""
     start = int(stream_outputs(seed, np.array([split], np.int64))[0])
     return stream_outputs(start, rows)
 
 
 def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int) -> Int64:
-    """Draw the gallery of one split.
-
-    Parameters
-    ----------
-    pids
-        Identities of the gallery rows, shape (n,), int64; rows of pid -1 are never drawn.
-    camids
-        Cameras, shape (n,), int64; only looked at when the draw is of every camera.
-    draw
-        How to draw.
-    split
-        Number of the split, from 0.
-
-    Returns
-    -------
-    numpy.ndarray
-        Rows that are kept, ascending, int64.
+    """Rows of the gallery of a split, ascending, int64; pids and camids are (n,) int64; rows of pid -1 are left out.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Evaluate every split, and gather what they say."""
+"""Evaluate every split, and summarise."""
 
 from __future__ import annotations
 
@@ -7,24 +7,32 @@ import os
 import shutil
 import statistics
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist._version import __version__
 from reid_dist.core.environment import describe_environment
+from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.evaluation.evaluate import evaluate
-from reid_dist.evaluation.options import Options
+from reid_dist.evaluation.finished import FinishedParts
+from reid_dist.evaluation.option_values import complete, recorded, refuse_options
+from reid_dist.evaluation.options import SPLITS, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.splits.draw import Draw, draw_rows
-from reid_dist.evaluation.splits.finished import FinishedSplit, FinishedSplits, identity_of
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.metrics.definitions import parse_metrics
 from reid_dist.relevance.protocols import JUNK_PID, PROTOCOLS, Protocol
+from reid_dist.reports import Report
+from reid_dist.reports.documents import plain
 from reid_dist.reports.notes import notes_of_splits, side_notes
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
 from reid_dist.stores.featureset import read_scattered
@@ -33,8 +41,6 @@ from reid_dist.stores.workspace import INNER, inner_folder
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["evaluate_splits"]
-
 Int64 = NDArray[np.int64]
 
 _STAGE = "splits"
@@ -42,10 +48,47 @@ _STAGE = "splits"
 # Drawn rows are held in memory up to so many bytes, and put into the workspace beyond.
 _HELD_BYTES = 256 << 20
 
-# Options of `evaluate` whose answers are of one gallery, of which there are several here.
-_OF_ONE_GALLERY = ("ground_truth", "topk", "ties", "breakdowns", "gallery_sizes", "roc", "confidence")
+
+@dataclass(frozen=True)
+class FinishedSplit:
+    """What is kept of the evaluation of one split.
+
+    Attributes
+    ----------
+    metrics
+        Value by name.
+    counts
+        ``n_query``, ``n_valid``, ``n_gallery``.
+    digests
+        ``query``, ``gallery``, ``result``: of its sets, and of its result.
+    conventions
+        What is the same in every split: protocol, distance, definitions.
+    notes
+        Of the evaluation.
+    """
+
+    metrics: dict[str, float]
+    counts: dict[str, int]
+    digests: dict[str, str]
+    conventions: dict[str, Any]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, report: Report, *, leave_out: Sequence[str] = ()) -> FinishedSplit:
+        """Values of the report of a split, without some of its notes."""
+        return cls(
+            metrics=dict(report.metrics),
+            counts={name: int(report.counts[name]) for name in ("n_query", "n_valid", "n_gallery")},
+            digests={
+                **{side: report.inputs[side]["content_digest"] for side in ("query", "gallery")},
+                "result": report.result_digest,
+            },
+            conventions={name: plain(getattr(report, name)) for name in ("protocol", "distance", "definitions")},
+            notes=[note for note in report.notes if note not in leave_out],
+        )
 
 
+@lists_options(evaluation=SPLITS)
 def evaluate_splits(
     query: FeatureSource,
     gallery: FeatureSource,
@@ -53,13 +96,12 @@ def evaluate_splits(
     repeats: int = 10,
     per_identity: int = 1,
     per_camera: bool = False,
-    seed: int = 0,
     rest_as_queries: bool = False,
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     progress: Shown = None,
     held_bytes: int = _HELD_BYTES,
-    **options: Any,
+    **options: Unpack[EvaluationOptions],
 ) -> SplitReport:
     """Evaluate on galleries that are drawn at random, exactly each time.
 
@@ -70,7 +112,7 @@ def evaluate_splits(
     repeats
         Number of splits.
     per_identity
-        Rows of every gallery identity that a split keeps; all of them where there are fewer, and a note says so.
+        Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.
     per_camera
         Keep so many of every identity under every camera, as SYSU-MM01 does.
     seed
@@ -78,7 +120,7 @@ def evaluate_splits(
     rest_as_queries
         Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the gallery, too.
     client
-        Cluster to run on; None for threads of this process.  The answer does not depend on it.
+        Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
         Directory that every worker sees, for drawn rows; None for a temporary one.  What is put there is removed in the
         end; of a run that breaks, what is finished stays, and the same run goes on from there.
@@ -86,9 +128,8 @@ def evaluate_splits(
         As in `evaluate`, of finished splits: one stage, ``"splits"``.
     held_bytes
         Drawn features are held in memory up to so many bytes, and written to the workspace beyond.
-    options
-        Further options of `reid_dist.evaluate`: protocol, distance, metrics, max_rank, chunk_rows, ….  Those that ask
-        for more than metrics, and those about rows of one gallery, are refused.
+    **options
+        As in `evaluate`; options that request more than metrics, or name rows of one gallery, are refused.
 
     Returns
     -------
@@ -103,24 +144,31 @@ def evaluate_splits(
     PlanError, RunFailedError, ClusterError
         As `reid_dist.evaluate` does.
     """
+    given = complete(options)
     draw = Draw(
-        repeats=repeats, per_identity=per_identity, per_camera=per_camera, seed=seed, rest_as_queries=rest_as_queries
+        repeats=repeats,
+        per_identity=per_identity,
+        per_camera=per_camera,
+        seed=given["seed"],
+        rest_as_queries=rest_as_queries,
     )
-    rules = _check_options(options)
-    # Spread over splits is the uncertainty that is reported; intervals of each would be thrown away.
-    asked = {**options, "confidence": None}
+    refuse_options(options, SPLITS, "is about one gallery, and every split has its own; evaluate without splits for it")
+    rules = _check_names(given)
+    # The spread over splits is the uncertainty of the report; intervals of each split would be thrown away.
+    given["confidence"], given["seed"] = None, draw.seed
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     drawn = _Population(query, gallery, draw)
     _refuse_own_rows(query, gallery, draw, rules)
     started = time.perf_counter()
     finished: list[FinishedSplit] = []
-    identity = identity_of(query, gallery, draw, asked)
-    with inner_folder(workspace, identity) as folder, shown_progress(progress) as told:
-        told.start({_STAGE: draw.repeats})
-        kept = FinishedSplits(Workspace(str(folder)), identity, told.warn)
+    identity = _identity(query, gallery, draw, rules, given)
+    with inner_folder(workspace, identity) as folder, shown_progress(progress) as shown:
+        shown.start({_STAGE: draw.repeats})
+        kept = FinishedParts(Workspace(str(folder)), _STAGE, identity, FinishedSplit, shown.warn)
         near = query
         for split in range(draw.repeats):
-            found = kept.find(split)
+            part = f"split-{split:05d}"
+            found = kept.find(part)
             if found is None:
                 if client is not None and not (near.is_stored or draw.rest_as_queries):
                     # Once for all splits; `evaluate` would put it there again for each.
@@ -134,43 +182,47 @@ def evaluate_splits(
                     rest = np.setdiff1d(drawn.known, rows, assume_unique=True)
                     near = _subset(gallery, rest, room / "query.zarr", held_bytes)
                 try:
-                    report = evaluate(near, far, client=client, workspace=room, seed=draw.seed, **asked)
+                    report = evaluate(near, far, client=client, workspace=room, **given)
                 except InputError as error:
                     raise InputError(f"split {split} of {draw.repeats} (from 0): {error}") from error
-                # What speaks of the two sides is said of the whole sets: a drawn gallery is small by design.
+                # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
                 found = FinishedSplit.of(report, leave_out=side_notes(near, far, rules))
-                kept.keep(split, found)
+                kept.keep(part, found)
                 shutil.rmtree(room, ignore_errors=True)
             finished.append(found)
-            told.advance(_STAGE)
-    asked_rank = {"max_rank": int(options.get("max_rank", Options.max_rank))}
+            shown.advance(_STAGE)
     notes = [
         *([] if draw.rest_as_queries else side_notes(query, gallery, rules)),
         *notes_of_splits([split.notes for split in finished]),
         *_notes(query, gallery, draw, drawn),
     ]
     seconds = time.perf_counter() - started
-    return _summarise(query, gallery, draw, drawn, finished, asked_rank, list(dict.fromkeys(notes)), seconds)
+    return _summarise(
+        query, gallery, draw, drawn, finished, {"max_rank": int(given["max_rank"])}, list(dict.fromkeys(notes)), seconds
+    )
 
 
-def _check_options(options: dict[str, Any]) -> Protocol:
-    """Refuse what no split can answer, before rows are read; return the protocol."""
-    for name in _OF_ONE_GALLERY:
-        if options.get(name):
-            raise InputError(
-                f"{name} is about one gallery, and every split has its own; evaluate without splits for it"
-            )
-    protocol = options.get("protocol", "market1501")
+def _check_names(options: EvaluationOptions) -> Protocol:
+    """Refuse names that do not exist, and protocols by lists, before rows are read; return the protocol."""
+    protocol = options["protocol"]
     rules = PROTOCOLS.get(protocol) if isinstance(protocol, str) else protocol
     if rules.is_listed:
         raise InputError(
             f"protocol {rules.name!r} goes by lists of gallery rows, and every split has other rows; use a protocol by "
             "labels, such as no_cameras"
         )
-    DISTANCES.get(options.get("distance", "cosine"))
-    if options.get("metrics") is not None:
+    DISTANCES.get(options["distance"])
+    if options["metrics"] is not None:
         parse_metrics(options["metrics"])
     return rules
+
+
+def _identity(query: FeatureSet, gallery: FeatureSet, draw: Draw, rules: Protocol, options: EvaluationOptions) -> str:
+    """Fingerprint of everything that the values of all splits depend on."""
+    metrics = None if options["metrics"] is None else [metric.name for metric in parse_metrics(options["metrics"])]
+    values = {**recorded(options), "metrics": metrics}
+    values |= {name: options[name] for name in ("distance", "expand", "rerank")}
+    return fingerprint(__version__, query.content_digest, gallery.content_digest, draw, rules, values)
 
 
 def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, draw: Draw, protocol: Protocol) -> None:
@@ -229,7 +281,7 @@ class _Population:
             )
 
     def words(self, draw: Draw) -> str:
-        """What rows are drawn of, counted."""
+        """The number of groups that rows are drawn from, in words."""
         if draw.per_camera:
             return f"{counted(self.n_groups, 'pair')} of identity and camera"
         return counted(self.n_groups, "identity")
@@ -239,7 +291,7 @@ def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> F
     """Some rows of a set, in their order: in memory, or stored where they are too many."""
     labels = {name: values if name.endswith("_names") else values[rows] for name, values in features.labels.items()}
     if len(rows) * features.dim * features.dtype.itemsize > held_bytes:
-        # A run that was stopped may have left it, and how whole it was then is of no interest.
+        # A stopped run may have left an incomplete one.
         with FeatureWriter(
             path,
             dim=features.dim,

@@ -1,6 +1,6 @@
-"""Sweeps over parameters of a query expansion or a re-ranking: a table and a curve from one set of neighbour lists.
+"""Parameter sweeps of a query expansion or a re-ranking: a table and a curve from one set of neighbour lists.
 
-The costly part of an expansion, and of a re-ranking, is the sweep that finds everybody's neighbours.  Lists of k
+The costly part of an expansion, and of a re-ranking, is the search for the neighbours of all items.  Lists of k
 neighbours begin with the lists of all smaller k, so the point with the longest lists is evaluated first, and the others
 find them in the workspace.  Every point is an ordinary, exact evaluation: its digest is that of `evaluate` with the
 same settings.
@@ -8,7 +8,7 @@ same settings.
 
 from reid_dist.evaluation.sweeps.grid import MOST_POINTS, Axis, Grid, Point, make_grid, parse_values
 from reid_dist.evaluation.sweeps.report import SweepReport
-from reid_dist.evaluation.sweeps.run import USUAL_METRICS, sweep_parameters
+from reid_dist.evaluation.sweeps.run import USUAL_METRICS, options_at, sweep_parameters
 
 __all__ = [
     "MOST_POINTS",
@@ -18,6 +18,7 @@ __all__ = [
     "Point",
     "SweepReport",
     "make_grid",
+    "options_at",
     "parse_values",
     "sweep_parameters",
 ]

@@ -1,4 +1,4 @@
-"""Grids of parameters: ranges as people write them, and the points in the order of the grid and in that of the work."""
+"""Grids of parameters: values and ranges as texts, and points in the order of the grid and in that of the work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from reid_dist.core.specs import parse_spec
 from reid_dist.errors import InputError
 from reid_dist.stages.expansion import EXPANSIONS, Expansion, describe_expansion, make_step, parse_expand, spelled
 from reid_dist.stages.reranking import KReciprocal, parse_rerank
-
-__all__ = ["MOST_POINTS", "Axis", "Grid", "Point", "Values", "make_grid", "parse_values"]
 
 MOST_POINTS = 500
 
@@ -64,7 +62,7 @@ class Point:
     values
         Value by parameter.
     expand, rerank
-        What `evaluate` is asked; one of the two is None.
+        As in `evaluate`; one of the two is None.
     name
         The same as a spec with every parameter.
     reach
@@ -148,13 +146,13 @@ def _piece(name: str, piece: str, whole: str, kind: str) -> list[Value]:
         if not piece:
             raise InputError(f"cannot read {name} {whole!r}; write names with commas between them")
         return [piece]
-    parts = [_decimal(name, part.strip(), whole, kind) for part in piece.split(":")]
-    if len(parts) == 1:
-        return [_number(parts[0], kind)]
-    if len(parts) > 3:
+    numbers = [_decimal(name, text.strip(), whole, kind) for text in piece.split(":")]
+    if len(numbers) == 1:
+        return [_number(numbers[0], kind)]
+    if len(numbers) > 3:
         raise InputError(f"cannot read {name} {whole!r}; a range is first:last or first:last:step")
-    first, last = parts[:2]
-    step = parts[2] if len(parts) == 3 else Decimal(1)
+    first, last = numbers[:2]
+    step = numbers[2] if len(numbers) == 3 else Decimal(1)
     if step <= 0:
         raise InputError(f"{name} {whole!r} has a step of {step}; a step must be larger than 0")
     if last < first:
@@ -201,9 +199,13 @@ def _refuse_many(what: str, n_values: int) -> None:
 
 
 def make_grid(
-    expand: str | None, rerank: str | None, given: Mapping[str, Values | None], *, include_self: bool = False
+    expand: str | Sequence[Expansion] | None,
+    rerank: str | KReciprocal | None,
+    given: Mapping[str, Values | None],
+    *,
+    include_self: bool = False,
 ) -> Grid:
-    """Read what is swept, and over what.
+    """Make the grid of a parameter sweep.
 
     Parameters
     ----------
@@ -242,11 +244,14 @@ def make_grid(
         dict(zip((axis.name for axis in axes), values, strict=True))
         for values in itertools.product(*(axis.values for axis in axes))
     ]
+    spec = expand if expand is not None else rerank
+    if not isinstance(spec, str):
+        raise InputError(f"a sweep takes {what} as a text with its name, found {spec!r}")
     if expand is not None:
-        return _expansions(expand, include_self, axes, settings)
+        return _expansions(spec, include_self, axes, settings)
     if include_self:
         raise InputError("include_self belongs to query expansion, and a re-ranking has none")
-    return _rerankings(str(rerank), axes, settings)
+    return _rerankings(spec, axes, settings)
 
 
 def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings: list[dict[str, Value]]) -> Grid:
@@ -281,12 +286,14 @@ def _rerankings(spec: str, axes: tuple[Axis, ...], settings: list[dict[str, Valu
     for values in settings:
         call = ",".join(f"{name}={_spelled(value)}" for name, value in {**fixed, **values}.items())
         how = parse_rerank(f"{calls[0].name}({call})")
-        told = {name: text for name, text in how.describe().items() if name not in ("name", "definition", "source")}
-        name = f"k_reciprocal({','.join(f'{key}={_spelled(value)}' for key, value in told.items())})"
+        values_of = {
+            name: text for name, text in how.describe().items() if name not in ("name", "definition", "source")
+        }
+        name = f"k_reciprocal({','.join(f'{key}={_spelled(value)}' for key, value in values_of.items())})"
         reach = max(how.n_near, how.n_half)
         points.append(Point(values, None, how, name, reach, (how.k1, how.variant, how.weights)))
     swept = {axis.name for axis in axes}
-    others = {key: value for key, value in told.items() if key not in swept}
+    others = {key: value for key, value in values_of.items() if key not in swept}
     return Grid("rerank", {"name": spec, "fixed": others}, axes, tuple(points))
 
 

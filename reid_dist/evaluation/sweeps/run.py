@@ -6,22 +6,28 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import StoreError
+from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate
-from reid_dist.evaluation.options import CheckedOptions, Options
+from reid_dist.evaluation.finished import FinishedParts
+from reid_dist.evaluation.option_values import complete, recorded, refuse_options
+from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.sweeps.finished import FinishedPoint, FinishedPoints
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.visibility import visible_to
 from reid_dist.metrics.definitions import headline_metrics, metric_names
+from reid_dist.reports import Report
+from reid_dist.reports.caution import n_identities
 from reid_dist.reports.documents import plain
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.workspace import inner_folder
@@ -29,23 +35,60 @@ from reid_dist.stores.workspace import inner_folder
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["USUAL_METRICS", "sweep_parameters"]
-
 USUAL_METRICS = tuple(headline_metrics())
 
-# Options of `evaluate` that give more than numbers to compare.
-_OF_ONE_POINT = ("topk", "ties", "breakdowns", "gallery_sizes", "roc", "confidence")
+# Options in the report: those that it takes, and that are in no other entry of it.
+_SHOWN = [
+    name for name, option in OPTIONS.items() if option.recorded and SWEEP not in option.refused_by and name != "metrics"
+]
 
 # Stages of re-ranking that only some points share; neighbour lists serve all of them.
 _DERIVED_STAGES = ("weights", "means", "query_weights")
 
 
+@dataclass(frozen=True)
+class FinishedPoint:
+    """What is kept of the evaluation of one point.
+
+    Attributes
+    ----------
+    row
+        Its row in the report of the sweep.
+    conventions
+        What is the same at every point: protocol, distance, options, counts, definitions.
+    notes
+        Of the evaluation.
+    """
+
+    row: dict[str, Any]
+    conventions: dict[str, Any]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, point: Point, report: Report, names: Sequence[str]) -> FinishedPoint:
+        """Values of the report of a point, with the metrics of these names."""
+        row = {
+            "parameters": point.values,
+            "metrics": {name: report.metrics[name] for name in names},
+            "name": point.name,
+            "digest": report.result_digest,
+            "seconds": report.timing["total"],
+        }
+        conventions = {
+            "protocol": plain(report.protocol),
+            "distance": plain(report.distance),
+            "options": plain({name: value for name, value in report.options.items() if name in _SHOWN}),
+            "counts": {**plain(report.counts), "n_identities": n_identities(report)},
+            "definitions": {name: text for name, text in report.definitions.items() if name in names},
+        }
+        return cls(row, conventions, list(report.notes))
+
+
+@lists_options(evaluation=SWEEP)
 def sweep_parameters(
     query: FeatureSource,
     gallery: FeatureSource,
     *,
-    expand: str | None = None,
-    rerank: str | None = None,
     k: Values | None = None,
     alpha: Values | None = None,
     k1: Values | None = None,
@@ -53,13 +96,12 @@ def sweep_parameters(
     lambda_value: Values | None = None,
     variant: Values | None = None,
     include_self: bool = False,
-    metrics: str | Sequence[str] | None = None,
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     keep: bool = True,
     progress: Shown = None,
     told: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
-    **options: Any,
+    **options: Unpack[EvaluationOptions],
 ) -> SweepReport:
     """Evaluate an expansion or a re-ranking at every point of a grid of its parameters, exactly each time.
 
@@ -76,11 +118,11 @@ def sweep_parameters(
     k1, k2, lambda_value, variant
         The same for the re-ranking.
     include_self
-        Whether the query sits in the gallery, by item id, and is one of the k.
+        Whether the query is a gallery item, by item id, and one of the k.
     metrics
         Names such as ``"mAP"`` or ``"CMC@10"``; None for mAP, CMC@1 and mINP.
     client
-        Cluster to run on; None for threads of this process.  The answer does not depend on it.
+        Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
         Directory that every worker sees, for neighbour lists and derived features; None for a temporary one.
     keep
@@ -90,9 +132,8 @@ def sweep_parameters(
         As in `evaluate`, evaluation by evaluation.
     told
         Called after every point with the number of finished points, the number of all points, the point and its row.
-    options
-        Further options of `reid_dist.evaluate`: protocol, distance, max_rank, ground_truth, chunk_rows, ….  Those that
-        ask for more than metrics are refused.
+    **options
+        As in `evaluate`; options that request more than metrics are refused.
 
     Returns
     -------
@@ -109,28 +150,19 @@ def sweep_parameters(
     """
     started = time.perf_counter()
     swept = {"k": k, "alpha": alpha, "k1": k1, "k2": k2, "lambda_value": lambda_value, "variant": variant}
-    grid = make_grid(expand, rerank, swept, include_self=include_self)
-    for name in _OF_ONE_POINT:
-        if options.get(name):
-            raise InputError(f"{name} is about one run, and a sweep compares many; evaluate the point that you choose")
-    asked = {
-        **options,
-        "metrics": list(USUAL_METRICS) if metrics is None else metric_names(metrics),
-        "confidence": None,
-    }
-    distance = asked.pop("distance", "cosine")
+    given = complete(options)
+    grid = make_grid(given["expand"], given["rerank"], swept, include_self=include_self)
+    refuse_options(options, SWEEP, "is about one run, and a sweep compares many; evaluate the point that you choose")
     check_client(client)
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    check_sets(query, gallery, DISTANCES.get(distance))
-    question = CheckedOptions.of(
-        Options.of({**asked, "expand": grid.points[0].expand, "rerank": grid.points[0].rerank}), query, gallery
-    )
-    if question.truth is not None:
+    check_sets(query, gallery, DISTANCES.get(given["distance"]))
+    checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
+    if checked.truth is not None:
         # Read once; and what was read cannot change on the way.
-        asked["ground_truth"] = question.truth
-    names = [metric.name for metric in question.asked.metrics]
+        given["ground_truth"] = checked.truth
+    names = [metric.name for metric in checked.metrics]
     points: dict[int, FinishedPoint] = {}
-    identity = _identity(question, distance, query, gallery)
+    identity = _identity(checked, query, gallery)
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
     with (
         shown_progress(progress) as tasks,
@@ -138,24 +170,17 @@ def sweep_parameters(
         visible_to(client, folder, query, gallery) as (near, far),
     ):
         removal = _Removal(folder, grid, keep and workspace is not None)
-        kept = FinishedPoints(Workspace(str(folder)), identity, tasks.warn)
+        kept = FinishedParts(Workspace(str(folder)), "points", identity, FinishedPoint, tasks.warn)
         for n_done, place in enumerate(grid.order, start=1):
             point = grid.points[place]
-            finished = kept.find(point)
+            part = f"point-{fingerprint(point.name)[:20]}"
+            finished = kept.find(part)
             if finished is None:
                 report = evaluate(
-                    near,
-                    far,
-                    distance=distance,
-                    expand=point.expand,
-                    rerank=point.rerank,
-                    client=client,
-                    workspace=folder,
-                    progress=tasks,
-                    **asked,
+                    near, far, client=client, workspace=folder, progress=tasks, **options_at(point, given)
                 )
                 finished = FinishedPoint.of(point, report, names)
-                kept.keep(point, finished)
+                kept.keep(part, finished)
             points[place] = finished
             removal.after(n_done)
             if told is not None:
@@ -177,19 +202,26 @@ def sweep_parameters(
     )
 
 
-def _identity(question: CheckedOptions, distance: str, *sides: FeatureSet) -> dict[str, Any]:
-    """Return everything that the answers of a sweep depend on, but for the points."""
+def options_at(point: Point, options: EvaluationOptions) -> EvaluationOptions:
+    """Options of the evaluation at a point."""
+    metrics = list(USUAL_METRICS) if options["metrics"] is None else metric_names(options["metrics"])
+    # Intervals of every point would be thrown away.
+    return {**options, "metrics": metrics, "confidence": None, "expand": point.expand, "rerank": point.rerank}
+
+
+def _identity(checked: CheckedOptions, *sides: FeatureSet) -> dict[str, Any]:
+    """Everything that the values of a parameter sweep depend on, but for the points."""
     return {
         "sides": [{name: each for name, each in side.describe().items() if name.endswith("digest")} for side in sides],
-        "protocol": question.protocol.describe(),
-        "truth": None if question.truth is None else question.truth.content_digest,
-        "distance": distance,
-        "options": plain(question.options.describe()),
+        "protocol": checked.protocol.describe(),
+        "truth": None if checked.truth is None else checked.truth.content_digest,
+        "distance": checked.values["distance"],
+        "options": plain(recorded(checked.values)),
     }
 
 
 class _Removal:
-    """Removes what the points that are still to come will not read.
+    """Removes files that the remaining points will not read.
 
     Stores of expanded features are as large as the sets, and there is one for every point.
     """
@@ -200,17 +232,17 @@ class _Removal:
         self._keep = keep
 
     def after(self, n_done: int) -> None:
-        """Remove what the last point has left, unless the next one shares it."""
+        """Remove files of the last point, unless the next one shares them."""
         if self._keep:
             return
-        done, still = self._points[n_done - 1], self._points[n_done:]
+        done, remaining = self._points[n_done - 1], self._points[n_done:]
         if done.expand is not None:
             # What the steps before the last one made serves all points.
             made = f"expanded by {done.expand[-1]}"
             for store in self._folder.glob("expanded-*.zarr"):
                 if _notes_of(store)[-1:] in ([made], []):
                     shutil.rmtree(store)
-        elif not still or still[0].shared != done.shared:
+        elif not remaining or remaining[0].shared != done.shared:
             workspace = Workspace(str(self._folder))
             for kind in _DERIVED_STAGES:
                 for stage in workspace.stages(kind):
@@ -218,7 +250,7 @@ class _Removal:
 
 
 def _notes_of(store: Path) -> list[str]:
-    """Notes of a store; none of one that cannot be opened, which no point will read."""
+    """Notes of a store; none of one that cannot be opened."""
     try:
         return FeatureSet.open(store).notes
     except StoreError:

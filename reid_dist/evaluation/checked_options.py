@@ -1,0 +1,198 @@
+"""Options read and checked against the labels of both sides, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from reid_dist.core.formatting import have
+from reid_dist.engine.checks import (
+    check_ground_truth,
+    check_labels,
+    check_metrics,
+    joined_labels,
+    refuse_thresholds,
+)
+from reid_dist.engine.partitions import Partitions, gallery_sizes, parse_breakdowns
+from reid_dist.errors import InputError
+from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Form, Option, Source
+from reid_dist.metrics.definitions import RANKS, Metric, default_metrics, parse_metrics
+from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
+from reid_dist.relevance.protocols import PROTOCOLS, Protocol
+from reid_dist.stages.expansion import Expansion, parse_expand
+from reid_dist.stages.reranking import KReciprocal, parse_rerank
+from reid_dist.stores import LabelledSet
+
+
+@dataclass(frozen=True)
+class CheckedOptions:
+    """Options that have been read and checked against the labels of both sides.
+
+    Attributes
+    ----------
+    values
+        All options, metrics under one spelling each.
+    protocol, truth
+        The rules, and the ground-truth lists of a protocol by lists.
+    metrics
+        The metrics of the report, in order.
+    breakdowns
+        Names of the tables.
+    partitions
+        Partitions of the gallery for the tables; None for none.
+    rows_are_items, joined
+        As in `Job`.
+    rerank, expand
+        The re-ranking and the steps of expansion, if any.
+    """
+
+    values: EvaluationOptions
+    protocol: Protocol
+    truth: GroundTruth | None
+    metrics: list[Metric]
+    breakdowns: tuple[str, ...]
+    partitions: Partitions | None
+    rows_are_items: bool
+    joined: tuple[str, ...]
+    rerank: KReciprocal | None = None
+    expand: tuple[Expansion, ...] = ()
+
+    @property
+    def rank_metrics(self) -> list[Metric]:
+        """Metrics that are functions of the ranks."""
+        return [metric for metric in self.metrics if metric.family.needs == RANKS]
+
+    @classmethod
+    def of(cls, options: EvaluationOptions, query: LabelledSet, gallery: LabelledSet) -> CheckedOptions:
+        """Read and check options.
+
+        Raises
+        ------
+        InputError, UnknownNameError
+            As `evaluate`.
+        """
+        given = options["protocol"]
+        protocol = given if isinstance(given, Protocol) else PROTOCOLS.get(given)
+        values = cast(
+            "EvaluationOptions", {name: _checked(OPTIONS[name], value) for name, value in dict(options).items()}
+        )
+        usual = default_metrics(protocol.cmc_family, protocol.ap_family, protocol.reported)
+        metrics = parse_metrics(usual if values["metrics"] is None else values["metrics"])
+        check_metrics(metrics, protocol)
+        truth = _truth(values["ground_truth"], query, gallery)
+        check_ground_truth(protocol, truth)
+        breakdowns = parse_breakdowns(values["breakdowns"], list(query.columns))
+        partitions = _partitions(breakdowns, values, query, gallery)
+        rows_are_items = check_labels(query, gallery, protocol)
+        by_camera = partitions is not None and partitions.cameras
+        joined = joined_labels(query, gallery, protocol, camids=by_camera)
+        rerank = None if values["rerank"] is None else parse_rerank(values["rerank"])
+        expand = () if values["expand"] is None else parse_expand(values["expand"])
+        if rerank is not None:
+            refuse_thresholds(metrics, values["roc"], rerank.variant, by_row_maximum=rerank.rules.by_row_maximum)
+        if values["metrics"] is not None:
+            # Under one spelling each, so that runs that differ in spelling alone are one run.
+            values["metrics"] = [metric.name for metric in metrics]
+        return cls(values, protocol, truth, metrics, breakdowns, partitions, rows_are_items, joined, rerank, expand)
+
+
+# ---- types and limits ------------------------------------------------------------------------------------------------
+
+
+def _checked(option: Option, value: Any) -> Any:
+    """Value of an option as a plain Python value, refused where its type or limits are wrong."""
+    if (value is None and option.optional) or option.form not in _CHECKS:
+        return value
+    return _CHECKS[option.form](option, value)
+
+
+def _checked_flag(option: Option, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{option.name} must be True or False, found {value!r}")
+    return bool(value)
+
+
+def _checked_whole(option: Option, value: Any) -> int:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or (option.limits is not None and not option.limits[0] <= value <= option.limits[1]):
+        raise InputError(f"{option.name} must be {_between(option)}a whole number{_or_none(option)}, found {value!r}")
+    return int(value)
+
+
+def _checked_number(option: Option, value: Any) -> float:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or (option.limits is not None and not option.limits[0] < value < option.limits[1]):
+        what = "be a number" if option.limits is None else f"lie between {option.limits[0]} and {option.limits[1]}"
+        such = f", such as {option.default}" if option.default is not None else ""
+        raise InputError(f"{option.name} must {what}{such}{_or_none(option)}, found {value!r}")
+    return float(value)
+
+
+def _checked_choice(option: Option, value: Any) -> str:
+    if not isinstance(value, str) or value not in option.choices:
+        raise InputError(f"{option.name} must be one of {', '.join(option.choices)}, found {value!r}")
+    return value
+
+
+_CHECKS: dict[Form, Callable[[Option, Any], Any]] = {
+    "flag": _checked_flag,
+    "whole": _checked_whole,
+    "number": _checked_number,
+    "choice": _checked_choice,
+}
+
+
+def _between(option: Option) -> str:
+    """Limits of a whole number, as the beginning of a list of conditions."""
+    if option.limits is None:
+        return ""
+    low, high = map(int, option.limits)
+    # 2**31 - 1 is easier to read than 2147483647.
+    largest = f"2**{high.bit_length()} - 1" if high > 2**16 and high & (high + 1) == 0 else str(high)
+    return f"between {low} and {largest} and "
+
+
+def _or_none(option: Option) -> str:
+    return ", or be None" if option.optional else ""
+
+
+# ---- options that depend on the sets ---------------------------------------------------------------------------------
+
+
+def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: LabelledSet) -> GroundTruth | None:
+    if source is None:
+        return None
+    if isinstance(source, GroundTruth):
+        if (source.n_query, source.n_gallery) != (query.n_rows, gallery.n_rows):
+            raise InputError(
+                f"the ground truth is of {source.n_query} queries and {source.n_gallery} gallery rows, the sets have "
+                f"{query.n_rows} and {gallery.n_rows}"
+            )
+        return source
+    return read_ground_truth(
+        source,
+        n_query=query.n_rows,
+        n_gallery=gallery.n_rows,
+        query_item_ids=query.item_ids,
+        gallery_item_ids=gallery.item_ids,
+    )
+
+
+def _partitions(
+    names: tuple[str, ...], options: EvaluationOptions, query: LabelledSet, gallery: LabelledSet
+) -> Partitions | None:
+    """Partitions of the gallery that the tables need."""
+    if options["gallery_sizes"] is not None and "gallery_size" not in names:
+        raise InputError('gallery_sizes belong to the breakdown "gallery_size"; ask for it as well')
+    for name in ("camera", "camera_pair"):
+        sides = [("query", query)] + ([("gallery", gallery)] if name == "camera_pair" else [])
+        missing = [side for side, each in sides if each.camids is None]
+        if name in names and missing:
+            raise InputError(f"the breakdown {name!r} needs camids, and {' and '.join(missing)} {have(missing)} none")
+    if not {"camera_pair", "gallery_size"} & set(names):
+        return None
+    sizes = gallery_sizes(options["gallery_sizes"], gallery.n_rows) if "gallery_size" in names else ()
+    return Partitions("camera_pair" in names, sizes, options["gallery_order"], options["seed"])

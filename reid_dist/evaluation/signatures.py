@@ -1,0 +1,74 @@
+"""Signatures and docstrings of functions that take evaluation options as keyword arguments."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, Final, ForwardRef, TypeVar
+
+from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Option
+
+# Width of a docstring.
+_WIDTH: Final = 120
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The entry of a docstring that stands for all options.
+_ENTRY: Final = re.compile(r"^( *)\*\*options\n(?:\1 +.*\n)+", re.MULTILINE)
+
+
+def lists_options(known: Mapping[str, Option] = OPTIONS, *, evaluation: str | None = None) -> Callable[[F], F]:
+    """Show options in signature and docstring of a function that takes them as ``**options``.
+
+    Parameters
+    ----------
+    known
+        The options.
+    evaluation
+        Leave out those that this evaluation refuses.
+    """
+    shown = {name: option for name, option in known.items() if evaluation not in option.refused_by}
+    named = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=_annotation(name),
+        )
+        for name, option in shown.items()
+    ]
+
+    def apply(function: F) -> F:
+        signature, doc = inspect.signature(function), function.__doc__ or ""
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        n_positional = sum(each.kind is not each.KEYWORD_ONLY for each in own)
+        parameters = [*own[:n_positional], *named, *own[n_positional:]]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+
+        def entries(match: re.Match[str]) -> str:
+            """Documentation of the options; one that has an entry of its own keeps that."""
+            indent = match[1]
+            return "".join(
+                f"{indent}{name}\n{_wrapped(each.doc or each.help, indent + 4 * ' ')}\n"
+                for name, each in shown.items()
+                if f"\n{indent}{name}\n" not in doc
+            )
+
+        function.__doc__ = _ENTRY.sub(entries, doc)
+        return function
+
+    return apply
+
+
+def _annotation(name: str) -> Any:
+    """Type of an option; a forward reference as its text."""
+    found = EvaluationOptions.__annotations__[name].__origin__
+    return found.__forward_arg__ if isinstance(found, ForwardRef) else found
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
