@@ -12,6 +12,9 @@ Numba also numbers its data files, and writes the index before them.  So two pro
 one name to two kernels, and one that starts meanwhile can find the code of older sources under a new index.  Here no
 name is given twice: an index names a file with the right code, or one that is not there yet.
 
+The index pickles the argument types of a kernel, and Numba decodes it before it compares sources: a class that a newer
+version has renamed would end every call.  Here such an index counts as empty.
+
 Numba refuses to define a cached kernel where it may write neither beside the sources nor in the home directory, as in a
 container that is read-only.  Here such kernels go to a directory of this user alone, or are compiled by every process.
 
@@ -22,10 +25,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import stat
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
@@ -55,7 +59,16 @@ def kernel(function: F) -> F:
         cache_file._source_stamp = (cache_file._source_stamp, sources_stamp())
         base = cache_file._index_name.removesuffix(".nbi")
         cache_file._data_name = lambda number: f"{base}.{uuid4().hex}.nbc"
+        cache_file._load_index = partial(_loaded_index, cache_file._load_index)
     return cast("F", compiled)
+
+
+def _loaded_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
+    """Index of a kernel; empty if it cannot be decoded, as one that names argument types of an earlier version."""
+    try:
+        return load()
+    except (AttributeError, ImportError, EOFError, LookupError, TypeError, ValueError, pickle.UnpicklingError):
+        return {}
 
 
 # ---- where machine code is kept --------------------------------------------------------------------------------------

@@ -74,6 +74,28 @@ def printed(package: Path, script: str) -> list[float]:
     return [float(word) for word in done.stdout.split()]
 
 
+_OF_A_CLASS = """
+from typing import NamedTuple
+from reid_dist.kernels.settings import kernel
+
+class {name}(NamedTuple):
+    x: float
+
+@kernel
+def doubled(pair):
+    return 2 * pair.x
+"""
+_CALL_OF_A_CLASS = "from reid_dist.kernels.first import {name}, doubled; print(doubled({name}({argument})))"
+
+
+def test_a_renamed_argument_type_is_compiled_anew(package: Path) -> None:
+    results = []
+    for name, argument in (("Before", 2.0), ("After", 3.0), ("After", 4.0)):
+        (package / "reid_dist" / "kernels" / "first.py").write_text(_OF_A_CLASS.format(name=name))
+        results += printed(package, _CALL_OF_A_CLASS.format(name=name, argument=argument))
+    assert results == [4, 6, 8]
+
+
 def test_a_changed_callee_is_noticed(package: Path) -> None:
     answers = []
     for term in (1, 2, 2):
