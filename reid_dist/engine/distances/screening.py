@@ -205,14 +205,17 @@ class Screen(ABC):
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Write the screening values, bias not yet taken off, of some queries against a prepared tile to `out`."""
         first, *others = zip(self._query_panels(queries), self._panels(matrix), strict=True)
-        np.dot(first[0], first[1].T, out=out)
+        # Padding inside a BLAS kernel can raise the flag of invalid operations; features are finite.
+        with np.errstate(invalid="ignore"):
+            np.dot(first[0], first[1].T, out=out)
         if not others:
             return
         if self._partial is None or self._partial.size < out.size:
             self._partial = np.empty(out.size, self.dtype)
         partial = self._partial[: out.size].reshape(out.shape)
         for near, far in others:
-            np.dot(near, far.T, out=partial)
+            with np.errstate(invalid="ignore"):
+                np.dot(near, far.T, out=partial)
             np.add(out, partial, out=out)
 
     def spare(self, floor: Values) -> None:
