@@ -148,9 +148,13 @@ class Screen(ABC):
         dim = query.shape[1]
         width = part_width(dim) if in_parts else dim
         self._cuts = [*cut_rows(dim, max(1, width))] or [RowRange(0, 0)]
-        self._query = query
-        self._gallery = gallery
-        self._gallery_norm = gallery_norm
+        self._query, self._gallery = query, gallery
+        self._query_norm, self._gallery_norm = query_norm, gallery_norm
+        self._set_bounds()
+
+    def _set_bounds(self) -> None:
+        """Set centre, error bound and largest bias."""
+        return
 
     @abstractmethod
     def mirrored(self) -> Mirrored:
@@ -266,22 +270,11 @@ class UnitScreen(Screen):
 
     slope = 1.0
 
-    def __init__(
-        self,
-        query: Rows,
-        gallery: Rows,
-        query_norm: Float64,
-        gallery_norm: Float64,
-        dtype: DTypeLike = np.float32,
-        *,
-        in_parts: bool = False,
-    ) -> None:
-        super().__init__(query, gallery, query_norm, gallery_norm, dtype, in_parts=in_parts)
-        dim = query.shape[1]
-        self._query_norm = query_norm
-        self.centre = np.ones(len(query))
+    def _set_bounds(self) -> None:
+        n_query, dim = self._query.shape
+        self.centre = np.ones(n_query)
         error = _gamma(self._n_roundings, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
-        self.epsilon = np.full(len(query), error + (2 * dim + 4) * _TINY[self.dtype])
+        self.epsilon = np.full(n_query, error + (2 * dim + 4) * _TINY[self.dtype])
 
     def _prepare(self, queries: RowRange, out: Values) -> None:
         rows = slice(queries.start, queries.stop)
@@ -321,32 +314,21 @@ class CentredScreen(Screen):
     slope = 0.5
     _SAMPLE: ClassVar[int] = 256
 
-    def __init__(
-        self,
-        query: Rows,
-        gallery: Rows,
-        query_norm: Float64,
-        gallery_norm: Float64,
-        dtype: DTypeLike = np.float32,
-        *,
-        in_parts: bool = False,
-    ) -> None:
-        super().__init__(query, gallery, query_norm, gallery_norm, dtype, in_parts=in_parts)
-        longest = float(np.sqrt(max(query_norm.max(initial=0.0), gallery_norm.max(initial=0.0))))
+    def _set_bounds(self) -> None:
+        longest = float(np.sqrt(max(self._query_norm.max(initial=0.0), self._gallery_norm.max(initial=0.0))))
         if longest > _LARGEST_NORM:
             raise InputError(
                 f"Euclidean distances would overflow: the longest row has norm {longest:.3g}, the limit is "
                 f"{_LARGEST_NORM:.0e}; scale the features, or use cosine"
             )
-        dim = query.shape[1]
         # Any centre is right; a sample of the block is near enough to its mean.
-        step = max(1, len(gallery) // self._SAMPLE)
-        self._centre = gallery[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
-        length_sq = centred_squared_norms(query, self._centre)
-        self._half = centred_squared_norms(gallery, self._centre) / 2.0
+        step = max(1, len(self._gallery) // self._SAMPLE)
+        self._centre = self._gallery[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
+        length_sq = centred_squared_norms(self._query, self._centre)
+        self._half = centred_squared_norms(self._gallery, self._centre) / 2.0
         self.centre = length_sq / 2.0
         self.largest_bias = float(self._half.max(initial=0.0))
-        self.epsilon = self._bound(self.centre, self._half, dim)
+        self.epsilon = self._bound(self.centre, self._half, self._query.shape[1])
 
     def _prepare(self, queries: RowRange, out: Values) -> None:
         self._move(self._query[queries.start : queries.stop], out)
@@ -389,19 +371,11 @@ class GivenScreen(Screen):
     slope = 1.0
     exact = True
 
-    def __init__(
-        self,
-        query: Rows,
-        gallery: Rows,
-        query_norm: Float64,
-        gallery_norm: Float64,
-        dtype: DTypeLike = np.float64,
-        *,
-        in_parts: bool = False,
-    ) -> None:
-        super().__init__(query, gallery, query_norm, gallery_norm, np.float64)
-        self.centre = np.zeros(len(query))
-        self.epsilon = np.zeros(len(query))
+    def _set_bounds(self) -> None:
+        # Distances are float64, whatever the type of the products would be.
+        self.dtype = np.dtype(np.float64)
+        self.centre = np.zeros(len(self._query))
+        self.epsilon = np.zeros(len(self._query))
 
     def mirrored(self) -> Mirrored:
         """Not to be had: a block of distances need not be symmetric."""
