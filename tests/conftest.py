@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,10 @@ settings.register_profile("quick", max_examples=QUICK, derandomize=True, databas
 settings.register_profile("thorough", max_examples=THOROUGH, derandomize=True, database=None, **_TIMELESS)
 settings.register_profile("explore", max_examples=1000, print_blob=True, **_TIMELESS)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+# A shell starts commands in its background with SIGINT ignored, and programs that tests start inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 

@@ -100,6 +100,7 @@ def workplace(stores, threads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return tmp_path
 
 
+@pytest.mark.slow
 def test_examples_of_overrides_run(reid_dist, workplace: Path) -> None:
     """Every example with --set in the help of run and plan, and each override is in the report."""
     ran = 0

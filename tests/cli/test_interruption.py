@@ -207,6 +207,7 @@ def test_no_directory_whose_name_is_short(large, long: Path, tmp_path: Path) -> 
     assert list(long.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_threads_in_the_middle_of_a_long_task_are_not_waited_for(large, threads: Path, tmp_path: Path) -> None:
     words = ("evaluate", *large, "--cluster", threads)
     with started(tmp_path, _SLOW.format(seconds=600), *words) as process:
@@ -255,6 +256,7 @@ def interrupting(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_interrupted_again_and_again(large, threads: Path, tmp_path: Path) -> None:
     """Whoever is impatient gets no traceback for it."""
     with started(tmp_path, _SLOW.format(seconds=600), "evaluate", *large, "--cluster", threads) as process:

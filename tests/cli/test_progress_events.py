@@ -47,6 +47,7 @@ def test_evaluate(reid_dist, stores, threads: Path) -> None:
         assert end["eta_seconds"] == 0
 
 
+@pytest.mark.slow
 def test_run_on_a_local_cluster(stores, tmp_path: Path) -> None:
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text(f"query: {stores[0]}\ngallery: {stores[1]}\n")

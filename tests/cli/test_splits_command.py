@@ -49,6 +49,7 @@ def test_every_option_reaches_the_evaluation(reid_dist, stores, threads) -> None
     assert document["digests"]["gallery"] == expected.digests["gallery"]
 
 
+@pytest.mark.slow
 def test_a_local_cluster_draws_from_a_file(tmp_path: Path) -> None:
     """VehicleID from a file, hence from memory, in worker processes: sets are spilled for them, and nothing is left."""
     rng = np.random.default_rng(4)

@@ -78,6 +78,7 @@ def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
     assert digests[4] != digests[3]
 
 
+@pytest.mark.slow
 def test_a_local_cluster_takes_files(tmp_path: Path) -> None:
     """Sets in memory are spilled once for worker processes, and nothing of that is left."""
     rng = np.random.default_rng(4)
@@ -268,6 +269,7 @@ main(sys.argv[2:])
 """
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on(reid_dist, stores, sweep_pipeline, threads, tmp_path: Path) -> None:
     output, begun = tmp_path / "out", tmp_path / "begun"
     words = ("run", str(sweep_pipeline), "--cluster", str(threads), "--output", str(output))

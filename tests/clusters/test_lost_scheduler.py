@@ -15,6 +15,7 @@ from reid_dist.clusters import connect, read_cluster
 from reid_dist.errors import ClusterError
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_lost_before_workers_come(tmp_path: Path) -> None:
     scheduler_file = tmp_path / "scheduler.json"
     words = [sys.executable, "-m", "dask", "scheduler", *dask_words(scheduler_file), "--port", "0"]

@@ -315,6 +315,7 @@ def as_set(side) -> FeatureSet:
     return FeatureSet.from_arrays(np.asarray(side[0], np.float32), side[1], camids=side[2], allow_zero=True)
 
 
+@pytest.mark.slow
 def test_a_distance_block_gives_the_same_bits() -> None:
     query, gallery = crowded(11)
     case = Gallery(query, gallery)
@@ -329,6 +330,7 @@ def test_a_distance_block_gives_the_same_bits() -> None:
         assert of_block.curves[CURVE].tobytes() == of_features.curves[CURVE].tobytes()
 
 
+@pytest.mark.slow
 def test_a_parted_gallery_gives_the_same_bits() -> None:
     query, gallery = map(as_set, crowded(12))
     whole, parted = (

@@ -326,6 +326,7 @@ def tiny_report():
     return evaluate(few, gallery, distance="cosine", metrics=ASKED, roc=True)
 
 
+@pytest.mark.slow
 def test_kernels_in_python_say_the_same():
     finished = subprocess.run(
         [

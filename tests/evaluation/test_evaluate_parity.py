@@ -77,6 +77,7 @@ def test_thousands_of_duplicates(distance):
     check(Problem(query, gallery, "crowded"), "market1501", distance)
 
 
+@pytest.mark.slow
 def test_thousands_of_queries():
     query, gallery = crowded_sets(9000, 90, 5, seed=9, n_distinct=20)
     check(Problem(query, gallery, "crowded"), "market1501", "cosine")

@@ -124,6 +124,7 @@ def protocols_for(name):
     return ("same_set", "no_cameras") if name == "veri776_sample" else (*CAMERA_PROTOCOLS, "no_cameras")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "protocol"), [(name, protocol) for name in SETS for protocol in protocols_for(name)])
 def test_every_protocol(shared_data, oracle_of, name, protocol):
     """All metrics that a protocol may have, its curve, and every rule of ties."""

@@ -547,6 +547,7 @@ print(max(seen) - before, len(seen))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to measure memory")
 def test_a_mapped_block_is_never_in_memory(tmp_path):
     """400 MB of distances: what the process has of its own (pages of the map are the file's) stays far below."""

@@ -105,12 +105,14 @@ def test_a_changed_callee_is_noticed(package: Path) -> None:
     assert list(package.rglob("*.nbi")), "nothing was cached, so nothing was tested"
 
 
+@pytest.mark.slow
 def test_old_machine_code_is_not_found_under_a_new_index(package: Path) -> None:
     assert printed(package, _CALL.format(argument=1)) == [20]
     add(package, 2)
     assert printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_CALL.format(argument=1))) == [30]
 
 
+@pytest.mark.slow
 def test_two_processes_that_compile_at_once_do_not_mix_up_their_kernels(package: Path) -> None:
     printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_CALL_UNAWARE.format(argument=1.5)))
     assert printed(package, _CALL.format(argument=1.5)) == [25]

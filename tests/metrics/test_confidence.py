@@ -101,6 +101,7 @@ def test_intervals_agree_with_a_plain_loop() -> None:
     assert found.high == pytest.approx(means[5849], abs=0.05 * width)
 
 
+@pytest.mark.slow
 def test_coverage_is_nominal_by_identity_and_far_below_by_query() -> None:
     rng = np.random.default_rng(2)
     covered = {"identity": 0, "query": 0}
@@ -114,6 +115,7 @@ def test_coverage_is_nominal_by_identity_and_far_below_by_query() -> None:
     assert covered["query"] / 300 < 0.8
 
 
+@pytest.mark.slow
 def test_false_alarms_are_nominal_by_identity_and_many_by_query() -> None:
     rng = np.random.default_rng(3)
     alarms = {"identity": 0, "query": 0}

@@ -94,6 +94,7 @@ def verdicts(entry: dict[str, Any]) -> dict[str, str]:
     return {finding["gate"]: finding["verdict"] for finding in entry["findings"]}
 
 
+@pytest.mark.slow
 def test_five_nights(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}, "expanded": {"expand": "aqe(k=2)"}})
 
@@ -205,6 +206,7 @@ def test_a_night_that_is_stopped_closes_its_books(tmp_path: Path, number: signal
     assert not (tmp_path / "nights" / "workspace").exists()
 
 
+@pytest.mark.slow
 def test_a_night_goes_to_mlflow_and_a_server_that_is_away_hides_nothing(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
     told = nights.run("--mlflow", "http://127.0.0.1:9")
@@ -232,6 +234,7 @@ def test_a_page_that_cannot_be_written_hides_nothing(tmp_path: Path) -> None:
     assert "Error: cannot write the page of run 2 to" in told.err
 
 
+@pytest.mark.slow
 def test_a_job_that_went_from_the_suite_is_named_once(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"max_rank": 9}})
     words = "no longer in the suite (last in run 1)"
@@ -252,6 +255,7 @@ def test_a_job_that_went_from_the_suite_is_named_once(tmp_path: Path) -> None:
     assert json.loads(told.out)["removed"] == []
 
 
+@pytest.mark.slow
 def test_a_page_is_never_replaced_by_that_of_another_suite(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
     assert nights.run().code == 0
@@ -264,6 +268,7 @@ def test_a_page_is_never_replaced_by_that_of_another_suite(tmp_path: Path) -> No
         assert [run.suite for run in history.runs()] == ["small", "other"]
 
 
+@pytest.mark.slow
 def test_a_page_links_to_reports_that_are_there(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
     for words in ((), ("--output", "elsewhere"), ()):
@@ -272,6 +277,7 @@ def test_a_page_links_to_reports_that_are_there(tmp_path: Path) -> None:
     assert {number for number in range(1, 4) if f"./runs/{number:05}/ours/set/plain/report.html" in page} == {1, 3}
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_again_has_the_first_night(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"gallery": "nowhere.zarr"}})
     assert [nights.night()[1]["ours/set/other"]["since"] for _ in range(2)] == [None, 1]

@@ -58,6 +58,7 @@ def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
         yield Scheduler(process, address)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_killed_between_jobs(tmp_path: Path, scheduler: Scheduler) -> None:
     models = {name: save_model(tmp_path / name, 0.8) for name in ("a", "b", "c", "d")}
     cluster = ExistingCluster(kind="existing", address=scheduler.address, wait_for_workers=1, timeout_s=5)

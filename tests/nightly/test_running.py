@@ -145,6 +145,7 @@ def test_what_the_budget_leaves_out_is_skipped(tmp_path: Path) -> None:
     assert all("the time budget of" in entry.reason for entry in skipped)
 
 
+@pytest.mark.slow
 def test_a_broken_cluster_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connected: list[int] = []
 

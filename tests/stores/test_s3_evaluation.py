@@ -32,6 +32,7 @@ def test_in_this_process(sides: Sides, bucket: Bucket, options: dict[str, str]) 
         assert secret not in remote.to_json()
 
 
+@pytest.mark.slow
 def test_on_workers(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     stored = store_sides(sides, bucket)
     with started(2, tmp_path) as client:

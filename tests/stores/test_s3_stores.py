@@ -262,6 +262,7 @@ def test_scattered_rows_after_a_passing_fault(bucket: Bucket, arrays: Arrays) ->
     assert faulty.count == 1
 
 
+@pytest.mark.slow
 def test_several_chunks_are_written_at_a_time(bucket: Bucket) -> None:
     arrays = make_arrays(400, 16)
     bucket.server.delay = 0.1

@@ -131,6 +131,7 @@ def test_a_directory_that_is_gone_is_mailed(cron: Cron, stand_in: StandIn) -> No
     assert stand_in.record == []
 
 
+@pytest.mark.slow
 def test_nights_of_the_command_itself(tmp_path: Path) -> None:
     install_command(tmp_path / "programs")
     cron = Cron(tmp_path / "nights", tmp_path / "programs")

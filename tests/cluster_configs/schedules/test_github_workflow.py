@@ -133,6 +133,7 @@ def test_wrong_input_fails_the_job(tmp_path: Path, stand_in: StandIn) -> None:
     assert runner.run("Verdict", CODE=runner.outputs["code"]) == 2
 
 
+@pytest.mark.slow
 def test_a_night_of_the_command_itself_leaves_what_is_published(tmp_path: Path) -> None:
     install_command(tmp_path / "programs")
     (tmp_path / "pipelines").mkdir()

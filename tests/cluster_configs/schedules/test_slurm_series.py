@@ -146,6 +146,7 @@ def test_scancel_ends_the_series(series: Series, stand_in: StandIn, slurm: MiniS
     assert "ended" not in stand_in.record
 
 
+@pytest.mark.slow
 def test_a_series_started_twice_is_one_after_a_night(series: Series, stand_in: StandIn) -> None:
     """They run one after the other, and the one that finds a night in the queue queues none."""
     stand_in.end_with(0, after=2)
@@ -183,6 +184,7 @@ def test_a_night_that_cannot_queue_the_next_runs_and_says_so(
     assert series.jobs() == {}
 
 
+@pytest.mark.slow
 def test_nights_of_the_command_itself(series: Series, stand_in: StandIn, slurm: MiniSlurm) -> None:
     """The second has a model that is worse."""
     install_command(stand_in.programs)

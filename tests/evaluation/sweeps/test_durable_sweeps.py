@@ -54,6 +54,7 @@ def finished(workspace: Path) -> list[Path]:
     return sorted(workspace.glob("partials-*/*.npz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_done", [1, 6])
 def test_a_run_goes_on_where_another_was_cut_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_done: int

@@ -32,6 +32,7 @@ def separate(query, gallery, row, metrics=METRICS, **options):
     return evaluate(query, gallery, metrics=metrics, confidence=None, **name, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_rows", [None, 33])
 @pytest.mark.parametrize(
     ("expand", "axes"),

@@ -30,6 +30,7 @@ def relatives() -> Pairs:
     return make_pairs(KINSHIPS["relatives"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swapped", [True, False])
 def test_a_job_that_did_not_change_is_seldom_called_worse(relatives: Pairs, swapped: bool) -> None:
     assert sum(map(len, relatives.rows)) == 3368

@@ -27,6 +27,7 @@ def made_up(n_models: int, *, step: float = 0.0, n_identities: int = 100, noise:
     return Models({"mAP": ap, "CMC@1": (ap > 0.5).astype(float)}, rows)
 
 
+@pytest.mark.slow
 def test_unchanged_jobs_with_a_history_are_seldom_called_worse() -> None:
     tallies = tally_nights(made_up(N_EARLIER + 1), 250, others=OTHERS)
     assert tallies["any gate"].at_least <= ALLOWED
@@ -39,6 +40,7 @@ def test_a_slide_of_a_third_of_a_point_a_night_is_seen_within_eleven() -> None:
     assert min(found) >= 2
 
 
+@pytest.mark.slow
 def test_nights_skipped_without_a_test_are_not_worse() -> None:
     models, rng = made_up(N_EARLIER + 1, n_identities=40), np.random.default_rng(3)
     for _ in range(3):

@@ -14,6 +14,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from history_entries import BAD, NAME, entry_of, small_report
 
 from reid_dist.nightly.history import History
@@ -189,6 +190,7 @@ def test_kills_at_random_moments(path: Path, tmp_path: Path) -> None:
     assert total > 40
 
 
+@pytest.mark.slow
 def test_kills_before_every_statement(tmp_path: Path) -> None:
     """Of making a file, of appending and of pruning: afterwards each step was done, or not at all."""
     seen = set()

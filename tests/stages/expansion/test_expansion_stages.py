@@ -62,6 +62,7 @@ def test_threads_do_not_matter(spec, tmp_path):
     assert contents[0] == contents[1] == contents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
 def test_workers_do_not_matter(client, spec, tmp_path):
     there = ask(spec, client=client)

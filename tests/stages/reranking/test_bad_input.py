@@ -241,7 +241,7 @@ def test_chunk_rows(data, chunk):
     near, far = sets_of(data)
     for ask in (lambda: evaluate(near, far, rerank="k_reciprocal", chunk_rows=chunk),
                 lambda: reranked_distances(near, far, chunk_rows=chunk)):  # fmt: skip
-        with pytest.raises(InputError, match="chunk_rows must be at least 1 and a whole number"):
+        with pytest.raises(InputError, match=r"chunk_rows must be .* and a whole number"):
             ask()
 
 

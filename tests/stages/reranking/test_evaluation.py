@@ -10,7 +10,8 @@ from reranking_runs import bare, labelled, stages
 from strategies import crowded_sets, scattered_sets
 
 from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, reranked_distances
-from reid_dist.stages.reranking import KReciprocal, build
+from reid_dist.stages.neighbours import plan as neighbour_plan
+from reid_dist.stages.reranking import KReciprocal
 
 RANKED = ("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@5", "P@5", "R@10", "mAP@10", "CMC_allshots@3")
 MORE = {"topk": 9, "ties": True, "confidence": None}
@@ -153,8 +154,8 @@ def test_chunk_rows(expected, chunk):
 
 @pytest.mark.parametrize(("rows", "tile"), [(10, 3), (50, 16), (64, 1024), (184, 50), (185, 185)])
 def test_blocks_of_items(expected, monkeypatch, rows, tile):
-    monkeypatch.setattr(build, "_MOST_BLOCK_ROWS", rows)
-    monkeypatch.setattr(build, "_TILE_ROWS", tile)
+    monkeypatch.setattr(neighbour_plan, "_MOST_BLOCK_ROWS", rows)
+    monkeypatch.setattr(neighbour_plan, "TILE_ROWS", tile)
     assert_same_answer(again(), expected)
 
 
@@ -178,8 +179,8 @@ def test_blocks_and_tiles_of_one_item(monkeypatch):
     query, gallery = (each.take(range(9)) for each in duplicated())
     near, far = labelled(query), labelled(gallery)
     whole = reranked_distances(near, far, rerank="k_reciprocal(k1=4,k2=3)")
-    monkeypatch.setattr(build, "_MOST_BLOCK_ROWS", 1)
-    monkeypatch.setattr(build, "_TILE_ROWS", 1)
+    monkeypatch.setattr(neighbour_plan, "_MOST_BLOCK_ROWS", 1)
+    monkeypatch.setattr(neighbour_plan, "TILE_ROWS", 1)
     assert reranked_distances(near, far, rerank="k_reciprocal(k1=4,k2=3)").tobytes() == whole.tobytes()
 
 

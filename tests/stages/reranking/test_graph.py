@@ -58,9 +58,9 @@ def small_pieces(monkeypatch):
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_random_sets(variant, distance, tmp_path_factory):
-    seen = []
+    seen, n_examples = [], examples(10)
 
-    @settings(max_examples=examples(10))
+    @settings(max_examples=n_examples)
     @given(reranking_problems(), st.sampled_from([None, 1, 5]))
     def check(problem, chunk):
         rows = np.concatenate([problem.query, problem.gallery])
@@ -84,7 +84,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
         seen.append(problem)
 
     check()
-    assert len(seen) >= 6
+    assert len(seen) >= 0.6 * n_examples
 
 
 def test_parts_agree_with_other_functions():

@@ -39,7 +39,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
     """Twelve times eight sets, with three weights of the distance each; duplicates, k1 beyond the gallery."""
     seen = Counter()
 
-    @settings(max_examples=examples(N_EXAMPLES))
+    @settings(max_examples=N_EXAMPLES)
     @given(reranking_problems(), st.booleans(), st.booleans(), st.sampled_from(CHUNKS))
     def check(problem, inclusive, binary, chunk):
         if not oracle.order_is_unambiguous(problem.query, problem.gallery, distance, variant):
@@ -108,6 +108,7 @@ def test_no_query_depends_on_the_others(tmp_path):
         np.testing.assert_array_equal(mixed, together[order])
 
 
+@pytest.mark.slow
 def test_no_result_depends_on_chunks_or_workers(tmp_path):
     query, gallery = crowded_sets(23, 140, 6, 3)
     near, far = labelled(query), labelled(gallery)

@@ -109,6 +109,7 @@ def slow_down():
     return os.getpid()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["neighbours-*/tile-*.npz", "weights-*/rows-*.npz"])
 def test_a_worker_that_dies(client, sets, tmp_path, small_blocks, part):
     """In the middle of a stage; another takes over, and the digest is what it was."""

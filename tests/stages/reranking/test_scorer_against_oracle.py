@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from oracles import reranking as oracle
 from reference import DISTANCES
 from reranking_runs import CLOSE, bare, stages, usable_weight
-from sampling import examples
 from strategies import reranking_problems
 
 from reid_dist import reranked_distances
@@ -44,7 +43,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
     """Twelve times eleven sets, with four weights of the distance each; tiny ones, duplicates, k1 beyond N."""
     seen = Counter()
 
-    @settings(max_examples=examples(N_EXAMPLES))
+    @settings(max_examples=N_EXAMPLES)
     @given(reranking_problems(), st.booleans(), st.booleans(), st.sampled_from(CHUNKS))
     def check(problem, inclusive, binary, chunk):
         query, gallery = problem.query, problem.gallery

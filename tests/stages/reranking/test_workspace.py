@@ -581,6 +581,7 @@ def words_for(folder):
             "--workspace", folder / "kept"]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "n_parts", "kind"), [("tile", 7, "neighbours"), ("rows", 2, "weights")])
 def test_a_killed_run_is_resumed(sets, tmp_path, part, n_parts, kind):
     """SIGKILL in the middle of a stage: the next run does nothing twice, and says what an undisturbed one says."""
