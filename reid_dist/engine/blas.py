@@ -1,4 +1,4 @@
-"""BLAS, kept to one thread: a worker thread that multiplies has a core of its own."""
+"""BLAS limited to one thread per worker thread."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def _thread_pools() -> ThreadpoolController:
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """One BLAS thread per worker thread: more would fight for the same cores."""
+    """Limit BLAS to one thread inside the context; worker threads already occupy all cores."""
     with _thread_pools().limit(limits=1, user_api="blas"):
         yield

@@ -1,4 +1,4 @@
-"""How fast this machine is: small products and sweeps, timed, from which the time of a large one is estimated."""
+"""Calibration of run-time estimates: measured times of small products and tile loops on this machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["ListRates", "Rates", "calibrate", "calibrate_lists"]
 _ROWS = 3072
 _TILE_ROWS = 1024
 
-# Queries that lists are timed with, and gallery rows at the most: a block of more takes little longer for its lists,
-# whose entries come ever more rarely.  A longer list takes its part more than a shorter one.
+# Queries, and maximal gallery rows and list length, of the timed lists.  Blocks of more gallery rows take little longer
+# for their lists, as later rows enter them ever more rarely.  The time of a longer list is scaled in proportion.
 _LISTED_ROWS = 256
 _MOST_BLOCK_ROWS = 8192
 _MOST_LISTED = 1024
@@ -29,16 +29,16 @@ _MOST_LISTED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Seconds of one thread.
+    """CPU seconds of one thread for symmetric tile loops.
 
     Attributes
     ----------
     product
-        Per pair of rows, for the bare product.
+        Seconds per pair of rows, for the matrix product alone.
     both_ways
-        Per pair of rows, for a sweep that serves both sides.
+        Seconds per pair of rows, for a tile loop that reduces both sides.
     settling
-        Per row and pair of blocks, for its list.
+        Seconds per row and pair of blocks, to compute the canonical distances of the row's list.
     """
 
     product: float
@@ -47,28 +47,29 @@ class Rates:
 
 
 def calibrate(dim: int, distance: Distance, k: int) -> Rates:
-    """Time products and sweeps of random rows of a dimension, with one thread; takes about a second."""
+    """Time products and symmetric tile loops of random rows of `dim` features, with one thread, in about a second."""
     rng = np.random.default_rng(0)
     features = rng.standard_normal((2 * _ROWS, dim), dtype=np.float32)
     with one_blas_thread():
         product = min(_time_product(features[:_ROWS], features[_ROWS:]) for _ in range(3))
         whole = _time_both_ways(features, _ROWS, distance, k)
         third = _time_both_ways(features, _ROWS // 3, distance, k)
-    # Time is a part per pair and a part per row of both blocks: two sizes tell them apart.
+    # The time is linear in the pairs and in the rows of both blocks; two sizes determine both coefficients.
     settling = max(0.0, (3 * third - whole) / (2 * _ROWS))
     return Rates(product / _ROWS**2, max(whole / _ROWS**2 - 2 * settling / _ROWS, product / _ROWS**2), settling)
 
 
 @dataclass(frozen=True, slots=True)
 class ListRates:
-    """Seconds that the lists of the nearest take one thread, besides the product.
+    """CPU seconds of one thread for lists of nearest gallery rows, in addition to the matrix product.
 
     Attributes
     ----------
     keeping
-        Per query and gallery block, to find the nearest of the block and to settle their distances.
+        Seconds per query and gallery block, to select the nearest rows of the block and compute their canonical
+        distances.
     merging
-        Per query and entry of a list that is merged with others.
+        Seconds per query and list entry, to merge lists.
     """
 
     keeping: float
@@ -76,20 +77,20 @@ class ListRates:
 
 
 def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, product: float) -> ListRates:
-    """Time lists of the nearest of random rows, with one thread; takes less than a second.
+    """Time lists of nearest rows among random features, with one thread, in less than a second.
 
     Parameters
     ----------
     dim
         Features per row.
     distance
-        The distance.
+        Registered distance.
     k
-        Length of a list.
+        Entries of a list.
     block_rows
-        Gallery rows of a block.
+        Rows of a gallery block.
     product
-        Seconds per pair of rows, for the bare product.
+        Seconds per pair of rows for the matrix product alone, as in `Rates`.
     """
     n_gallery = min(block_rows, _MOST_BLOCK_ROWS)
     features = np.random.default_rng(0).standard_normal((_LISTED_ROWS + n_gallery, dim), dtype=np.float32)
@@ -115,7 +116,7 @@ def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, produ
 
 
 def _time_both_ways(features: NDArray[np.float32], n_far: int, distance: Distance, k: int) -> float:
-    """Time a sweep of one block against some rows, once both have met themselves."""
+    """Time the tile loop of a block against `n_far` rows, seeded with the lists of each block against itself."""
     norm = squared_norms(features)
     near, far = (
         FeatureBlock(np.arange(start, stop), features[start:stop], norm[start:stop])

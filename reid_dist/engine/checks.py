@@ -1,4 +1,4 @@
-"""What is refused before any work: sets that cannot be compared, labels that a protocol lacks, unfit options."""
+"""Validation before any computation: feature sets, labels required by a protocol, ground truth and options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def check_count(name: str, value: object) -> None:
-    """Refuse what is not a positive whole number, or is larger than any set of items."""
+    """Raise `InputError` unless `value` is a whole number from 1 to 2**31 - 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
     if value > LARGEST_RANK:
@@ -39,8 +39,8 @@ def check_count(name: str, value: object) -> None:
 
 
 def check_client(client: object) -> None:
-    """Refuse what is no client of a cluster."""
-    # Known by what it does: importing its class takes longer than a small evaluation.
+    """Raise `InputError` unless `client` is None or has the interface of a `distributed.Client`."""
+    # Checked by attribute: importing the class takes longer than a small evaluation.
     if client is not None and not hasattr(client, "scheduler_info"):
         raise InputError(
             f"client must be a distributed.Client, or None for threads of this process, found {type(client).__name__}"
@@ -48,7 +48,7 @@ def check_client(client: object) -> None:
 
 
 def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> None:
-    """Refuse sets that this distance cannot compare."""
+    """Raise `InputError` for other types, zero rows without direction under the distance, or unequal dimensions."""
     for side, features in (("query", query), ("gallery", gallery)):
         if not isinstance(features, FeatureSet):
             raise InputError(
@@ -69,7 +69,7 @@ def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> No
 
 
 def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> bool:
-    """Refuse label sets that the protocol cannot use; say whether row numbers serve as item ids."""
+    """Raise `InputError` for labels that the protocol cannot use; return whether row numbers serve as item ids."""
     sides = (("query", query), ("gallery", gallery))
     if protocol.needs_camids:
         missing = [side for side, each in sides if each.camids is None]
@@ -112,12 +112,12 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
 
 
 def _first(item_ids: NDArray[np.generic]) -> str:
-    """The first item ids, as a reader can compare them."""
+    """Format the first three item ids for a message."""
     return ", ".join(repr(item) for item in item_ids[:3].tolist()) + (", …" if len(item_ids) > 3 else "")
 
 
 def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
-    """Which protocol fits sets without cameras: own rows must not count as matches."""
+    """Format the recommended protocol for sets without camids, under which a query's own row is no match."""
     shared = shared_items(query, gallery)
     if shared is None:
         return "use the protocol 'no_cameras'"
@@ -136,16 +136,21 @@ def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
 
 
 def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, *, camids: bool) -> tuple[str, ...]:
-    """Return the labels that the two sets write differently, and refuse those of which none can be equal.
+    """Return the kinds of labels whose encodings differ between the two sets and must be joined.
 
     Parameters
     ----------
     query, gallery
-        The two sides.
+        Labels of both sides.
     protocol
-        Says which labels are matched.
+        Determines which labels are matched.
     camids
-        Whether something besides the protocol looks at cameras of both sides.
+        Whether camids of both sides are compared outside the protocol.
+
+    Raises
+    ------
+    InputError
+        If no label of one set can equal a label of the other, or a number has several spellings.
     """
     kinds = {} if protocol.is_listed else {"pids": (query.pid_names, gallery.pid_names)}
     if protocol.needs_camids or camids:
@@ -162,7 +167,7 @@ def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
 
 
 def _check_mixed(kind: str, texts: tuple[str, tuple[str, ...]], numbers: tuple[str, NDArray[np.int64]]) -> None:
-    """Refuse texts against whole numbers where none can be equal, or a number has two spellings among the texts."""
+    """Raise `InputError` if texts and whole numbers share no label, or a number has two spellings among the texts."""
     (text_side, names), (number_side, values) = texts, numbers
     if not numbers_among(names):
         raise InputError(
@@ -179,13 +184,13 @@ def _check_mixed(kind: str, texts: tuple[str, tuple[str, ...]], numbers: tuple[s
 
 
 def _join_ids(query: NDArray[Any], gallery: NDArray[Any]) -> bool:
-    """Whether item ids of two sets must be brought to one form."""
+    """Whether item ids of two sets must be converted to a common dtype."""
     near, far = join_item_ids(query, gallery)
     return not (np.array_equal(near, query) and np.array_equal(far, gallery))
 
 
 def check_ground_truth(protocol: Protocol, truth: GroundTruth | None) -> None:
-    """Refuse a protocol by lists without lists, lists of another kind, and lists for a protocol by labels."""
+    """Raise `InputError` if a listed protocol lacks lists or has lists of another kind, or another one has lists."""
     if protocol.is_listed and truth is None:
         raise InputError(
             f"protocol {protocol.name!r} needs a ground truth: lists of {', '.join(protocol.relevant_lists)} and "
@@ -207,7 +212,7 @@ def check_ground_truth(protocol: Protocol, truth: GroundTruth | None) -> None:
 
 
 def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
-    """Refuse metrics that the protocol cannot give."""
+    """Raise `InputError` for metrics that are undefined under the protocol."""
     if not metrics:
         raise InputError("metrics is an empty list; name at least one, or leave it out for the usual ones")
     for metric in metrics:
@@ -219,21 +224,22 @@ def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
 
 
 def refuse_thresholds(metrics: list[Metric], roc: bool, variant: str, *, by_row_maximum: bool) -> None:
-    """Refuse metrics that go by one threshold for all queries under a re-ranking.
+    """Raise an error for metrics with one threshold for all queries under a re-ranking.
 
     Parameters
     ----------
     metrics, roc
-        What is wanted.
+        Requested metrics, and whether the ROC is requested.
     variant
-        Variant of the re-ranking.
+        Name of the re-ranking variant.
     by_row_maximum
-        Whether it divides the distances of each query by their maximum, so that no threshold serves all queries.
+        Whether the variant divides the distances of each query by their maximum, so that distances of different
+        queries are not comparable to one threshold.
 
     Raises
     ------
     InputError
-        If there are such metrics; the reason is that of the variant.
+        If such metrics are requested; the message gives the reason for the variant.
     """
     unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES)] + (["roc"] if roc else [])
     if not unfit:

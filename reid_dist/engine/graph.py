@@ -1,12 +1,11 @@
-"""The graph of an evaluation.
+"""The task graph of an evaluation.
 
-Data flow of an evaluation, per block of queries ``q`` (gallery blocks ``g``)::
+Data flow per block of queries ``q`` and gallery block ``g``::
 
     relevance(q) ─┬─ relevant(q, g) for every g ── targets(q) ─┬─ tiles(q, g) for every g ── merge in a tree ── final(q)
                   └──────────────────────────────────────────┘
 
-A search for neighbours is the same without targets.  What flows between the tasks is labels, thresholds, counts and
-lists.
+A neighbour search has the same graph without targets.  Tasks exchange labels, thresholds, counts and lists.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-# Queries of which one task makes single-shot curves.
+# Queries per task of single-shot curves.
 _CURVES_AT_ONCE = 256
 
 
 def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGraph:
     graph = TaskGraph()
     gallery_blocks = list(enumerate(cut_rows(job.plan.gallery.n_rows, job.plan.gallery_block)))
-    # Pairs are few: their tasks take several blocks each, and still keep all threads busy.
+    # Relevant pairs are few: each of their tasks takes several gallery blocks, with enough tasks for all threads.
     tasks_per_block = -(-2 * job.plan.n_threads // job.plan.n_query_blocks)
     blocks_per_task = -(-len(gallery_blocks) // tasks_per_block)
     pair_rows_per_task = blocks_per_task * job.plan.gallery_block
-    # One question for all parts: each would be a request of its own where the workspace is on S3.
+    # One listing for all partial results: on S3, checking each would be a request of its own.
     done = frozenset[str]() if stage is None else stage.done()
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
@@ -69,7 +68,7 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
                 for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
             ]
             targets = graph.add(f"targets-{at}", targets_task, relevance, parts)
-        # The sweep takes the relevance only where something looks at all queries, not at those with positives alone.
+        # Tile tasks depend on the relevance only if a reduction covers queries without positives.
         seen = relevance if job.assigns_all else None
         partials = []
         for place, cut in gallery_blocks:
@@ -83,7 +82,7 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
                 graph.add(key, kept_tile_task, stage, part, *work, stage=job.tile_stage)
             partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
-        # Single-shot curves take real work after the merge: several tasks share it.
+        # Single-shot curves are expensive after the merge, and are split over several tasks.
         pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if job.single_shot is not None else []
         curves = [
             graph.add(f"curves-{at}-{place}", curves_task, job, rows, targets, merged, cut) for place, cut in pieces
@@ -99,34 +98,34 @@ def run(
     truth: GroundTruth | None = None,
     workspace: Workspace | None = None,
 ) -> BlockAnswer:
-    """Compute a job, here with threads or on a cluster.
+    """Compute a job, in threads of this process or on a cluster.
 
     Parameters
     ----------
     job
-        What to compute.
+        Inputs, requested outputs and plan.
     client
-        A `distributed.Client`, or None for this process.
+        A `distributed.Client`, or None for threads of this process.
     progress
-        Told of finished tasks.
+        Receives the number of tasks and each finished task.
     truth
-        Who is relevant to whom, where the protocol does not say it by labels.
+        Lists of relevant gallery rows, for a protocol that does not derive relevance from labels.
     workspace
-        Where the partial results of block pairs are written down as they come, and where those of a run that was cut
-        short are found; they are removed once the job is done.  None to keep them in memory alone.
+        Store of partial results of block pairs, written as they are computed; those of an interrupted run are reused,
+        and all are removed when the job is done.  None to keep partial results in memory only.
 
     Returns
     -------
-    The answers of all blocks of queries, as one.
+    Results of all blocks of queries, concatenated in query order.
 
     Raises
     ------
     RunFailedError
-        If the cluster lost the job; the message says how.
+        If the cluster lost the job; the message gives the cause.
     """
     stage = None if workspace is None else _partials(job, truth, workspace)
     if stage is not None:
-        # An earlier run may have cut the job otherwise; what it has finished counts.
+        # An interrupted run may have used another plan; its plan is adopted, so that its partial results are reused.
         cut = stage.description
         plan = replace(job.plan, query_block=cut["query_block"], gallery_block=cut["gallery_block"])
         job = replace(job, plan=plan)
@@ -135,7 +134,7 @@ def run(
         answer = _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
     except BaseException:
         if stage is not None and workspace is not None and stage.is_empty:
-            # Nothing to go on from: nothing is left behind.
+            # No partial result to resume from: the empty stage is removed.
             workspace.remove(stage)
         raise
     if stage is not None and workspace is not None:
@@ -144,14 +143,14 @@ def run(
 
 
 def _partials(job: Job, truth: GroundTruth | None, workspace: Workspace) -> Stage:
-    """Where the partial results of a job are written down."""
+    """Stage of the workspace that holds the partial results of a job."""
     lists = None if truth is None else truth.content_digest
     blocks = {"query_block": job.plan.query_block, "gallery_block": job.plan.gallery_block}
     return workspace.stage("partials", [__version__, job.identity, lists], blocks)
 
 
 def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
-    """Put blocks of queries together, in order."""
+    """Concatenate the results of blocks of queries, in order."""
 
     def parts(name: str) -> list[Any]:
         return [getattr(block, name) for block in blocks if getattr(block, name) is not None]
@@ -182,9 +181,9 @@ def kept_tile_task(
     relevance: Relevance | None,
     targets: Targets | None,
 ) -> Partials:
-    """Run over the tiles of a block pair, and write down what came out, unless that is there.
+    """Compute and store the partial results of a block pair, or read them if they are stored.
 
-    It is where a worker finished it and died with it: Dask runs the task again.
+    They are stored already if a worker was lost after writing them and Dask runs the task again.
     """
     if stage.has(part):
         return read_partials_task(stage, part)
@@ -194,6 +193,6 @@ def kept_tile_task(
 
 
 def read_partials_task(stage: Stage, part: str) -> Partials:
-    """Read what an earlier run has written down."""
+    """Read the partial results of a block pair that an earlier run stored."""
     partials: Partials = decode(stage.read(part), PARTIAL_RESULTS)
     return partials

@@ -1,4 +1,4 @@
-"""Passes over all pairs until every threshold of verification is exact."""
+"""Repeated passes over all pairs until every verification threshold is exact."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 __all__ = ["held_by_verification", "refuse_early", "verify"]
 
-# Bytes per query that the nearest kept row takes: candidates, and lists that wait to be merged.
+# Bytes per query for the nearest kept row: candidates, and lists that wait to be merged.
 _PROBE_BYTES = 1200
 
 
 def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
-    """What a job holds for verification and open-set metrics, and for the curve."""
+    """Additional memory of a job for verification and open-set metrics and the ROC."""
     return Besides(_PROBE_BYTES if needs_probes(metrics) else 0, pairs=needs_pairs(metrics, roc))
 
 
 def refuse_early(job: Job, metrics: Sequence[Metric]) -> None:
-    """Refuse what labels alone say cannot be computed, before any work.
+    """Raise an error for metrics that the labels rule out, before any computation.
 
     Raises
     ------
@@ -62,29 +62,29 @@ def verify(
     truth: GroundTruth | None,
     workspace: Workspace | None = None,
 ) -> Verification | None:
-    """Compute verification and open-set metrics, with as many further passes as that takes (mostly one).
+    """Compute verification and open-set metrics, with further passes over all pairs as needed (mostly one).
 
     Parameters
     ----------
     job, answer
-        The main sweep, and what came out.
+        Job of the main pass, and its results.
     metrics
-        What was asked for; metrics of other kinds are passed over.
+        Requested metrics; metrics of other kinds are ignored.
     roc
-        Whether the curve was.
+        Whether the ROC is requested.
     client, progress, truth, workspace
         As in `reid_dist.engine.graph.run`.
 
     Returns
     -------
-    None where nothing of the kind was asked for, or no query is valid.
+    Metrics, curves and thresholds; None if none are requested or no query is valid.
 
     Raises
     ------
     InputError
-        If there are no impostors, or no query without a mate; the message says what would work.
+        If there are no impostors or no non-mated queries; the message names a remedy.
     RunFailedError
-        As `reid_dist.engine.graph.run`.
+        As in `reid_dist.engine.graph.run`.
     """
     if not (needs_pairs(metrics, roc) or needs_probes(metrics)) or answer.ranked is None or not len(answer.ranked.rank):
         return None

@@ -1,4 +1,4 @@
-"""The sweep over tiles: one product, fed to every reduction, in memory that is reused from tile to tile."""
+"""The tile loop: each product is passed to every reduction; memory is reused from tile to tile."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def run_tiles(
     Parameters
     ----------
     query, gallery
-        The two blocks.
+        Blocks of n_query and n_gallery rows.
     distance
-        What the tiles screen.
+        Distance that the tiles screen.
     tile
-        Rows of a tile, of query and of gallery.
+        Query and gallery rows of a tile.
     reductions
-        What is computed from the tiles.
+        Reductions that read the tiles.
 
     Returns
     -------
-    The partial result of each reduction.
+    Partial result of each reduction, in the order of `reductions`.
     """
     pairs = pair_rows(distance, query, gallery)
     screen = screen_pairs(distance, pairs, np.float32)

@@ -1,4 +1,4 @@
-"""Distances: the canonical definition of each, and how it is screened."""
+"""Distances: the canonical definition of each, and its screening."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Distance:
     Attributes
     ----------
     name, summary, source
-        For people.
+        Registered name, one-line description and reference, for help texts and reports.
     definition
-        The formula, as reports print it.
+        Formula, as printed in reports.
     kind
-        The number that the kernels know it by.
+        Number that selects the distance in kernels.
     screen
-        How tiles of it are screened.
+        Class that screens tiles.
     squared
-        Whether its screening value falls with the square of the distance.
+        Whether the screening value falls with the square of the distance.
     needs_length
-        Whether a zero row has no meaningful distance.
+        Whether the distance of a zero row is undefined.
     """
 
     name: str
@@ -64,11 +64,11 @@ class Distance:
 
     @property
     def sees_length(self) -> bool:
-        """Whether it depends on the lengths of rows, not on their directions alone."""
+        """Whether the distance depends on the lengths of rows, not on their directions alone."""
         return self.kind in (EUCLIDEAN, SQEUCLIDEAN)
 
     def describe(self) -> dict[str, str]:
-        """Return what a report says of it."""
+        """Return name, definition and source for a report."""
         return {"name": self.name, "definition": self.definition, "source": self.source}
 
 
@@ -107,7 +107,7 @@ SQEUCLIDEAN_DISTANCE = DISTANCES.register(
     )
 )
 
-# Not registered: it is what a distance block brings along, and nothing that features could be compared by.
+# Not registered: the distance of precomputed blocks, not defined for features.
 GIVEN_DISTANCE = Distance(
     name="given",
     summary="distances from a block that was computed elsewhere",
