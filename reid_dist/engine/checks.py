@@ -184,7 +184,7 @@ def _check_mixed(kind: str, texts: tuple[str, tuple[str, ...]], numbers: tuple[s
 
 
 def _join_ids(query: NDArray[Any], gallery: NDArray[Any]) -> bool:
-    """Whether item ids of two sets must be converted to a common dtype."""
+    """Whether joining the item ids of two sets changes those of either set."""
     near, far = join_item_ids(query, gallery)
     return not (np.array_equal(near, query) and np.array_equal(far, gallery))
 

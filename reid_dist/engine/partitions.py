@@ -1,8 +1,8 @@
-"""Parts of the gallery: counts kept apart by camera, and by when a row enters a growing gallery.
+"""Partitions of the gallery: separate counts by camera, and by the size at which a row enters a growing gallery.
 
-A rank is one plus the negatives before a positive, so counts that are kept apart by part of the gallery give the ranks
-in every union of parts: the gallery of one camera (camera pairs), or the gallery as it was when it was smaller
-(distractor curve).  Both come out of the one sweep that counts the whole.
+A rank is one plus the negatives before a positive, so separate counts per partition of the gallery give the ranks in
+every union of partitions: the gallery of one camera (camera pairs), or a gallery of smaller size (distractor curve).
+Both result from the same pass over the tiles that counts the whole gallery.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _DEFAULT_STEPS = 10
 
 @dataclass(frozen=True)
 class Partitions:
-    """How a gallery is parted.
+    """Definition of the partitions of a gallery.
 
     Attributes
     ----------
     cameras
-        Whether by camera.
+        Whether rows are partitioned by camera.
     sizes
-        Rows that have entered at each size of a growing gallery, ascending; the last is the whole gallery.  Empty
-        where there is one size.
+        Numbers of rows of a growing gallery, ascending; the last is the whole gallery.  Empty for a gallery of one
+        size.
     order, seed
-        Whether rows enter as they are ``stored``, or in an order that follows from the seed alone.
+        Whether rows enter in the ``stored`` order, or in an order determined by the seed alone.
     """
 
     cameras: bool = False
@@ -56,27 +56,27 @@ class Partitions:
 
     @property
     def n_sizes(self) -> int:
-        """Sizes of the gallery, 1 where it does not grow."""
+        """Number of gallery sizes, 1 for a gallery that does not grow."""
         return max(1, len(self.sizes))
 
 
 class GalleryPartitions:
-    """The part of every row of a gallery.
+    """The partition of every row of a gallery.
 
     Parameters
     ----------
     parts
-        How it is parted.
+        Definition of the partitions.
     labels
-        Of the gallery.
+        Labels of the gallery.
 
     Attributes
     ----------
     cameras
-        Camids that occur, ascending; empty where nobody asked.
+        Distinct camids, ascending, int64; empty without partitions by camera.
     group
-        Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus size at which it
-        enters.
+        Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus the index of the
+        size at which the row enters.
     """
 
     def __init__(self, parts: Partitions, labels: Labels) -> None:
@@ -94,18 +94,18 @@ class GalleryPartitions:
             self.group += code * self._n_sizes
 
     def camera_groups(self, camera: int) -> range:
-        """Groups of one camera, by its position in `cameras`."""
+        """Groups of a camera, given by its position in `cameras`."""
         return range(camera * self._n_sizes, (camera + 1) * self._n_sizes)
 
     def entered(self, groups: Sequence[int], size: int) -> list[int]:
-        """Those of some groups whose rows have entered at a size."""
+        """Filter groups to those whose rows have entered at the size of index `size`."""
         return [group for group in groups if group % self._n_sizes <= size]
 
 
 def seeded_order(seed: int, n: int) -> Int64:
-    """Place of each of `n` rows in an order that follows from the seed: a permutation of 0 … n - 1, int64.
+    """Position of each of `n` rows in an order determined by the seed: a permutation of 0 … n - 1, int64.
 
-    Row r has output r of the SplitMix64 stream that starts at the seed, and rows are sorted by these numbers.
+    Rows are sorted by the outputs of the SplitMix64 stream that starts at the seed; row r has output r.
     """
     mixed = stream_outputs(seed, np.arange(n))
     place = np.empty(n, np.int64)
@@ -114,17 +114,17 @@ def seeded_order(seed: int, n: int) -> Int64:
 
 
 def gallery_sizes(asked: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
-    """Turn numbers of rows, or shares of the gallery, into ascending numbers of rows; the whole gallery is the last.
+    """Convert numbers of rows, or shares of the gallery, to ascending numbers of rows; the last is the whole gallery.
 
     Parameters
     ----------
     asked
-        Whole numbers of rows, or fractions (floats up to 1.0); None for ten equal steps.
+        Whole numbers of rows, or shares of the gallery as floats up to 1.0; None for ten equal steps.
 
     Raises
     ------
     InputError
-        For a size that the gallery does not have.
+        For a size of less than one row or more than the gallery.
     """
     if asked is None:
         asked = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
@@ -134,7 +134,7 @@ def gallery_sizes(asked: Sequence[float] | None, n_gallery: int) -> tuple[int, .
     for size in asked:
         is_number = isinstance(size, int | float | np.integer | np.floating) and not isinstance(size, bool)
         is_share = isinstance(size, float | np.floating) and 0 < size <= 1
-        # A share of a small gallery is one row at least.
+        # A share of a small gallery is at least one row.
         rows = max(1, round(size * n_gallery)) if is_share else size
         if not is_number or not 1 <= rows <= n_gallery or int(rows) != rows:
             raise InputError(
@@ -147,12 +147,13 @@ def gallery_sizes(asked: Sequence[float] | None, n_gallery: int) -> tuple[int, .
 
 @dataclass(frozen=True, slots=True)
 class PartValues:
-    """Metrics of every query in parts of the gallery.
+    """Metrics of every query in partitions of the gallery.
 
     Attributes
     ----------
     by_camera
-        Shape (n_query, cameras, metrics), float64; NaN where a query has no positive there.  None where not asked for.
+        Shape (n_query, cameras, metrics), float64; NaN where a query has no positive in a camera.  None if not
+        requested.
     by_size
         Shape (n_query, sizes, metrics), float64.
     """
@@ -169,16 +170,16 @@ def rank_in_partitions(
     gallery: GalleryPartitions,
     metrics: Sequence[Metric],
 ) -> PartValues:
-    """Rank a block of queries in every part of the gallery, and keep what the metrics make of it.
+    """Rank a block of queries in every partition of the gallery, and compute metrics of the ranks.
 
     Parameters
     ----------
     relevance, targets
-        Of the block.
+        Relevance and thresholds of the block.
     counts
-        By group of gallery rows, whole.
+        Counts over the whole gallery, by group of gallery rows.
     parts, gallery
-        How the gallery is parted.
+        Definition of the partitions, and the partition of every gallery row.
     metrics
         Rank metrics.
     """
@@ -205,7 +206,7 @@ def rank_in_partitions(
 
 
 def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
-    """Ranks of some positives as if the others were not in the gallery; negatives before each are as counted."""
+    """Ranks of the positives in `keep`, with the other positives removed from the gallery; negatives are unchanged."""
     owner = np.repeat(np.arange(len(ranks.n_relevant)), ranks.n_relevant)
     number = np.arange(len(ranks.rank)) - np.repeat(ranks.indptr[:-1], ranks.n_relevant)
     indptr = np.zeros(len(ranks.indptr), np.int64)
@@ -227,14 +228,14 @@ def _nothing(targets: Targets) -> PartialCounts:
 def parse_breakdowns(names: Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
     """Validate names of breakdowns: ``camera``, ``camera_pair``, ``identity``, ``gallery_size`` or a label column.
 
-    None asks for no breakdown.
+    None selects no breakdown.
 
     Raises
     ------
     UnknownNameError
         For any other name.
     InputError
-        For what is no list of names.
+        For a value that is no list of names.
     """
     if names is None:
         return ()

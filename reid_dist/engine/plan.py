@@ -1,8 +1,8 @@
-"""Planning: arithmetic on integers that says, before any work, what a job is made of and whether it fits.
+"""Planning: the tasks of a job and their projected memory, computed from integers before any work.
 
-A *tile* is what one matrix product computes; a *task* takes one block of query rows against one block of gallery rows
-and runs over its tiles in memory that it reuses.  Gallery blocks are whole chunks of the store, so that no chunk is
-read by two tasks of one block of queries.
+A *tile* is the result of one matrix product; a *task* compares one block of query rows with one block of gallery rows,
+tile by tile, in reused memory.  Gallery blocks consist of whole chunks of the store, so that no chunk is read by two
+tasks of one block of queries.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ __all__ = [
     "rounded_up",
 ]
 
-# Rows of a tile.  512 x 2048 values of float32 stay in the outer cache, and the product runs at full speed.
+# Rows of a tile.  512 x 2048 float32 values fit into the last-level cache, at full speed of the product.
 DEFAULT_TILE_QUERY = 512
 DEFAULT_TILE_GALLERY = 2048
 
-# Bytes per thread that a plan may fill when nobody says otherwise.
+# Default memory limit of a plan, in bytes per thread.
 DEFAULT_MEMORY = 2 * 2**30
 
-# Partial results that one merge takes: small enough to start early, large enough to keep the tree flat.
+# Partial results per merge: few enough to start early, enough for a flat tree.
 MERGED_AT_ONCE = 8
 
-# A task should take this much arithmetic: some tenths of a second, against about a millisecond of scheduling.
+# Target operations per task: some tenths of a second, against about a millisecond of scheduling.
 _TASK_FLOP = 3.0e10
-# A scheduler takes up to a millisecond for a task, whatever it does, and large clusters would wait for it.
+# A scheduler takes up to a millisecond per task of any size, and would limit large clusters.
 _MOST_TASKS = 10_000
 _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
 _TASKS_PER_THREAD = 8
-# Time that threads may wait for the last tasks, as a share of all.
+# Maximal total time relative to perfectly balanced threads.
 _MOST_UNEVEN = 1.05
-# Pairs that a task may hold something for, where it does: no less is read for more of them.
+# Maximal pairs of a task that holds values per pair; larger tasks would not read less.
 _MOST_HELD_PAIRS = 2**24
 
-# What a task takes on its way to the scheduler: its key, its rows and the keys that it waits for.
+# Bytes of a task sent to the scheduler: its key, its rows and the keys of its dependencies.
 _BYTES_PER_TASK = 80
 
-# Counts around thresholds over all pairs: 16 bytes each, in those that wait to be merged and twice in the result; at
-# most so many in a partial result, and in those of all blocks of queries together.
+# Counts around thresholds over all pairs: 16 bytes each, in partial results that wait to be merged and twice in the
+# result; with limits for a partial result, and for those of all blocks of queries together.
 _BYTES_PER_COUNT = 16 * (2 * MERGED_AT_ONCE + 4)
 _MOST_COUNTS = 2**18
 _FEWEST_COUNTS = 2**12
 _ALL_COUNTS = 2**22
-# Tables of what lies at a key; few of their pages are touched.
+# Bytes of the lookup tables by key; few of their pages are touched.
 _KEY_TABLES = 8 * 2**20
-# Keys that a histogram of distances holds, at most as a rule.
+# Typical maximal number of keys in a histogram of distances.
 _HISTOGRAM_KEYS = 2**15
 
 
@@ -78,7 +78,7 @@ DEFAULT_TILE = TileShape(DEFAULT_TILE_QUERY, DEFAULT_TILE_GALLERY)
 
 @dataclass(frozen=True, slots=True)
 class SetShape:
-    """What a plan must know of a feature set: rows, features per row, bytes per feature, rows per stored chunk."""
+    """Shape of a feature set: rows, features per row, bytes per feature, rows per stored chunk."""
 
     n_rows: int
     dim: int
@@ -88,24 +88,24 @@ class SetShape:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a job is cut.
+    """Division of a job into tasks and tiles.
 
     Attributes
     ----------
     query, gallery
-        The two sets.
+        Shapes of the two sets.
     tile
-        Rows of a tile.
+        Query and gallery rows of a tile.
     query_block, gallery_block
-        Rows of the blocks that one task takes.
+        Query and gallery rows of a task.
     n_threads
-        Threads that the job is planned for.
+        Threads of all workers together.
     task_bytes
-        Projected peak of one task, with the partial results that wait for it, in bytes.
+        Projected peak memory of one task, including partial results that wait to be merged, in bytes.
     result_bytes
-        What the whole answer takes in the process that asked for it, while it is put together, in bytes.
+        Peak memory of the whole result in the calling process, while it is concatenated, in bytes.
     bracket_counts
-        Counts that a partial result may hold where thresholds over all pairs are searched for; 0 where they are not.
+        Maximal counts in a partial result of the search for thresholds over all pairs; 0 without such a search.
     """
 
     query: SetShape
@@ -120,29 +120,29 @@ class Plan:
 
     @property
     def n_query_blocks(self) -> int:
-        """Blocks of queries."""
+        """Number of blocks of queries."""
         return -(-self.query.n_rows // self.query_block)
 
     @property
     def n_gallery_blocks(self) -> int:
-        """Blocks of gallery rows."""
+        """Number of blocks of gallery rows."""
         return -(-self.gallery.n_rows // self.gallery_block)
 
     @property
     def n_tasks(self) -> int:
-        """Block pairs, each one task of the sweep."""
+        """Number of block pairs, each of which is one tile task."""
         return self.n_query_blocks * self.n_gallery_blocks
 
     @property
     def n_tiles(self) -> int:
-        """Matrix products."""
+        """Number of tiles, each of which is one matrix product."""
         per_query = -(-min(self.query_block, self.query.n_rows) // self.tile.query)
         per_gallery = -(-min(self.gallery_block, self.gallery.n_rows) // self.tile.gallery)
         return self.n_tasks * per_query * per_gallery
 
     @property
     def merged(self) -> tuple[int, ...]:
-        """Partial results of a block of queries that are merged, level by level of the tree."""
+        """Number of partial results of a block of queries that are merged, per level of the tree."""
         levels = [self.n_gallery_blocks]
         while (left := -(-levels[-1] // MERGED_AT_ONCE)) > 1:
             levels.append(left)
@@ -150,8 +150,8 @@ class Plan:
 
     @property
     def n_graph_tasks(self) -> int:
-        """Tasks of the whole graph: who is relevant, distances of relevant pairs, the sweep, merges and answers."""
-        # Each level is what the merges of the one before it have left, and the last merge leaves one.
+        """Number of tasks of the whole graph: relevance, relevant pairs, thresholds, tiles, merges and results."""
+        # Each level counts the results of the merges of the level before; the last merge has one result.
         merges = sum(self.merged[1:]) + 1
         pairs = -(-2 * self.n_threads // self.n_query_blocks)
         per_block = -(-self.n_gallery_blocks // -(-self.n_gallery_blocks // pairs))
@@ -159,21 +159,21 @@ class Plan:
 
     @property
     def graph_bytes(self) -> int:
-        """About what the graph takes when it is sent to a scheduler."""
+        """Approximate bytes of the graph when it is sent to a scheduler."""
         return self.n_graph_tasks * _BYTES_PER_TASK
 
     def bytes_read_by(self, n_workers: int) -> int:
-        """Feature bytes that a worker reads at the most, if tasks are shared out evenly among so many."""
+        """Maximal feature bytes that one of `n_workers` workers reads, with evenly distributed tasks."""
         return self.bytes_read * -(-self.n_tasks // n_workers) // self.n_tasks
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of the products: two per pair and feature."""
+        """Floating-point operations of all products: two per pair and feature."""
         return 2 * self.query.n_rows * self.gallery.n_rows * self.query.dim
 
     @property
     def bytes_read(self) -> int:
-        """Feature bytes that all tasks read: one pass of the sweep, and at most one more for relevant pairs."""
+        """Feature bytes that all tasks read: one pass over the tiles, and at most one more for relevant pairs."""
         gallery = self.gallery.n_rows * self.gallery.dim * self.gallery.itemsize * self.n_query_blocks
         query = self.query.n_rows * self.query.dim * self.query.itemsize * self.n_gallery_blocks
         return 2 * (gallery + query)
@@ -181,14 +181,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Besides:
-    """What a job holds besides features, tiles, thresholds and lists.
+    """Memory of a job in addition to features, tiles, thresholds and lists.
 
     Attributes
     ----------
     bytes_per_query, bytes_per_gallery_row, bytes_per_pair
-        In a task, for every row of its blocks, and for every pair of them.
+        Additional bytes of a task per query row, per gallery row and per pair of its blocks.
     values_per_query
-        Further float64 values of every query in the answer.
+        Additional float64 values per query in the result.
     pairs
         Whether thresholds over all pairs are searched for.
     """
@@ -200,7 +200,7 @@ class Besides:
     pairs: bool = False
 
     def __add__(self, other: Besides) -> Besides:
-        """Both."""
+        """Return the sum of both requirements."""
         return Besides(
             self.bytes_per_query + other.bytes_per_query,
             self.bytes_per_gallery_row + other.bytes_per_gallery_row,
@@ -214,9 +214,9 @@ NOTHING_BESIDES = Besides()
 
 
 def _evened_out(n_query: int, query_block: int, n_gallery_blocks: int, n_threads: int, tile_rows: int) -> int:
-    """Rows of a block of queries, fewer where a few tasks would leave threads without work in the end.
+    """Rows of a block of queries, reduced where the last of a few tasks would leave threads idle.
 
-    Gallery blocks are chunks of the store, and there may be three of them for two threads.
+    Gallery blocks consist of chunks of the store; for example, there may be three of them for two threads.
     """
     fewest = -(-n_query // query_block)
     for n_blocks in range(fewest, fewest + n_threads):
@@ -230,27 +230,27 @@ def _evened_out(n_query: int, query_block: int, n_gallery_blocks: int, n_threads
 
 
 def rounded_up(n_tasks: int, n_threads: int) -> int:
-    """Tasks that threads would have time for until the last one is done, if all take the same time."""
+    """Smallest multiple of `n_threads` not below `n_tasks`: task slots until the last of equally long tasks ends."""
     return -(-n_tasks // n_threads) * n_threads
 
 
 def _task_bytes(
     query: SetShape, gallery: SetShape, tile: TileShape, query_rows: int, gallery_rows: int, per_query: float, k: int
 ) -> int:
-    """Projected peak of one task: blocks as read and prepared, the tile, thresholds and counts, neighbour lists."""
+    """Projected peak bytes of one task: blocks as read and prepared, the tile, thresholds, counts, neighbour lists."""
     dim = query.dim
-    # A chunk is decoded beside the block it goes to, and float16 is widened beside what was read.
+    # A decoded chunk exists in addition to its block, and float16 values in addition to their widened copy.
     widening = (4 if gallery.itemsize == 4 else 6) * dim
     blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
     tile_query, tile_gallery = min(tile.query, query_rows), min(tile.gallery, gallery_rows)
-    # Values in float32; for a crowded tile once more in float64, with both sides prepared in float64.  In parts, twice
-    # more in float32, with both sides prepared once more.
+    # Values in float32; for a tile with crowded bands once more in float64, with both sides prepared in float64.  In
+    # parts, twice more in float32, with both sides prepared once more.
     values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
     values += tile_query * tile_gallery * 8 + (tile_gallery + query_rows) * dim * 4
     # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
-    # (16), what sorting them takes, and the counts of the blocks that wait to be merged.
+    # (16), sorting buffers, and the counts of the blocks that wait to be merged.
     thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64
-    # Candidates while tiles go by, then lists of 16 bytes an entry: those that wait, and twice those that are sorted.
+    # Candidates during the tile loop, then lists of 16 bytes an entry: those that wait, and twice those being sorted.
     neighbours = query_rows * ((2 * k + 64) * 12 + k * 16 * (2 * MERGED_AT_ONCE + 4)) if k else 0
     return blocks + values + thresholds + neighbours
 
@@ -266,31 +266,31 @@ def make_plan(
     k: int = 0,
     besides: Besides = NOTHING_BESIDES,
 ) -> Plan:
-    """Cut a job into tasks.
+    """Divide a job into tasks.
 
     Parameters
     ----------
     query, gallery
-        The two sets.
+        Shapes of the two sets.
     n_threads
         Threads of all workers together.
     memory_per_thread
-        Bytes that one task may fill.
+        Memory limit of one task, in bytes.
     chunk_rows
-        Rows of a tile on both sides, or None for a choice that runs fast.
+        Rows of a tile on both sides; None for the default shape.
     relevant_per_query
         The largest mean number of gallery items with the query's pid, over blocks of queries.
     k
         Neighbours kept per query.
     besides
-        What it holds besides.
+        Additional memory of the job.
 
     Raises
     ------
     InputError
         If `chunk_rows` is not positive or the dimensions differ.
     PlanError
-        If no way of cutting fits; says what would.
+        If no division fits into memory; the message names limits that would.
     """
     if query.dim != gallery.dim:
         raise InputError(
@@ -298,12 +298,12 @@ def make_plan(
         )
     tile = DEFAULT_TILE if chunk_rows is None else TileShape(chunk_rows, chunk_rows)
     query_block = min(query.n_rows, _MOST_QUERY_ROWS)
-    # Smaller gallery blocks would not make this any less.
+    # This memory does not decrease with smaller gallery blocks.
     pairs = besides.pairs
     fitting = memory_per_thread // (2 * max(1, besides.bytes_per_query))
     if fitting < query_block:
         query_block = max(1, fitting // tile.query * tile.query or fitting)
-    # Enough tasks to keep all threads busy to the end, but none too small to be worth scheduling.
+    # Enough tasks to keep all threads busy to the end, each large enough to outweigh its scheduling.
     flop = max(_TASK_FLOP, 2.0 * query.n_rows * gallery.n_rows * query.dim / _MOST_TASKS)
     wanted = flop / (2.0 * query_block * query.dim)
     balanced = gallery.n_rows * -(-query.n_rows // query_block) / (_TASKS_PER_THREAD * n_threads)
@@ -317,7 +317,7 @@ def make_plan(
         step = min(tile.gallery, gallery.n_rows)
         gallery_block = min(max(1, round(rows / step)) * step, gallery.n_rows)
     smallest = chunk if gallery.chunk_rows < gallery.n_rows else 1
-    # An eighth of the memory at most: a search with less takes more passes, and finds the same.
+    # At most an eighth of the memory: a search with fewer counts takes more passes, with the same result.
     counts = max(_FEWEST_COUNTS, min(_MOST_COUNTS, memory_per_thread // (8 * _BYTES_PER_COUNT))) if pairs else 0
 
     def projected(query_rows: int, gallery_rows: int) -> int:
@@ -339,7 +339,7 @@ def make_plan(
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
     query_block = _evened_out(query.n_rows, query_block, -(-gallery.n_rows // gallery_block), n_threads, tile.query)
-    # Rank, ties, row and distance of every positive, and the lists; once in blocks and once as a whole.
+    # Rank, ties, row and distance of every positive, and the lists; once in blocks and once concatenated.
     result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k + 8 * besides.values_per_query)
     task = projected(query_block, gallery_block)
     if pairs:

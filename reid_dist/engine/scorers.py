@@ -1,7 +1,7 @@
-"""Scorers: what gives the distances of pairs of rows, as canonical values and as tiles to screen.
+"""Scorers: sources of distances of pairs of rows, as canonical values and as blocks for screening.
 
-Everything above (the sweep, ranks, lists, verification) is written against this one interface and does not know
-whether distances come from features or from a block of distances that somebody else computed.
+Tile loop, ranks, lists and verification use this interface only, for distances of features as well as for a
+precomputed block of distances.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = ["BlockScorer", "FeatureScorer", "Scorer"]
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-# Gallery rows held at once for the distances of single pairs.
+# Gallery rows in memory at once for the distances of single pairs.
 _PEEKED_ROWS = 8192
 
 
 class Scorer(ABC):
-    """Distances between query and gallery rows; a value that travels to workers, never an array of features.
+    """Distances between query and gallery rows; a small value sent to workers, without arrays of features.
 
     Attributes
     ----------
     distance
-        The distance.
+        Definition of the distance.
     """
 
     distance: Distance
@@ -44,52 +44,52 @@ class Scorer(ABC):
     @property
     @abstractmethod
     def shapes(self) -> tuple[SetShape, SetShape]:
-        """What a plan must know of the query and the gallery side."""
+        """Shapes of the query and the gallery side, for the plan."""
 
     @property
     @abstractmethod
     def identity(self) -> tuple[str, ...]:
-        """Content digests of what the distances come from."""
+        """Content digests of the inputs of the distances."""
 
     @property
     def bytes_per_pair(self) -> int:
-        """What a task holds for every pair of its rows besides the tile at hand."""
+        """Bytes that a task holds per pair of its rows, in addition to the current tile."""
         return 0
 
     @abstractmethod
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
-        """Read query rows, to be compared with a range of gallery rows."""
+        """Read query rows for the comparison with a range of gallery rows."""
 
     @abstractmethod
     def open_gallery(self, rows: RowRange) -> FeatureBlock:
         """Read gallery rows."""
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
-        """Put into a block of queries what must be known of its pairs with a gallery block: nothing, as a rule."""
+        """Add data of pairs with a gallery block to a block of queries; by default none."""
         return query
 
     @abstractmethod
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
-        """Canonical distances of listed pairs, from rows that are fetched one by one and not verified.
+        """Canonical distances of listed pairs, shape (n,), float64, from single rows read without verification.
 
         Parameters
         ----------
         rows
-            A block of queries.
+            Rows of a block of queries.
         owner
-            Position in it of each pair's query, shape (n,), int64.
+            Position in the block of each pair's query, shape (n,), int64.
         gallery_row
             Gallery row of each pair, shape (n,), int64.
         """
 
 
 def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
-    """Read rows with their canonical norms.
+    """Read rows and compute their canonical squared norms.
 
     Raises
     ------
     DamagedStoreError
-        If a row is not finite, or its chunk is not what was written.
+        If a row is not finite, or the checksum of its chunk differs.
     """
     block = features.read(rows.start, rows.stop)
     norm = squared_norms(block)
@@ -101,7 +101,7 @@ def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
 
 @dataclass(frozen=True)
 class FeatureScorer(Scorer):
-    """Distances of features, by one of the registered distances."""
+    """Distances between feature rows, under a registered distance."""
 
     query: FeatureSet
     gallery: FeatureSet
@@ -126,9 +126,9 @@ class FeatureScorer(Scorer):
         return read_block(self.gallery, rows)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
-        """Peek at the gallery rows, some thousand at a time; see `Scorer.pair_distances`."""
+        """Read the gallery rows unverified, some thousand at a time; see `Scorer.pair_distances`."""
         query = read_block(self.query, rows)
-        # Gallery row by gallery row: each is fetched once, and stays in the cache for all pairs that it belongs to.
+        # In order of gallery rows: each is read once and stays in the cache for all its pairs.
         order = order_of_rows(gallery_row)
         ordered = gallery_row[order]
         opens = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -150,25 +150,25 @@ def _shape(features: FeatureSet) -> SetShape:
 
 @dataclass(frozen=True)
 class BlockScorer(Scorer):
-    """Distances of a block that was computed elsewhere, one row per query and one column per gallery row."""
+    """Precomputed block of distances, with one row per query and one column per gallery row."""
 
     block: DistanceBlock
     distance: Distance = GIVEN_DISTANCE
 
     @property
     def shapes(self) -> tuple[SetShape, SetShape]:
-        """A "feature" of either side is one distance: what a task holds is a piece of the block."""
+        """Shapes of both sides, with one distance as the "feature" of a row: a task holds a piece of the block."""
         n_query, n_gallery = self.block.shape
         return SetShape(n_query, 1, 8, n_query), SetShape(n_gallery, 1, 8, n_gallery)
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Of the block."""
+        """URI and content digest of the block."""
         return (self.block.uri, self.block.content_digest)
 
     @property
     def bytes_per_pair(self) -> int:
-        """The distance itself, as it is read and as it is used."""
+        """Bytes of a distance, as read and as used in a tile."""
         return 16
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
@@ -177,10 +177,10 @@ class BlockScorer(Scorer):
         return FeatureBlock(np.arange(rows.start, rows.stop), values, np.zeros(len(values)))
 
     def open_gallery(self, rows: RowRange) -> FeatureBlock:
-        """Number the places in a piece of the block."""
+        """Positions of gallery rows in a piece of the block."""
         places = np.arange(len(rows), dtype=np.float64)[:, None]
         return FeatureBlock(np.arange(rows.start, rows.stop), places, np.zeros(len(rows)))
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
-        """Look pairs up; see `Scorer.pair_distances`."""
+        """Read the distances of the pairs; see `Scorer.pair_distances`."""
         return self.block.read_unverified(rows.start + owner, gallery_row)

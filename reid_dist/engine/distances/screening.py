@@ -2,8 +2,8 @@ r"""Screening that agrees with the canonical distances outside a proven band.
 
 A tile is a plain matrix product ``P = A B^T`` of prepared rows.  A value of it, less a bias per column, is a *screening
 value* that grows as the distance falls and corresponds to a canonical distance ``d`` by ``centre - slope * d`` (``d``
-squared for Euclidean).  What makes it usable is a bound ``epsilon`` on how far it can lie from that correspondence,
-whatever BLAS computed it, with any blocking, order of summation, fused or flushed to zero.
+squared for Euclidean).  ``epsilon`` bounds its deviation from that correspondence for every BLAS, blocking and order of
+summation, with or without fused operations and flushing to zero.
 
 With unit roundoff ``u`` (2^-24 for float32) and dimension ``d``, a computed inner product of computed rows carries at
 most ``d`` roundings of products and sums and at most two per element of either row.  By Higham (*Accuracy and Stability
@@ -15,12 +15,12 @@ probability for random rows and fail for constant or few-valued ones; they are n
 *Unit rows* (cosine).  ``A`` and ``B`` hold rows scaled to length 1, so ``epsilon = gamma_{d+8}``, and the value is the
 similarity ``1 - d``.
 
-*Centred rows* (Euclidean).  Rows are moved by a common centre ``m`` (the mean of the gallery block: any will do, a near
-one makes norms and therefore bands small).  With ``h = |y - m|^2 / 2`` as bias, ``v = (x - m)(y - m) - h`` and
-``d^2 = |x - m|^2 - 2 v``.  Rounding ``h`` and ``v`` adds ``u (h + |v|)``.
+*Centred rows* (Euclidean).  A common centre ``m`` is subtracted from all rows (the mean of the gallery block: any
+centre is correct, and one near the rows makes norms and therefore bands small).  With ``h = |y - m|^2 / 2`` as bias,
+``v = (x - m)(y - m) - h`` and ``d^2 = |x - m|^2 - 2 v``.  Rounding ``h`` and ``v`` adds ``u (h + |v|)``.
 
 *Products in parts.*  The elements may be cut into ``p`` parts of at most ``w`` elements each, whose products are
-computed apart and added.  Each term then carries the roundings of its own part and of ``p - 1`` additions, and the
+computed separately and added.  Each term then carries the roundings of its own part and of ``p - 1`` additions, and the
 lengths of the parts obey Cauchy-Schwarz once more, so ``gamma_{w+p+7} |x| |y|`` bounds the error of the sum.
 
 Canonical distances are float64 sums with errors of their own, some 2^29 times smaller; they are added as well.
@@ -58,10 +58,10 @@ Float64 = NDArray[np.float64]
 _ROUNDOFF = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float64): 2.0**-53}
 _TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float64): 2.0**-1022}
 
-# Elements of a part, at most, where products are computed in parts: the products of much smaller ones run slowly.
+# Maximal elements of a part, for products in parts; products of much smaller parts are slow.
 _PART = 176
 
-# Beyond this, squares and their sums might leave the range of float32.
+# Beyond this norm, squares and their sums may exceed the range of float32.
 _LARGEST_NORM = 1e18
 
 
@@ -71,7 +71,7 @@ def _gamma(roundings: int, roundoff: float) -> float:
 
 
 def can_be_split(dim: int) -> bool:
-    """Whether products of rows of so many elements can be computed in parts."""
+    """Whether products of rows of `dim` elements can be computed in parts."""
     return dim > _PART
 
 
@@ -82,14 +82,15 @@ def part_width(dim: int) -> int:
 
 
 class Mirrored(NamedTuple):
-    """What a product of two blocks is screened by where its columns are the queries.
+    """Screening of the transposed product of two blocks, with gallery rows as queries and queries as columns.
 
     Attributes
     ----------
     centre, epsilon
         As in `Screen`, for the gallery rows.
     column_bias, row_bias
-        Biases of the gallery rows as columns, and of the queries as columns, in the type of the tiles.
+        Biases of the gallery rows as columns, shape (n_gallery,), and of the queries as columns, shape (n_query,), in
+        the dtype of the tiles.
     """
 
     centre: Float64
@@ -108,7 +109,7 @@ class Screen(ABC):
     query_norm, gallery_norm
         Their canonical squared norms, float64.
     dtype
-        Type of the products: float32, or float64 where its band is too crowded.
+        Dtype of the products: float32, or float64 where too many pairs lie inside the float32 bands.
     in_parts
         Whether the products are computed in parts: somewhat slower, with narrower bands.
 
@@ -117,13 +118,13 @@ class Screen(ABC):
     centre
         Screening value of distance 0, shape (n_query,), float64.
     slope
-        How much it falls per unit of distance (of squared distance, for Euclidean).
+        Decrease of the screening value per unit of distance (of squared distance, for Euclidean).
     epsilon
         Bound on the error, canonical distances included, shape (n_query,), float64.
     largest_bias
         Bound on the bias of a column.
     exact
-        Whether screening values are the canonical distances themselves, so that bands hold ties alone.
+        Whether screening values are exact canonical distances, negated, so that bands hold only ties.
     """
 
     centre: Float64
@@ -158,35 +159,35 @@ class Screen(ABC):
 
     @abstractmethod
     def mirrored(self) -> Mirrored:
-        """Screen the same products the other way round, gallery rows as queries and queries as columns."""
+        """Return the screening of the transposed products, with gallery rows as queries and queries as columns."""
 
     @abstractmethod
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return it and the bias.
 
-        Where products are computed in parts, the memory of `out` holds those of all rows, part by part.
+        For products in parts, the memory of `out` holds the parts one after the other, each with all rows.
         """
 
     def _panels(self, rows: Values) -> list[Values]:
-        """Memory of prepared rows, as an array in C order for each part."""
+        """View the memory of prepared rows as one C-ordered array per part."""
         n, memory = len(rows), rows.reshape(-1)
         return [memory[n * cut.start : n * cut.stop].reshape(n, len(cut)) for cut in self._cuts]
 
     @property
     def _n_roundings(self) -> int:
-        """The most roundings that a term of a product carries, four to spare."""
+        """Maximal roundings of a term of a product, plus four for second-order terms."""
         return max(len(cut) for cut in self._cuts) + len(self._cuts) + 7
 
     def query_rows(self, queries: RowRange) -> Values:
-        """Prepared rows of some queries, shape (n, dim), in the type of the products, which are not in parts."""
+        """Prepared rows of some queries, shape (n, dim), in the dtype of the products; not for products in parts."""
         (rows,) = self._query_panels(queries)
         return rows
 
     def _query_panels(self, queries: RowRange) -> list[Values]:
         """Prepared rows of some queries, in parts.
 
-        In float32 all are prepared at once.  In float64, which few tiles need, they would take twice as much memory;
-        there a tile's are prepared at a time, and are good until those of the next.
+        In float32 the whole block is prepared at once.  In float64, which few tiles need, it would take twice as much
+        memory: the rows of one tile are prepared, and are overwritten by those of the next tile.
         """
         if self._prepared is None:
             every = self.dtype == np.float32
@@ -203,11 +204,11 @@ class Screen(ABC):
         return self._panels(prepared)
 
     def _prepare(self, queries: RowRange, out: Values) -> None:
-        """Prepare rows of some queries in `out`."""
+        """Write the prepared rows of some queries to `out`, shape (n, dim)."""
         raise AssertionError("a screen that does not multiply prepares no queries")
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
-        """Write the screening values, bias not yet taken off, of some queries against a prepared tile to `out`."""
+        """Write the screening values of some queries against a prepared tile to `out`, bias not yet subtracted."""
         first, *others = zip(self._query_panels(queries), self._panels(matrix), strict=True)
         # Padding inside a BLAS kernel can raise the flag of invalid operations; features are finite.
         with np.errstate(invalid="ignore"):
@@ -223,22 +224,22 @@ class Screen(ABC):
             np.add(out, partial, out=out)
 
     def spare(self, floor: Values) -> None:
-        """Take note that no value below a floor of each query's, shape (n_query,), is looked at: here of no use."""
+        """Accept a lower bound per query, shape (n_query,), below which no screening value is read; ignored here."""
         return
 
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
-        """Overwrite screening values, bias not yet taken off, of pairs whose distances are known otherwise: here none.
+        """Overwrite screening values, bias not yet subtracted, of pairs with separately known distances; none here.
 
         Parameters
         ----------
         queries
             Queries of the tile.
         column_start
-            Which column of the gallery block is its first.
+            Position in the gallery block of the first column of the tile.
         bias
-            Of its columns.
+            Biases of the columns of the tile, shape (n_column,).
         values
-            What `multiply` has written.
+            Output of `multiply`, shape (n_query, n_column), overwritten in place.
         """
         return
 
@@ -257,7 +258,7 @@ class Screen(ABC):
         return self._band(query, distance * distance if squared else distance)
 
     def _band(self, query: NDArray[np.int64], falling: Float64) -> tuple[Values, Values]:
-        """Edges around what the screening value falls with."""
+        """Edges around the screening values of `falling`: distances, or squared distances."""
         limits = np.finfo(self.dtype)
         lower, upper = (np.empty(len(query), self.dtype) for _ in range(2))
         step, tiny = float(limits.eps), float(limits.smallest_subnormal)
@@ -291,24 +292,24 @@ class UnitScreen(Screen):
             return np.where(squared_norm > 0, 1.0 / np.sqrt(squared_norm), 0.0)
 
     def mirrored(self) -> Mirrored:
-        """The same for all rows."""
+        """Return the screening of the transposed product; it is the same for all rows."""
         n_query, n_gallery = len(self._query), len(self._gallery)
         epsilon = np.full(n_gallery, self.epsilon[0] if n_query else 0.0)
         return Mirrored(np.ones(n_gallery), epsilon, np.zeros(n_gallery, self.dtype), np.zeros(n_query, self.dtype))
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
-        """Scale gallery rows; there is no bias."""
+        """Scale gallery rows; the bias is 0."""
         self._scale(self._gallery[start:stop], self._gallery_norm[start:stop], out)
         return out, np.zeros(stop - start, self.dtype)
 
 
 class CentredScreen(Screen):
-    """Rows moved by the mean of the gallery block; a screening value is ``(|x - m|^2 - d^2) / 2``.
+    """Rows less the mean of the gallery block; a screening value is ``(|x - m|^2 - d^2) / 2``.
 
     Raises
     ------
     InputError
-        For rows so long that their squares leave the range of float32.
+        For rows whose norms are so large that squares exceed the range of float32.
     """
 
     slope = 0.5
@@ -321,7 +322,7 @@ class CentredScreen(Screen):
                 f"Euclidean distances would overflow: the longest row has norm {longest:.3g}, the limit is "
                 f"{_LARGEST_NORM:.0e}; scale the features, or use cosine"
             )
-        # Any centre is right; a sample of the block is near enough to its mean.
+        # Any centre is correct; the mean of a sample is near enough to that of the block.
         step = max(1, len(self._gallery) // self._SAMPLE)
         self._centre = self._gallery[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
         length_sq = centred_squared_norms(self._query, self._centre)
@@ -338,7 +339,7 @@ class CentredScreen(Screen):
             subtract_centre(rows, self._centre, cut.start, panel)
 
     def _bound(self, half: Float64, others: Float64, dim: int) -> Float64:
-        """Bound the error for rows of which half the squared norms are given, against rows of which they are too."""
+        """Error bound per row of half squared norms `half`, shape (n,), against rows of half squared norms `others`."""
         length = np.sqrt(2.0 * half)
         largest = float(others.max(initial=0.0))
         reach = np.sqrt(2.0 * largest)
@@ -352,7 +353,7 @@ class CentredScreen(Screen):
         return bound
 
     def mirrored(self) -> Mirrored:
-        """Moved by the same centre."""
+        """Return the screening of the transposed product, with the same centre."""
         epsilon = self._bound(self._half, self.centre, self._query.shape[1])
         return Mirrored(self._half, epsilon, self._half.astype(self.dtype), self.centre.astype(self.dtype))
 
@@ -363,31 +364,31 @@ class CentredScreen(Screen):
 
 
 class GivenScreen(Screen):
-    """Distances that were computed elsewhere: a screening value is minus the distance, exactly.
+    """Precomputed distances: a screening value is the negated distance, exactly.
 
-    Query "rows" hold distances to a range of gallery rows; a gallery "row" holds its place in that range.
+    Query "rows" hold distances to a range of gallery rows; a gallery "row" holds its position in that range.
     """
 
     slope = 1.0
     exact = True
 
     def _set_bounds(self) -> None:
-        # Distances are float64, whatever the type of the products would be.
+        # Distances are float64 for every requested dtype.
         self.dtype = np.dtype(np.float64)
         self.centre = np.zeros(len(self._query))
         self.epsilon = np.zeros(len(self._query))
 
     def mirrored(self) -> Mirrored:
-        """Not to be had: a block of distances need not be symmetric."""
+        """Not supported: a block of distances need not be symmetric."""
         raise AssertionError("distances that were given are not screened both ways")
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
-        """Copy the places of the rows; there is no bias."""
+        """Copy the positions of the rows; the bias is 0."""
         out[:] = self._gallery[start:stop]
         return out, np.zeros(stop - start, self.dtype)
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
-        """Look the distances up."""
+        """Write the negated distances of the pairs."""
         np.negative(self._query[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)
 
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:

@@ -1,4 +1,4 @@
-"""Reductions of tiles to something small that merges."""
+"""Reductions of tiles to small partial results that merge."""
 
 from reid_dist.core.model import Neighbours
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, KnownPairs, Reduction, pair_rows
@@ -36,7 +36,7 @@ PARTIAL_RESULTS = (
     PartialCounts,
     SparseCounts,
 )
-"""The dataclasses that partial results are made of."""
+"""Dataclasses that occur in partial results."""
 
 __all__ = [
     "PARTIAL_RESULTS",

@@ -1,4 +1,4 @@
-"""The thresholds of a block of queries, in the screening values of a gallery block."""
+"""Thresholds of a block of queries, expressed as bands of screening values of a gallery block."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ __all__ = ["ScreenedTargets", "most_decided"]
 
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
 
-# A pair decided by its canonical distance costs about as much as 14 of a float32 product.
+# Cost of a pair decided by its canonical distance, in pairs of a float32 product.
 _DECIDED = 14.0
-# What a pair costs in each precision, in units of the first.
+# Cost of a pair in each precision, relative to the first.
 _COSTS = {Precision.PLAIN: 1.0, Precision.IN_PARTS: 1.12, Precision.WIDE: 2.0}
-# Where a float32 product was computed and had better not been: the share at which it is given up.
+# Share of decided pairs at which a computed float32 product is discarded.
 _GIVEN_UP = 0.2
-# Queries of a tile, and gallery rows for each, whose pairs are looked at beforehand.
+# Sampled queries of a tile, and sampled gallery rows for each.
 _SAMPLED_QUERIES, _SAMPLED_ROWS = 16, 64
 
-# Queries whose edges are computed together.
+# Queries per computation of edges.
 _EDGE_QUERIES = 256
 
 
 def most_decided(size: int) -> int:
-    """Pairs that are decided one by one at most, of a tile of `size` pairs, before it is screened in float64."""
+    """Maximal pairs decided one by one in a tile of `size` pairs before it is screened in float64."""
     return int(_GIVEN_UP * size) + 64
 
 
 class ScreenedTargets:
-    """Puts thresholds and tiles together.
+    """Combines thresholds and tiles for the kernels.
 
     Parameters
     ----------
     targets
-        Of the block of queries.
+        Thresholds of the block of queries.
     mask
-        What queries may not see of the gallery.
+        Gallery rows hidden from queries.
     distance
-        The distance.
+        Registered, re-ranked or precomputed distance.
     query, gallery
-        The two blocks.
+        Blocks of n_query and n_gallery rows.
     screen
-        How they are screened.
+        Screening of the two blocks in float32.
     ties
-        See `reid_dist.kernels.placing.ScreenedTile`.
+        Rule of ties; see `reid_dist.kernels.placing.ScreenedTile`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ScreenedTargets:
         self._screen = screen
         self._edges_in: dict[Precision, Edges] = {}
         self._chosen: dict[RowRange, Precision] = {}
-        # How wide bands are in each precision, in units of the first; they are taken for nothing in float64.
+        # Width of bands in each precision, relative to the first; 0 is assumed for float64.
         self._widths = {Precision.PLAIN: 1.0, Precision.WIDE: 0.0}
         dim = query.features.shape[1]
         if can_be_split(dim) and not (screen.exact or self._pairs.rescoring.active):
@@ -86,7 +86,7 @@ class ScreenedTargets:
         own = self._targets.indptr
         lower, upper = (np.empty(own[-1] - own[0], screen.dtype) for _ in range(2))
         for cut in cut_rows(len(own) - 1, _EDGE_QUERIES):
-            # A few queries at a time: edges are computed in float64, with several arrays of that on the way.
+            # A few queries at a time: edges are computed in float64, with several intermediate arrays.
             owner = np.repeat(np.arange(cut.start, cut.stop), np.diff(own[cut.start : cut.stop + 1]))
             here = slice(own[cut.start], own[cut.stop])
             lower[here], upper[here] = screen.edges(owner, self._targets.distance[here], self._distance.squared)
@@ -102,9 +102,10 @@ class ScreenedTargets:
         return floor
 
     def precision(self, tile: Tile) -> Precision:
-        """How a tile is screened at the least cost, from the share of its pairs that lie inside bands.
+        """Precision of least cost for a tile, from the share of its pairs that lie inside bands.
 
-        A sample of its queries and of all gallery rows of the block says so, until a tile of these queries was counted.
+        The share is estimated from a sample of its queries and of all gallery rows of the block, until a tile of these
+        queries has been counted.
         """
         known = self._chosen.get(tile.queries)
         if known is None:
@@ -112,13 +113,13 @@ class ScreenedTargets:
         return known
 
     def note(self, tile: Tile, precision: Precision, decided: int) -> None:
-        """Take note of how many pairs of a tile were decided canonically, for the next tiles of these queries."""
+        """Record the number of canonically decided pairs of a tile, for the next tiles of these queries."""
         self._chosen[tile.queries] = self._cheapest(decided / tile.size / self._widths[precision], tile.shared)
 
     def _cheapest(self, share: float, shared: bool) -> Precision:
-        """Precision of the least cost where this share of the pairs lies inside bands in float32.
+        """Precision of least cost for a share of pairs inside float32 bands.
 
-        A tile that others read, too, is computed in plain float32 in any case.
+        A tile shared with other reductions is computed in plain float32 in any case.
         """
         spared = _COSTS[Precision.PLAIN] if shared else 0.0
 
@@ -129,17 +130,17 @@ class ScreenedTargets:
         return min(self._widths, key=cost)
 
     def _sampled_share(self, queries: RowRange) -> float:
-        """Share of the pairs of some queries that lie inside bands, from a sample."""
+        """Estimate the share of pairs of some queries that lie inside bands, from a sample."""
         own = self._targets.indptr[queries.start : queries.stop + 1]
         if self._screen.exact or own[-1] - own[0] <= FEW_THRESHOLDS * len(queries):
-            # Few thresholds are hardly ever crowded; where they are, counting notices.
+            # Bands of few thresholds are hardly ever crowded; if they are, the count of decided pairs shows it.
             return 0.0
         some = np.unique(np.linspace(queries.start, queries.stop - 1, _SAMPLED_QUERIES).astype(np.int64))
         rows = np.unique(np.linspace(0, len(self._gallery) - 1, _SAMPLED_ROWS).astype(np.int64))
         query, column = np.repeat(some, len(rows)), np.tile(rows, len(some))
         distance = pair_distances(self._pairs, query, column)
         low, high = self._screen.edges(query, distance, self._distance.squared)
-        # The edges of these queries alone: where bands are crowded, those of the others are not needed in float32.
+        # Edges of these queries only: with crowded bands, float32 edges of the others are not needed.
         whole = self._targets.indptr
         n_own = np.zeros(len(whole) - 1, np.int64)
         n_own[some] = whole[some + 1] - whole[some]
@@ -157,7 +158,7 @@ class ScreenedTargets:
         return inside / len(query)
 
     def screened(self, tile: Tile, precision: Precision, first: int) -> ScreenedTile:
-        """A tile in a precision, from row `first` on, with the thresholds of its queries."""
+        """Return a tile in a precision, from query `first` on, with the thresholds of its queries."""
         screen, values, bias = tile.read(precision)
         if precision not in self._edges_in:
             self._edges_in[precision] = self._edges(screen)

@@ -1,8 +1,8 @@
-"""What is computed from tiles: partial results of gallery blocks that merge with one associative operation.
+"""Reductions: computations over tiles whose partial results merge with one associative operation.
 
-A reduction is a frozen value.  ``start`` gives an accumulator for one block of queries against one gallery block, the
-sweep feeds it tiles, ``result`` takes the partial out, and ``combine`` merges partials of different gallery blocks in
-any order and grouping.  The sweep does not know which reductions it feeds.
+A reduction is a frozen value.  ``start`` returns an accumulator for one block of queries against one gallery block, the
+tile loop passes it tiles, ``result`` returns the partial result, and ``combine`` merges partial results of different
+gallery blocks in any order and grouping.  The tile loop is independent of the reductions.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class KnownPairs:
-    """Re-ranked distances of a block of queries: those of some pairs, and the rule for all others.
+    """Re-ranked distances of a block of queries: listed values of some pairs, and a formula for all others.
 
     Attributes
     ----------
     weight, squares, scale
         As in `reid_dist.kernels.canonical.Rescoring`.
     indptr, row, value
-        Distances of query ``i`` to the gallery rows ``row[indptr[i]:indptr[i + 1]]``, ascending, are known; int64 and
-        float64.
+        CSR arrays: ``value[indptr[i]:indptr[i + 1]]`` belongs to query ``i`` and the gallery rows
+        ``row[indptr[i]:indptr[i + 1]]``, ascending; int64, int64 and float64.
     """
 
     weight: float
@@ -45,7 +45,7 @@ class KnownPairs:
     value: NDArray[np.float64]
 
     def rescoring(self, gallery: FeatureBlock) -> Rescoring:
-        """In columns of a gallery block."""
+        """Convert to columns of a gallery block."""
         here, column = gallery.find(self.row)
         indptr = np.searchsorted(here, self.indptr)
         return Rescoring(True, self.weight, self.squares, self.scale, indptr, column, self.value[here], 0)
@@ -58,15 +58,15 @@ class FeatureBlock:
     Attributes
     ----------
     numbers
-        Which rows of their set they are, ascending, shape (n,), int64.
+        Row numbers in the set, ascending, shape (n,), int64.
     features
-        Shape (n, dim), float32, C order.  Under distances that were given: see `reid_dist.kernels.canonical.PairRows`.
+        Shape (n, dim), float32, C order.  For precomputed distances, see `reid_dist.kernels.canonical.PairRows`.
     norm
         Canonical squared norms, shape (n,), float64.
     group
-        Which part of the gallery they belong to, where counts are kept apart by parts.
+        Partition of the gallery that the rows belong to, for separate counts per partition.
     reranked
-        Of queries under a re-ranked distance: what becomes of the distances to the gallery rows at hand.
+        For queries under a re-ranked distance: re-ranked distances to the gallery rows of the block pair.
     """
 
     numbers: Int64
@@ -79,11 +79,11 @@ class FeatureBlock:
         return len(self.numbers)
 
     def take(self, place: Int64, group: int) -> FeatureBlock:
-        """Some of the rows, ascending, as a block of a group."""
+        """Select rows by position, ascending, shape (m,), as a block of a group."""
         return FeatureBlock(self.numbers[place], self.features[place], self.norm[place], group)
 
     def cut(self, rows: slice) -> FeatureBlock:
-        """Rows that follow each other, as a block without what is known of pairs."""
+        """Select consecutive rows, as a block without data of pairs."""
         return FeatureBlock(self.numbers[rows], self.features[rows], self.norm[rows], self.group)
 
     def find(self, row: Int64) -> tuple[Int64, Int64]:
@@ -96,7 +96,7 @@ class FeatureBlock:
 
         Returns
         -------
-        Which of them are here (positions in `row`, ascending), and at which place each, both int64.
+        Positions in `row` of the rows in this block, ascending, and their positions in the block, both int64.
         """
         if not len(self.numbers):
             return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -110,16 +110,16 @@ class FeatureBlock:
 
 
 class HiddenColumns:
-    """What each query of a block may not count, in columns of a gallery block.
+    """Gallery rows hidden from each query of a block, as columns of a gallery block.
 
     Parameters
     ----------
     hidden
-        Of the block of queries.
+        Hidden rows of the block of queries.
     mask
-        Of the whole gallery.
+        Visibility in the whole gallery.
     gallery
-        The gallery block.
+        Gallery block of n_gallery rows.
 
     Attributes
     ----------
@@ -137,18 +137,18 @@ class HiddenColumns:
     def bias(
         self, bias: NDArray[np.floating], columns: RowRange, queries: RowRange
     ) -> tuple[NDArray[np.floating], Int64]:
-        """Put infinity into the bias of the columns that some queries may not see.
+        """Set the bias of hidden columns to infinity, for each kind of query.
 
         Parameters
         ----------
         bias
-            Of the columns of a tile.
+            Biases of the columns of a tile, shape (n_column,).
         columns, queries
-            Where the tile lies.
+            Columns and queries of the tile.
 
         Returns
         -------
-        Biases, shape (kinds, columns), and which of them each query takes, shape (n_query,), int64.
+        Biases, shape (kinds, n_column), and the kind of each query, shape (n_query,), int64.
         """
         place = slice(columns.start, columns.stop)
         seen = np.where(self._junk[place], np.inf, bias).astype(bias.dtype)
@@ -164,37 +164,37 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Accumulator(Protocol[R_co]):
-    """Takes the tiles of one block pair."""
+    """Accumulates the tiles of one block pair."""
 
     @property
     def floor(self) -> NDArray[np.floating] | None:
-        """Screening value of each query below which no value counts, shape (n_query,); None where all do."""
+        """Screening value of each query below which no value counts, shape (n_query,); None without a lower bound."""
 
     def absorb(self, tile: Tile) -> None:
-        """Take one tile; tiles of one query come in ascending order of columns."""
+        """Add one tile; tiles of one query arrive in ascending order of columns."""
 
     def result(self) -> R_co:
         """Partial result of the block pair."""
 
 
 class Reduction(Protocol[P]):
-    """A way to reduce tiles to something small."""
+    """A reduction of tiles to a small partial result."""
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> Accumulator[P]:
         """Make an accumulator for a block pair."""
 
     def combine(self, partials: Sequence[P]) -> P:
-        """Merge partials of different gallery blocks; associative and commutative."""
+        """Merge partial results of different gallery blocks; associative and commutative."""
 
 
 def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> PairRows:
-    """Both blocks as the kernels take them."""
+    """Convert both blocks to the arguments of kernels."""
     rescoring = PLAIN if query.reranked is None else query.reranked.rescoring(gallery)
     return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm, rescoring)
 
 
 def cut_pairs(rows: PairRows, queries: RowRange, columns: RowRange) -> PairRows:
-    """Some queries against some columns."""
+    """Restrict to some queries and some columns."""
     near, far = slice(queries.start, queries.stop), slice(columns.start, columns.stop)
     rescoring = rows.rescoring
     if rescoring.active:

@@ -1,4 +1,4 @@
-"""Counts of the negatives that come before each positive: the reduction that ranks are made of."""
+"""Counts of the negatives that come before each positive: the reduction for ranks."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CountNearer:
-    """Count, for every target, the negatives that lie nearer, at its distance, and there but before it.
+    """Count negatives nearer than each threshold, tied with it, and tied with each positive in a lower gallery row.
 
-    Counts of different groups of gallery rows are kept apart: a partial result is a mapping from group to counts.
+    A partial result is a mapping from group of gallery rows to the counts of that group.
 
     Attributes
     ----------
     targets
-        Of the block of queries.
+        Thresholds of the block of queries.
     mask
-        What queries may not see of the gallery.
+        Gallery rows hidden from queries.
     distance
-        The distance.
+        Registered, re-ranked or precomputed distance.
     """
 
     targets: Targets
@@ -55,20 +55,20 @@ class CountNearer:
 
 
 def count_dtype(n_gallery: int) -> np.dtype[np.signedinteger]:
-    """Smallest type that holds a count of gallery rows."""
+    """Smallest integer dtype for counts up to `n_gallery`."""
     return np.dtype(np.int32 if n_gallery <= np.iinfo(np.int32).max else np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class SparseCounts:
-    """Counts that are nearly all 0: places, ascending, and the counts there, both int64."""
+    """Counts that are nearly all 0: positions of the others, ascending, and their counts, both int64."""
 
     place: Int64
     count: Int64
 
     @classmethod
     def of(cls, dense: NDArray[np.signedinteger]) -> SparseCounts:
-        """Keep what is not 0."""
+        """Keep counts other than 0."""
         place = np.flatnonzero(dense)
         return cls(place, dense[place].astype(np.int64))
 
@@ -88,14 +88,14 @@ def _add_sparse(parts: Sequence[SparseCounts]) -> SparseCounts:
 
 @dataclass(frozen=True, slots=True)
 class PartialCounts:
-    """Counts of some gallery blocks, as small as they travel.
+    """Counts of some gallery blocks, in the compact form sent between tasks.
 
     Attributes
     ----------
     near
-        Per threshold: negatives nearer than it, int32 (int64 for galleries beyond 2^31 rows).
+        Negatives nearer than each threshold, shape (n_threshold,), int32 (int64 for galleries beyond 2^31 rows).
     tied, before
-        As in `RankCounts`, and rarely anything but 0.
+        As in `RankCounts`; nearly always 0, hence sparse.
     """
 
     near: NDArray[np.signedinteger]
@@ -110,7 +110,7 @@ class PartialCounts:
 
 
 GroupedCounts = dict[int, PartialCounts]
-"""Counts by group of gallery rows; a single group 0 where nobody asked for groups."""
+"""Counts by group of gallery rows; a single group 0 without partitions."""
 
 
 def add_counts(partials: Sequence[PartialCounts]) -> PartialCounts:
@@ -141,23 +141,23 @@ class _Counting:
         self._check_thresholds()
 
     def _check_thresholds(self) -> None:
-        """Compute the distances of this block's positives again, from rows that were verified when they were read.
+        """Compare the thresholds of the positives in this block with distances of verified rows.
 
-        Thresholds come from rows that were fetched one by one and not verified.
+        Thresholds were computed from single rows, read without verification.
 
         Raises
         ------
         DamagedStoreError
-            If one of them differs.
+            If a distance differs.
         """
         targets = self._reduction.targets
         place, column = self._gallery.find(targets.positive_row)
         threshold = place
         if len(targets.distance) < len(targets.positive_row):
-            # Some positives are tied.
+            # Tied positives share a threshold.
             threshold = np.searchsorted(targets.positive_start, place, "right") - 1
         owner = owners(place, targets.positive_indptr)
-        # Gallery row by gallery row: each stays in the cache for all pairs that it belongs to.
+        # In order of gallery rows: each stays in the cache for all its pairs.
         order = order_of_rows(column)
         place, column, threshold, owner = place[order], column[order], threshold[order], owner[order]
         pairs = pair_rows(self._reduction.distance, self._query, self._gallery)
@@ -171,11 +171,11 @@ class _Counting:
 
     @property
     def floor(self) -> NDArray[np.floating]:
-        """The farthest thresholds."""
+        """Screening values of the farthest thresholds, shape (n_query,)."""
         return self._thresholds.floor
 
     def absorb(self, tile: Tile) -> None:
-        """Count one tile; one whose bands are too crowded is screened in float64, or what is left of it."""
+        """Count one tile; if its bands are too crowded, the tile or its rest is screened in float64."""
         done = 0
         precision = self._thresholds.precision(tile)
         if precision is not Precision.WIDE:

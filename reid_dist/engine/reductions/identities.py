@@ -1,4 +1,4 @@
-"""The identities of a gallery and their items, numbered once per process."""
+"""Identities of a gallery and their items, numbered once per process."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ __all__ = ["MOST_OVERSIZED", "OVERSIZED_ITEMS", "Identities", "oversized_groups"
 
 Int64 = NDArray[np.int64]
 
-# Identities that are counted and not listed: the largest, if they have more items than this.
+# Maximal number of oversized groups: the largest identities, whose items are counted instead of listed.
 MOST_OVERSIZED = 8
 OVERSIZED_ITEMS = 1000
 
 
 def oversized_groups(size: Int64) -> Int64:
-    """Say which identities are too large to be listed, by the numbers of their items; ascending, int64."""
+    """Select identities too large to be listed, by their numbers of items, shape (n_identity,); ascending, int64."""
     largest = np.argsort(-size, kind="stable")[:MOST_OVERSIZED]
     return np.sort(largest[size[largest] > OVERSIZED_ITEMS])
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The identities that a gallery shows, by ascending pid; rows that are junk for every query belong to nobody.
+    """Identities of a gallery, by ascending pid; rows that are junk for every query belong to no identity.
 
     Attributes
     ----------
     pid
-        Shape (n_identity,), int64.
+        Pid of each identity, shape (n_identity,), int64.
     size
-        Items of each, shape (n_identity,), int64.
+        Items of each identity, shape (n_identity,), int64.
     of_row
         Identity of each gallery row, -1 for none, shape (n_gallery,), int32.
     label_indptr, label, label_size
         As in `reid_dist.kernels.trials.ItemTable`.
     giant
-        Identities that are counted and not listed, ascending, int64.
+        Oversized identities, whose items are counted instead of listed, ascending, int64.
     """
 
     pid: Int64
@@ -58,9 +58,9 @@ class Identities:
         Parameters
         ----------
         pids
-            Of all gallery rows, shape (n_gallery,), int64.
+            Pids of all gallery rows, shape (n_gallery,), int64.
         mask
-            What no query, or not every query, may see.
+            Rows hidden from all or some queries.
         """
         rows = np.flatnonzero(~mask.junk_row)
         pid, identity = np.unique(pids[rows], return_inverse=True)
@@ -78,7 +78,7 @@ class Identities:
         return cls(pid, size, of_row, label_indptr, label, label_size, oversized_groups(size))
 
     def of_queries(self, targets: Targets) -> Int64:
-        """Identity of each query, by its positives; -1 for a query without any."""
+        """Identity of each query, from its positives, shape (n_query,), int64; -1 for a query without positives."""
         start = targets.positive_indptr
         own = np.full(len(start) - 1, -1, np.int64)
         valid = np.diff(start) > 0
@@ -86,7 +86,7 @@ class Identities:
         return own
 
     def table(self, targets: Targets, queries: RowRange) -> ItemTable:
-        """What some queries of a block see of every identity's items."""
+        """Items of every identity that are visible to some queries of a block."""
         hidden = targets.hidden
         some = slice(queries.start, queries.stop)
         owner = identity = np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""From relevance to thresholds, and from counts back to ranks."""
+"""Conversion of relevance to thresholds, and of counts to ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["make_targets", "rank", "relevant_places"]
 
 Int64 = NDArray[np.int64]
 
-# From so many positives a query on, sorting query by query is faster than sorting all at once.
+# Mean positives per query from which sorting query by query is faster than sorting all at once.
 _MANY = 64
 
 
@@ -25,7 +25,7 @@ def relevant_places(relevance: Relevance, rows: RowRange) -> tuple[Int64, Int64]
 
     Returns
     -------
-    Places in ``relevance.relevant_row``, ascending, and the query of each, both int64.
+    Positions in ``relevance.relevant_row``, ascending, and the query of each, both shape (n,), int64.
     """
     relevant = relevance.relevant_row
     place = np.flatnonzero((relevant >= rows.start) & (relevant < rows.stop))
@@ -38,9 +38,9 @@ def make_targets(relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.f
     Parameters
     ----------
     relevance
-        Of the block of queries.
+        Relevance of the block of queries.
     parts
-        Places in ``relevance.relevant_row`` and their canonical distances; all of them, in any order.
+        Positions in ``relevance.relevant_row`` and their canonical distances; together all positives, in any order.
     """
     distance = np.full(len(relevance.relevant_row), np.nan)
     for place, values in parts:
@@ -74,7 +74,7 @@ def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> 
 
 
 def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:
-    """Turn the counts of the whole gallery into ranks under the order (distance, gallery row).
+    """Compute ranks under the order (distance, gallery row) from the counts of the whole gallery.
 
     ``r_j = 1 + (negatives nearer) + (negatives tied with it in a lower gallery row) + (positives before it)``.
     """

@@ -1,9 +1,9 @@
-"""Tiles: screening values of some queries against some gallery rows, in the precision that is wanted of them.
+"""Tiles: screening values of some queries against some gallery rows, in the requested precision.
 
-A tile is computed when a reduction reads it, once for all of them, in memory that is reused from tile to tile.  Most
-are read in float32.  Where bands are too crowded for that, a reduction reads the same tile as a sum of products of
-parts of the rows, with bands a few times narrower, or in float64, with bands some 2^29 times narrower; if all
-reductions do, the plain product in float32 is never computed.
+A tile is computed when a reduction first reads it, once for all reductions, in memory that is reused from tile to tile.
+Most tiles are read in float32.  If bands are too crowded, a reduction reads the same tile as a sum of products of parts
+of the rows, with bands a few times narrower, or in float64, with bands some 2^29 times narrower; if all reductions do,
+the plain product in float32 is never computed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Precision", "Products", "Tile"]
 
 
 class Precision(Enum):
-    """How the values of a tile are computed: each way is slower than the one before it, and has narrower bands."""
+    """Precision of the values of a tile, from the fastest to the one with the narrowest bands."""
 
     PLAIN = "float32"
     IN_PARTS = "float32, in parts"
@@ -33,11 +33,11 @@ class Products:
     Parameters
     ----------
     screen
-        Of the two blocks.
+        Screening of the two blocks.
     dim
-        Features of a row.
+        Features per row.
     query_rows, gallery_rows
-        The most rows of a tile.
+        Maximal rows of a tile.
     """
 
     def __init__(self, screen: Screen, dim: int, query_rows: int, gallery_rows: int) -> None:
@@ -50,9 +50,9 @@ class Products:
         self._values: Values = self._scratch[:0]
 
     def tile(self, queries: RowRange, columns: RowRange) -> tuple[Values, Values]:
-        """Screening values, bias not yet taken off, shape (n_query, n_column), and the bias, shape (n_column,).
+        """Screening values, bias not yet subtracted, shape (n_query, n_column), and the bias, shape (n_column,).
 
-        They are good until the next tile is computed.
+        The next call overwrites both arrays.
         """
         if columns != self._columns:
             prepared = self._prepared[: len(columns)]
@@ -77,14 +77,14 @@ class Tile:
     columns
         Positions in the gallery block.
     products
-        Gives what computes it in a precision.
+        Returns the products of both blocks in a precision.
     shared
-        Whether several reductions read it.
+        Whether several reductions read the tile.
 
     Attributes
     ----------
     queries, columns, shared
-        As given.
+        As the parameters.
     """
 
     def __init__(
@@ -97,20 +97,20 @@ class Tile:
 
     @property
     def size(self) -> int:
-        """Number of pairs."""
+        """Number of pairs of the tile."""
         return len(self.queries) * len(self.columns)
 
     @property
     def values(self) -> Values:
-        """Shape (n_query, n_column), in the type of the screen; larger is nearer, once the bias is taken off."""
+        """Shape (n_query, n_column), in the dtype of the screen; larger is nearer, after subtraction of the bias."""
         return self.read(Precision.PLAIN)[1]
 
     @property
     def bias(self) -> Values:
-        """Shape (n_column,)."""
+        """Bias of each column, shape (n_column,), in the dtype of the screen."""
         return self.read(Precision.PLAIN)[2]
 
     def read(self, precision: Precision) -> tuple[Screen, Values, Values]:
-        """The screen of both blocks in a precision, and values and bias of the tile under it."""
+        """Return the screen of both blocks in a precision, and values and bias of the tile under it."""
         products = self._products(precision)
         return products.screen, *products.tile(self.queries, self.columns)
