@@ -1,6 +1,6 @@
-"""Dask graphs as plain dictionaries: this process runs one with threads, a cluster through its client.
+"""Dask graphs as plain dictionaries, executed in threads of this process or on a cluster through its client.
 
-Both get the same tasks.  Tasks hold handles of stores and row ranges, never arrays of features.
+The tasks are the same in both cases.  Tasks hold handles of stores and row ranges, never arrays of features.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ __all__ = ["Progress", "Stopwatch", "TaskGraph", "execute"]
 # Workers import this module with their tasks.
 listen(report_to_scheduler)
 
-# Seconds that tasks have to end after Ctrl-C.
+# Seconds to wait for running tasks after Ctrl-C.
 _ENDS_WITHIN_S = 2.0
 
 
 class Progress:
-    """Told of finished tasks; this one keeps quiet.  Stages are ``"pairs"``, ``"sweep"`` and ``"verification"``."""
+    """Progress without output; base class.  Stages are ``"pairs"``, ``"sweep"`` and ``"verification"``."""
 
     def start(self, totals: dict[str, int]) -> None:
-        """Take the number of tasks per stage, before the first begins; again for every further pass over the sets."""
+        """Start with the number of tasks per stage, before the first task and before every further pass."""
 
     def advance(self, stage: str) -> None:
-        """Take note of one finished task."""
+        """Count one finished task."""
 
     def warn(self, message: str) -> None:
-        """Take note of what the user should know while the run goes on, in one line; here a Python warning."""
+        """Report a one-line warning during the run; here as a Python warning."""
         warnings.warn(message, stacklevel=2)
 
     def compiling(self, words: str) -> None:
-        """Take the line about kernels that are being compiled, from any thread and possibly again and again."""
+        """Report the compilation of kernels in one line; called from any thread, possibly repeatedly."""
 
     def compiled(self, began: float, ended: float) -> None:
-        """Take begin and end of a compilation, in seconds of `time.time`, from any thread; some overlap."""
+        """Record begin and end of a compilation, in seconds of `time.time`; called from any thread, may overlap."""
 
 
 class Stopwatch(Progress):
-    """Passes progress on and notes when the last task of each stage was done, and when kernels were compiled."""
+    """Progress that records the end of each stage and the times of compilation, and forwards to another progress."""
 
     def __init__(self, inner: Progress | None) -> None:
         self._inner = inner or Progress()
@@ -69,43 +69,43 @@ class Stopwatch(Progress):
         self._there = Spans()
 
     def start(self, totals: dict[str, int]) -> None:
-        """Start the clock, unless this is a further pass."""
+        """Record the start time, except for further passes."""
         if not self._done:
             self._last = time.perf_counter()
         self._inner.start(totals)
 
     def advance(self, stage: str) -> None:
-        """Take note of one finished task."""
+        """Record the time of a finished task."""
         self._done[stage] = time.perf_counter()
         self._inner.advance(stage)
 
     def warn(self, message: str) -> None:
-        """Pass a warning on."""
+        """Forward a warning."""
         self._inner.warn(message)
 
     def compiling(self, words: str) -> None:
-        """Pass the line on."""
+        """Forward the line about compilation."""
         self._inner.compiling(words)
 
     def compiled(self, began: float, ended: float) -> None:
-        """Keep the span of a compilation, and pass it on."""
+        """Record and forward begin and end of a compilation."""
         self._there.add(began, ended)
         self._inner.compiled(began, ended)
 
     def timing(self, started: float, plan: tuple[float, float], metrics: float) -> dict[str, float]:
-        """Seconds of the phases of an evaluation that ends now, each without the compilation of kernels in it.
+        """Seconds of the phases of an evaluation that ends now, each without the compilation of kernels.
 
         Parameters
         ----------
         started, metrics
-            When the evaluation began, and the computation of its metrics; of `time.perf_counter` like all times here.
+            Start of the evaluation and of the computation of metrics, in seconds of `time.perf_counter`.
         plan
-            Begin and end of planning.
+            Begin and end of planning, in seconds of `time.perf_counter`.
 
         Returns
         -------
-        ``plan``; ``compile`` where kernels were compiled; each stage, from the end of the one before; ``metrics``;
-        ``total``, which includes the compilation.
+        ``plan``; ``compile`` if kernels were compiled; each stage, from the end of the one before; ``metrics``;
+        ``total``, including the compilation.
         """
         now = time.perf_counter()
         behind = time.time() - now
@@ -125,7 +125,7 @@ class Stopwatch(Progress):
 
 @dataclass
 class TaskGraph:
-    """A Dask graph under construction: tasks by key, the keys that progress counts, and the final ones in order."""
+    """A Dask graph under construction: tasks by key, keys counted by progress, and keys of final tasks in order."""
 
     tasks: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
     stages: dict[str, list[str]] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class TaskGraph:
         return key
 
     def describe(self, key: str) -> str:
-        """Say what a task does: its stage, and the rows or blocks that it is given."""
+        """Describe a task by its stage and its rows or blocks."""
         stages = [stage for stage, keys in self.stages.items() if key in keys]
         kind = stages[0] if stages else key.split("-")[0]
         arguments = self.tasks[key][1:] if key in self.tasks else ()
@@ -151,7 +151,7 @@ class TaskGraph:
         return f"task {key} ({', '.join([kind, *where])})"
 
     def add_tree(self, key: str, merge: Callable[..., Any], *arguments: Any, leaves: list[str]) -> str:
-        """Merge results as they come, a few at a time, so that they do not gather in a worker's memory."""
+        """Merge results as they arrive, a few at a time, so that they do not accumulate in a worker's memory."""
         level = 0
         while True:
             groups = [leaves[start : start + MERGED_AT_ONCE] for start in range(0, len(leaves), MERGED_AT_ONCE)]
@@ -164,27 +164,27 @@ class TaskGraph:
 
 
 def execute(graph: TaskGraph, client: Client | None, n_threads: int, progress: Progress) -> list[Any]:
-    """Run a graph, here with threads or on a cluster.
+    """Run a graph, in threads of this process or on a cluster.
 
     Parameters
     ----------
     graph
-        The tasks.
+        Tasks by key.
     client
-        A `distributed.Client`, or None for this process.
+        A `distributed.Client`, or None for threads of this process.
     n_threads
         Threads of this process.
     progress
-        Told of finished tasks.
+        Receives each finished task.
 
     Returns
     -------
-    The results of the final tasks, in order.
+    Results of the final tasks, in order.
 
     Raises
     ------
     RunFailedError
-        If the cluster lost the job; the message says how.
+        If the cluster lost the job; the message gives the cause.
     """
     progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
     with compilation_of(client, progress.compiling, progress.compiled):
@@ -212,10 +212,10 @@ def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]
 
 @contextlib.contextmanager
 def _threads(n_threads: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of its own, waited for: where a task fails, others are still writing into the workspace.
+    """Create a separate pool and wait for it: after a failed task, others may still write into the workspace.
 
-    On Ctrl-C no task begins any more, and those that run have a moment to end, for whoever interrupts wants it to end
-    now; what a task has half done is never taken for the whole.
+    On Ctrl-C, tasks that have not begun are cancelled, and running tasks are waited for only briefly; incomplete files
+    of a task are never read as complete.
     """
     pool = ThreadPoolExecutor(n_threads)
     try:
@@ -237,7 +237,7 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any
     layer = "reid-dist"
     whole = HighLevelGraph({layer: graph.tasks}, {layer: set()})
     stage_of_key = {key: stage for stage, keys in graph.stages.items() for key in keys}
-    # A task may be watched and final at once: it has one future, and that is kept.
+    # A task may be both counted by progress and final: it has one future, which is kept.
     keys = list(dict.fromkeys([*stage_of_key, *graph.finals]))
     with cluster_failures(client, graph.describe):
         futures = dict(
@@ -254,12 +254,12 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any
         try:
             for future in as_completed(list(stage_of), raise_errors=False, loop=client.loop):
                 if future.status != "finished":
-                    # Failed, or cancelled because the scheduler is gone: it says which.  What failed is released below
-                    # as well, for another attempt has tasks of the same keys.
+                    # Raises the error of a failed task, or of one cancelled because the scheduler is gone.  Failed
+                    # tasks are released below as well, as another attempt has tasks of the same keys.
                     future.result()
                 stage = stage_of.pop(future)
                 if future not in kept:
-                    # Released at once: the merge that needs it holds it, and nobody else should.
+                    # Released at once, so that only the merge that depends on it holds it.
                     future.release()
                 progress.advance(stage)
             return list(client.gather(finals))

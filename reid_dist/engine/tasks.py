@@ -1,6 +1,6 @@
-"""What the tasks of a job do: module functions of handles, ranges and small values.
+"""Tasks of a job: module functions of handles, row ranges and small values.
 
-A task reads its own rows through a scorer and returns labels, thresholds, counts or lists, never features.
+A task reads its rows through a scorer and returns relevance, thresholds, counts or lists, never features.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ Partials = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """What is computed, and how.
+    """Inputs, requested outputs and plan of a computation.
 
     Attributes
     ----------
     query, gallery
         Labels of the two sides.
     scorer
-        What gives distances.
+        Source of distances.
     plan
-        How the job is cut.
+        Division into tasks and tiles.
     protocol
-        With one, queries are judged; without, neighbours are all that can be had.
+        Evaluation protocol that assigns relevance; None for a search for neighbours only.
     ranks
         Whether the positives are ranked.
     topk
@@ -91,21 +91,21 @@ class Job:
     own_first
         Whether query row i is gallery row i and heads its own list.
     rows_are_items
-        Whether row numbers stand in for item ids; for a set without ids that is evaluated against itself.
+        Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.
     joined
-        Labels (``"pids"``, ``"camids"``) that were texts, numbered apart in the two sets, and are matched by text.
+        Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and matched by text.
     parts, part_metrics
-        How the gallery is parted, and which metrics are computed in every part.
+        Partitions of the gallery, and metrics computed in every partition.
     probes
-        Whether the nearest kept gallery row of every query is wanted, for open-set metrics.
+        Whether the nearest visible gallery row of every query is computed, for open-set metrics.
     impostors
-        Whether a histogram of the distances of all impostors is wanted, for verification.
+        Whether a histogram of the distances of all impostors is computed, for verification.
     brackets
         Edges ``lo, hi, lo, hi, …`` of brackets of distances, around which impostors are counted exactly.
     single_shot
-        How the single-shot CMC is computed; None for not at all.
+        Definition of the single-shot CMC; None if not requested.
     tie_rules
-        Whether it is also computed with every tie settled for, and against, the positives.
+        Whether the single-shot CMC is also computed with every tie decided for, and against, the positives.
     """
 
     query: LabelledSet
@@ -128,22 +128,22 @@ class Job:
 
     @property
     def distance(self) -> Distance:
-        """The distance."""
+        """Distance of the scorer."""
         return self.scorer.distance
 
     @property
     def assigns_all(self) -> bool:
-        """Whether something is computed of all queries, those without positives included."""
+        """Whether a result covers all queries, including those without positives."""
         return self.probes or self.impostors or bool(self.brackets)
 
     @property
     def tile_stage(self) -> str:
-        """What progress calls the sweep."""
+        """Progress stage of the tile tasks."""
         return "verification" if self.brackets else "sweep"
 
     @property
     def identity(self) -> str:
-        """Identity of what is computed: inputs by content, and every field of every definition, however it is cut."""
+        """Identity of the computation: inputs by content and every field of every definition, without the plan."""
         sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
         apart = ("query", "gallery", "scorer", "plan")
         rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
@@ -151,13 +151,13 @@ class Job:
 
     @property
     def token(self) -> str:
-        """Identity of the job as it is cut."""
+        """Identity of the job including its plan."""
         return fingerprint(self.identity, self.plan)[:20]
 
 
 @dataclass(frozen=True)
 class BlockAnswer:
-    """What came out for a block of queries; None for what was not asked for.
+    """Results of a block of queries; None for results that were not requested.
 
     Attributes
     ----------
@@ -166,10 +166,10 @@ class BlockAnswer:
     neighbours
         The nearest gallery rows, junk included.
     in_parts
-        Metrics in parts of the gallery.
+        Metrics in partitions of the gallery.
     nearest_kept
         Distance of the nearest gallery row that is not junk, of queries that are not mated, shape (n_query,), float64;
-        infinite where there is none.
+        infinite without such a row.
     mated
         As in `Relevance`.
     single_shot
@@ -178,7 +178,7 @@ class BlockAnswer:
     impostors
         Histogram of the distances of all impostors.
     bracketed
-        Impostors counted exactly around some brackets of distances.
+        Exact counts of impostors around brackets of distances.
     """
 
     ranked: RankedQueries | None = None
@@ -202,7 +202,7 @@ class _Gallery:
 
 
 class _GalleryCache:
-    """What is derived from the labels of the gallery at hand, made once per process and not once per task."""
+    """Values derived from the labels of the current gallery, computed once per process instead of once per task."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -232,7 +232,7 @@ def gallery_index(job: Job) -> GalleryIndex:
 
 
 def set_labels(job: Job, features: LabelledSet) -> Labels:
-    """Labels of one of the job's sets, as its protocol sees them."""
+    """Labels of one of the job's sets, as used by its protocol."""
     return joined_label_set(features, job.query, job.gallery, job.joined, job.protocol, job.rows_are_items)
 
 
@@ -244,7 +244,7 @@ def joined_label_set(
     protocol: Protocol | None,
     rows_are_items: bool,
 ) -> Labels:
-    """Labels of one of two sets, numbered so that they can be matched with those of the other.
+    """Labels of one of two sets, with a numbering common to both sets.
 
     Parameters
     ----------
@@ -272,14 +272,14 @@ def joined_label_set(
 
 
 def relevance_task(job: Job, rows: RowRange) -> Relevance:
-    """Judge a block of queries by labels."""
+    """Assign relevance to a block of queries by labels."""
     if job.protocol is None:
         raise AssertionError("a search for neighbours judges nobody")
     return assign_relevance(job.protocol, set_labels(job, job.query).take(rows), gallery_index(job))
 
 
 def listed_relevance_task(job: Job, truth: GroundTruth) -> Relevance:
-    """Judge a block of queries by its lists."""
+    """Assign relevance to a block of queries by its lists."""
     if job.protocol is None:
         raise AssertionError("a search for neighbours judges nobody")
     return assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
@@ -288,9 +288,9 @@ def listed_relevance_task(job: Job, truth: GroundTruth) -> Relevance:
 def relevant_task(
     job: Job, rows: RowRange, gallery_rows: RowRange, relevance: Relevance
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Canonical distances of the positives in a range of gallery rows: their places in the relevance, and distances.
+    """Positions in the relevance and canonical distances of the positives in a range of gallery rows, both (n,).
 
-    The rows are fetched alone, unverified; the sweep reads all of them verified, and compares.
+    The rows are read singly and unverified; the tile tasks read all of them verified, and compare.
     """
     place, owner = relevant_places(relevance, gallery_rows)
     if not len(place):
@@ -299,12 +299,12 @@ def relevant_task(
 
 
 def targets_task(relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Targets:
-    """Make thresholds of the distances of all positives."""
+    """Compute thresholds from the distances of all positives."""
     return make_targets(relevance, parts)
 
 
 def reductions(job: Job, relevance: Relevance | None, targets: Targets | None) -> dict[str, Reduction[Any]]:
-    """What the sweep computes, by name."""
+    """Reductions of the tile tasks, by name."""
     wanted: dict[str, Reduction[Any]] = {}
     if targets is not None:
         wanted["ranks"] = CountNearer(targets, gallery_index(job).mask, job.distance)
@@ -325,7 +325,7 @@ def reductions(job: Job, relevance: Relevance | None, targets: Targets | None) -
 
 
 def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> dict[str, ListBefore]:
-    """One reduction for every rule of ties, the usual one first."""
+    """One reduction per rule of ties, the usual one first."""
     gallery = _GALLERY.get(job)
     if gallery.identities is None:
         raise AssertionError("asked for, hence numbered")
@@ -341,7 +341,7 @@ def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> dict[str, List
 def tile_task(
     job: Job, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Targets | None
 ) -> Partials:
-    """Run over the tiles of a block pair."""
+    """Compute the partial results of a block pair."""
     wanted = reductions(job, relevance, targets)
     with one_blas_thread():
         gallery = job.scorer.open_gallery(gallery_rows)
@@ -356,7 +356,7 @@ def tile_task(
 
 
 def _split(job: Job, gallery: FeatureBlock) -> list[FeatureBlock]:
-    """Cut a block into the parts of the gallery, where counts are kept apart."""
+    """Split a block by partition of the gallery, for separate counts."""
     parts = _GALLERY.get(job).parts
     if parts is None:
         return [gallery]
@@ -378,7 +378,7 @@ def merge_task(
 def curves_task(
     job: Job, rows: RowRange, targets: Targets, merged: Mapping[str, Any], queries: RowRange
 ) -> NDArray[np.float64]:
-    """Make the single-shot CMC of some queries of a block; see `BlockAnswer`."""
+    """Compute the single-shot CMC of some queries of a block; see `BlockAnswer`."""
     if job.single_shot is None:
         raise AssertionError("only asked for where there is one")
     query_row = np.arange(rows.start, rows.stop)
@@ -394,7 +394,7 @@ def final_task(
     merged: Mapping[str, Any],
     curves: Sequence[NDArray[np.float64]],
 ) -> BlockAnswer:
-    """Turn the merged results of a block of queries, and its single-shot CMC in pieces, into its answer."""
+    """Compute the final results of a block of queries from merged partial results and pieces of single-shot CMC."""
     answer = BlockAnswer()
     if relevance is not None and targets is not None:
         answer = replace(answer, ranked=rank(relevance, targets, add_counts(list(merged["ranks"].values()))))
@@ -414,7 +414,7 @@ def final_task(
 
 
 def _own_first(job: Job, rows: RowRange, neighbours: Neighbours) -> Neighbours:
-    """Put each query itself in front of its list, where that is asked for."""
+    """Insert each query itself at the start of its list, if requested."""
     if not job.own_first:
         return neighbours
     block = job.scorer.open_gallery(rows)

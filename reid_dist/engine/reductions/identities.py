@@ -14,7 +14,7 @@ __all__ = ["MOST_OVERSIZED", "OVERSIZED_ITEMS", "Identities", "oversized_groups"
 
 Int64 = NDArray[np.int64]
 
-# Maximal number of oversized groups: the largest identities, whose items are counted instead of listed.
+# Oversized groups are counted instead of listed: at most so many of the largest identities, of more items than this.
 MOST_OVERSIZED = 8
 OVERSIZED_ITEMS = 1000
 

@@ -1,7 +1,7 @@
-"""Where the distances of impostors lie: a histogram of all of them, then exact counts around a few places.
+"""Distribution of the distances of impostors: a histogram of all of them, then exact counts around a few distances.
 
-An *impostor* is a negative of any query, valid or not: a gallery row that it may see and that is not relevant to it.
-Partial results hold sparse counts; none holds a distance for every pair.
+An *impostor* is a negative of any query, valid or not: a gallery row that is visible to the query and not relevant to
+it.  Partial results hold sparse counts, never a distance per pair.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-# A bracket keeps at least this many counts.  With two or more, it is always narrower in the next pass.
+# Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
 
 # Above this share of a tile decided pair by pair, a float64 product of the tile is cheaper.
@@ -58,11 +58,11 @@ class ImpostorHistogram:
     Attributes
     ----------
     counts
-        By key of the falling value; see `reid_dist.kernels.impostors`.  Values too large for a float32 are left out:
-        they are those that are missing in the total.
+        Counts by key of the falling value; see `reid_dist.kernels.impostors`.  Values too large for a float32 are
+        omitted: their number is the number of impostors less the total.
     error
-        How far a falling value may lie from that of the canonical distance, the largest of all queries; a 2^-22nd of
-        the value comes on top.
+        Bound on the deviation of a falling value from that of the canonical distance, maximal over all queries, to
+        which a 2^-22nd of the value is added.
     """
 
     counts: KeyCounts
@@ -78,30 +78,30 @@ class BracketCounts:
     below
         Pairs in the gap below each bracket, shape (n_bracket,), int64.
     inside
-        Distances inside each bracket, by ordered key.
+        Counts of the distances inside each bracket, by ordered key.
     """
 
     below: Int64
     inside: tuple[KeyCounts, ...]
 
 
-# ---- what both reductions see ----------------------------------------------------------------------------------------
+# ---- shared by both reductions ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Which pairs are impostors, and how they are compared.
+    """Visibility of impostors: the pairs to count, and their distance.
 
     Attributes
     ----------
     hidden
-        Of the block of queries.
+        Hidden rows of the block of queries.
     mask
-        What queries may not see of the gallery.
+        Gallery rows hidden from queries.
     counted
-        Which queries count at all, shape (n_query,), bool.
+        Whether each query is counted by the protocol, shape (n_query,), bool.
     distance
-        The distance.
+        Registered, re-ranked or precomputed distance.
     """
 
     hidden: Hidden
@@ -113,7 +113,7 @@ class Sight:
 class _Sighted:
     """Prepares tiles for the kernels."""
 
-    # Any value may count.
+    # No lower bound: every value may count.
     floor = None
 
     def __init__(self, sight: Sight, query: FeatureBlock, gallery: FeatureBlock) -> None:
@@ -126,7 +126,7 @@ class _Sighted:
     def _screened(
         self, screen: Screen, centre: Float64, values: NDArray[np.floating], bias: NDArray[np.floating], tile: Tile
     ) -> Screened:
-        """Put together what a kernel reads; `values`, `bias` and `centre` are of the place where `tile` lies."""
+        """Collect the arguments of a kernel; `values`, `bias` and `centre` belong to the range of `tile`."""
         queries, columns = tile.queries, tile.columns
         biases, bias_of = self._hidden.bias(bias, columns, queries)
         return Screened(
@@ -143,9 +143,9 @@ class _Sighted:
 
 
 def _error(screen: Screen) -> float:
-    """How far a falling value that a kernel computes may lie from the canonical one, a 2^-22nd of it aside.
+    """Bound on the deviation of a falling value computed by a kernel from the canonical one, less a 2^-22nd of it.
 
-    The screening value is off by epsilon, the centre is rounded to the type of the tile.
+    The screening value deviates by at most epsilon, and the centre is rounded to the dtype of the tile.
     """
     rounded = 2.0 * np.finfo(screen.dtype).eps * np.abs(screen.centre)
     return float(((screen.epsilon + rounded) / screen.slope).max(initial=0.0)) * (1.0 + 2.0**-20) + 2.0**-120
@@ -156,12 +156,12 @@ def _error(screen: Screen) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CountImpostors:
-    """Make a histogram of the screened distances of all impostors.
+    """Compute a histogram of the screened distances of all impostors.
 
     Attributes
     ----------
     sight
-        Which pairs are impostors.
+        Visibility of impostors.
     """
 
     sight: Sight
@@ -187,7 +187,7 @@ class _Histogram(_Sighted):
     def __init__(self, sight: Sight, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         super().__init__(sight, query, gallery)
         self._screen = screen
-        # Hardly any of its pages are ever touched.
+        # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
         self._span = np.array([N_PLACES, 0], np.uint32)
 
@@ -197,7 +197,7 @@ class _Histogram(_Sighted):
         count_keys(self._screened(self._screen, centre, tile.values, tile.bias, tile), self._counts, self._span)
 
     def result(self) -> ImpostorHistogram:
-        """Return what is not hidden, and small enough for a float32."""
+        """Return the counts of visible pairs whose values fit into a float32."""
         first, last = self._span.tolist()
         place = np.flatnonzero(self._counts[first : last + 1]) + first
         return ImpostorHistogram(KeyCounts(place - LARGEST_KEY, self._counts[place]), _error(self._screen))
@@ -208,17 +208,16 @@ class _Histogram(_Sighted):
 
 @dataclass(frozen=True, slots=True)
 class CollectImpostors:
-    """Count the impostors between brackets of distances, and those inside by their distance; all exactly.
+    """Count impostors exactly: those between brackets of distances, and those inside by distance.
 
     Attributes
     ----------
     sight
-        Which pairs are impostors.
+        Visibility of impostors.
     edges
         Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
     capacity
-        How many counts a partial result may hold; where there are more, those of the fullest brackets lose their
-        lowest bits.
+        Maximal counts of a partial result; beyond it, keys of the fullest brackets lose their lowest bits.
     """
 
     sight: Sight
@@ -263,11 +262,11 @@ class _Collection(_Sighted):
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
         self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
         self._found = np.empty(0)
-        # How much of it is in use, and how many pairs of the tile at hand were decided.
+        # Number of distances in use, and number of decided pairs of the current tile.
         self._progress = np.zeros(2, np.int64)
 
     def _fill_places(self, screen: Screen) -> int:
-        """Say what lies at every key: a gap, beyond doubt, or a bracket or its neighbourhood.  Return the last such."""
+        """Mark every key as certainly in a gap, or as in or near a bracket; return the last of the latter."""
         error = _error(screen) + 2.0**-22 * np.abs(self._falling)
         sign = np.tile([-1.0, 1.0], len(self._falling) // 2)
         with np.errstate(over="ignore"):
@@ -281,11 +280,11 @@ class _Collection(_Sighted):
         return begin - 1
 
     def absorb(self, tile: Tile) -> None:
-        """Take one tile; one in which too many pairs are in doubt is screened again in float64."""
+        """Add one tile; a tile with too many undecided pairs is screened again in float64."""
         queries, columns = tile.queries, tile.columns
         n_column = len(columns)
         limit = int(_CROWDED * tile.size) + 64
-        # Room for all that the limit lets through: then nothing is put away before the tile is known to be done.
+        # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
         self._make_room(limit + 2 * n_column)
         gaps, kept = np.zeros_like(self._counts.below), self._progress[0]
         centre = self._screen.centre[queries.start : queries.stop]
@@ -334,7 +333,7 @@ class _Collection(_Sighted):
         return split_tile(screened, brackets, rows, row, limit, gaps, self._found, self._progress)
 
     def _make_room(self, n_pairs: int) -> None:
-        """See to it that as many distances can be written down."""
+        """Ensure capacity for `n_pairs` more distances."""
         if len(self._found) - self._progress[0] >= n_pairs:
             return
         self._put_away()
@@ -342,7 +341,7 @@ class _Collection(_Sighted):
             self._found = np.empty(n_pairs)
 
     def _put_away(self) -> None:
-        """Turn the distances that were written down into counts."""
+        """Convert the collected distances to counts."""
         found = np.sort(self._found[: self._progress[0]])
         self._progress[0] = 0
         ends = np.searchsorted(found, self._distance, "left").tolist()

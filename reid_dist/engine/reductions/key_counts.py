@@ -1,4 +1,4 @@
-"""Counts by key, and keys that order float64 numbers: what histograms of distances are made of."""
+"""Counts by key, and integer keys in the order of float64 numbers, for histograms of distances."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Float64 = NDArray[np.float64]
 
 
 def ordered_keys(distance: Float64) -> Int64:
-    """Integers in the order of the numbers, one for each number there is; int64.  -0.0 counts as 0.0."""
+    """Map float64 numbers to integers of the same order, one-to-one, int64; -0.0 counts as 0.0."""
     bits = (np.asarray(distance, np.float64) + 0.0).view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(np.iinfo(np.int64).max), bits)
 
 
 def distance_of(key: int) -> float:
-    """Return the number of an ordered key."""
+    """Return the float64 number of an ordered key."""
     bits = key if key >= 0 else key ^ np.iinfo(np.int64).max
     return float(np.array(bits, np.int64).view(np.float64))
 
 
 def falling_of(distance: Float64, squared: bool) -> Float64:
-    """What screening values fall with: the distance, or its square; never falls when the distance rises."""
+    """Return the argument of screening values, the distance or its square: a non-decreasing function of distance."""
     with np.errstate(over="ignore", under="ignore"):
         return distance * np.abs(distance) if squared else distance
 
@@ -39,11 +39,11 @@ class KeyCounts:
     Attributes
     ----------
     key
-        Ascending, without repetition, int64, less the lowest `shift` bits.
+        Keys without their lowest `shift` bits, strictly ascending, shape (n,), int64.
     count
-        int64.
+        Count of each key, shape (n,), int64.
     shift
-        How many bits of the keys are left out; 0 for keys that say everything.
+        Number of omitted low bits; 0 for complete keys.
     """
 
     key: Int64
@@ -55,7 +55,7 @@ class KeyCounts:
 
     @property
     def total(self) -> int:
-        """All counts together."""
+        """Sum of all counts."""
         return int(self.count.sum())
 
     @classmethod
@@ -65,13 +65,13 @@ class KeyCounts:
         return cls(key, count.astype(np.int64, copy=False))
 
     def shifted(self, shift: int) -> KeyCounts:
-        """Leave out more bits."""
+        """Omit `shift` low bits, at least as many as now."""
         if shift == self.shift:
             return self
         return _gathered(self.key >> (shift - self.shift), self.count, shift)
 
     def shrunk(self, size: int) -> KeyCounts:
-        """Leave out as many bits as it takes to have at most `size` counts (two or more)."""
+        """Omit low bits until there are at most `size` counts (two or more)."""
         shift = self.shift
         while np.count_nonzero(np.diff(self.key >> (shift - self.shift))) >= size:
             shift += 1
@@ -79,7 +79,7 @@ class KeyCounts:
 
 
 def _gathered(key: Int64, count: Int64, shift: int) -> KeyCounts:
-    """Add up the counts of equal keys, which lie side by side."""
+    """Add the counts of equal keys, which are adjacent."""
     if not len(key):
         return KeyCounts(key, count, shift)
     first = np.flatnonzero(np.diff(key, prepend=key[0] - 1))
@@ -87,7 +87,7 @@ def _gathered(key: Int64, count: Int64, shift: int) -> KeyCounts:
 
 
 def add_key_counts(parts: Sequence[KeyCounts]) -> KeyCounts:
-    """Add counts; the result leaves out as many bits as that part which leaves out most."""
+    """Add counts; the result has the largest shift of all parts."""
     if len(parts) == 1:
         return parts[0]
     shift = max(part.shift for part in parts)

@@ -1,4 +1,4 @@
-"""The nearest gallery rows of every query: lists that merge."""
+"""Lists of the nearest gallery rows of every query."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class KeepNearest:
     Attributes
     ----------
     k
-        How many.
+        Length of the lists.
     own_first
-        Whether query row i *is* gallery row i and comes first in its own list whatever else is at its distance.
+        Whether query row i *is* gallery row i and comes first in its own list, before all rows at the same distance.
     distance
-        The distance.
+        Registered, re-ranked or precomputed distance.
     hidden, mask
-        With them, what no query or not every query may see of the gallery is left out.  Single rows of a query are
-        left out where they may carry another pid; its positives and its junk of the same pid may stay, for the lists
-        are of use for queries that have neither.  None lists everything.
+        Gallery rows to omit: those hidden from all queries or from some.  Single rows hidden from a query are omitted
+        if they may have another pid; its positives and its junk of the same pid may remain, as the lists are read only
+        for queries without either.  None to list all rows.
     """
 
     k: int
@@ -49,19 +49,20 @@ class KeepNearest:
         """Merge lists."""
         index = np.concatenate([partial.index for partial in partials], axis=1)
         distance = np.concatenate([partial.distance for partial in partials], axis=1)
-        # Absent places are at infinite distance; among equal distances the lower row wins, absent ones (-1) last.
+        # Absent entries are at infinite distance; among equal distances the lower row is first, and absent ones (-1)
+        # are last.
         order = np.lexsort((np.where(index < 0, np.iinfo(np.int64).max, index), distance), axis=-1)[:, : self.k]
         return Neighbours(np.take_along_axis(index, order, 1), np.take_along_axis(distance, order, 1))
 
     def finish(self, merged: Neighbours, rows: RowRange, own: NDArray[np.float64] | None) -> Neighbours:
-        """Put each query itself in front of its list, where that is asked for.
+        """Insert each query itself at the start of its list, if `own_first`.
 
         Parameters
         ----------
         merged
             Lists of all gallery blocks, without the queries themselves.
         rows
-            Which rows the queries are.
+            Rows of the queries in their set.
         own
             Canonical distance of every query to itself, shape (len(rows),), when `own_first`.
         """
@@ -75,7 +76,7 @@ class KeepNearest:
 class _Nearest:
     """Accumulator of `KeepNearest`."""
 
-    # Any value may count.
+    # No lower bound: every value may count.
     floor = None
 
     def __init__(self, reduction: KeepNearest, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
@@ -96,7 +97,7 @@ class _Nearest:
         )
 
     def absorb(self, tile: Tile) -> None:
-        """Collect from one tile."""
+        """Collect candidates from one tile."""
         values, biases, bias_of = tile.values, tile.bias[None], np.zeros(len(tile.queries), np.int64)
         if self._hidden is not None:
             biases, bias_of = self._hidden.bias(tile.bias, tile.columns, tile.queries)
@@ -119,7 +120,7 @@ class _Nearest:
     def _struck(
         self, values: NDArray[np.floating], columns: RowRange, queries: RowRange, hidden: HiddenColumns
     ) -> NDArray[np.floating]:
-        """Put single rows of a query that may carry another pid out of reach, on a copy; they are rare."""
+        """Exclude rows hidden from single queries that may have another pid, in a copy of `values`; they are rare."""
         if self._reduction.hidden is None or not self._reduction.hidden.crosses:
             return values
         indptr = hidden.indptr[queries.start : queries.stop + 1]
@@ -133,7 +134,7 @@ class _Nearest:
         return values
 
     def result(self) -> Neighbours:
-        """Settle all lists by canonical distance."""
+        """Return all lists, decided by canonical distance."""
         shape = (len(self._query), self._reduction.k)
         column = np.full(shape, -1, np.int64)
         distance = np.full(shape, np.inf)

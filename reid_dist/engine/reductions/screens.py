@@ -1,9 +1,9 @@
-"""Screening under a re-ranked distance: a plain tile, in which the few pairs whose distances are known are put right.
+"""Screening under a re-ranked distance: a plain tile, in which the few pairs of known distance are overwritten.
 
-The re-ranked distance of most pairs is ``(1 - weight) + weight * (d / scale)``, a rising function of the plain distance
-``d`` of each query's own.  A threshold is therefore as good as one on ``d``, and the tile of plain screening values
-serves.  The value of a known pair is written as that of the plain distance to which it corresponds, which may well be
-negative.  Whatever comes into a band is decided by the re-ranked distances themselves.
+The re-ranked distance of most pairs is ``(1 - weight) + weight * (d / scale)``, for each query an increasing function
+of the plain distance ``d``.  A threshold is therefore equivalent to one on ``d``, and applies to the tile of plain
+screening values.  A known pair is assigned the screening value of the corresponding plain distance, which may be
+negative.  Pairs inside a band are decided by the re-ranked distances themselves.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["make_screen", "screen_pairs"]
 
 Float64 = NDArray[np.float64]
 
-# Share of queries up to which those that need a product are gathered for it.
+# Maximal share of queries in a product for which they are copied together.
 _MOST_GATHERED = 0.75
 
 
 def make_screen(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> Screen:
-    """Screen a block of queries against a gallery block, in float32 where that is enough."""
+    """Create the float32 screen of a block of queries against a gallery block."""
     return screen_pairs(distance, pair_rows(distance, query, gallery), np.float32)
 
 
 def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike, *, in_parts: bool = False) -> Screen:
-    """Screen pairs by products in a type; under a distance that is not rescored, also in parts."""
+    """Create the screen of a block pair with products of a dtype; in parts only for a distance that is not rescored."""
     if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
         return _UnweightedScreen(pairs)
     screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype, in_parts=in_parts)
@@ -39,7 +39,7 @@ def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike, *, in_pa
 
 
 class _RescoredScreen(Screen):
-    """The screen of the plain distance, with thresholds and known pairs translated."""
+    """Screen of the plain distance, with thresholds and known pairs converted to it."""
 
     def __init__(self, plain: Screen, pairs: PairRows) -> None:
         super().__init__(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, plain.dtype)
@@ -53,7 +53,7 @@ class _RescoredScreen(Screen):
         self._known = self.centre[owner] - self.slope * falling
         self._column = pairs.rescoring.column[first:last] - pairs.rescoring.first_column
         self._indptr = pairs.rescoring.indptr - first
-        # A known value is rounded once with its bias on and once with it off, where the bias is the largest of all.
+        # A known value is rounded once with the bias added and once with it subtracted; the largest bias is assumed.
         largest = np.zeros(len(counts))
         np.maximum.at(largest, owner, np.abs(self._known))
         bias = float(plain.largest_bias)
@@ -61,23 +61,23 @@ class _RescoredScreen(Screen):
         self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
 
     def mirrored(self) -> Mirrored:
-        """Not to be had: a re-ranked distance is not symmetric."""
+        """Not supported: a re-ranked distance is not symmetric."""
         raise AssertionError("re-ranked distances are not screened both ways")
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
-        """As the plain screen."""
+        """Prepare gallery rows as in the plain screen."""
         return self._plain.gallery_tile(start, stop, out)
 
     def spare(self, floor: Values) -> None:
-        """Leave out the products of queries for which the known pairs are all that counts.
+        """Omit the products of queries for which only known pairs are above the lower bound.
 
-        All others are at a Jaccard distance of 1 and a plain distance of at least 0, where the screening value is the
-        centre.  Positives that share neighbours with the query, most of them under a good model, are nearer than that.
+        All other pairs are at a Jaccard distance of 1 and a plain distance of at least 0, where the screening value is
+        the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
         """
         self._seen = floor <= self.centre + 2.0 * self.epsilon
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
-        """As the plain screen, for queries that look at more than known pairs; nothing is near to the others."""
+        """Multiply as in the plain screen for queries that need a product; other queries get the farthest value."""
         seen = np.flatnonzero(self._seen[queries.start : queries.stop])
         if len(seen) > _MOST_GATHERED * len(queries):
             self._plain.multiply(queries, matrix, out)
@@ -92,14 +92,14 @@ class _RescoredScreen(Screen):
         put_values(indptr, self._column, self._known, column_start, bias, values)
 
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
-        """Translate distances into plain ones, with what rounding may have done to them, and go on from there."""
+        """Convert distances to plain ones, widened by a bound on rounding errors, and return the edges of those."""
         lower, _ = self._band(query, falling_values(self._pairs, query, distance, 1.0))
         _, upper = self._band(query, falling_values(self._pairs, query, distance, -1.0))
         return lower, upper
 
 
 class _UnweightedScreen(Screen):
-    """Where distances weigh nothing: 1 for all pairs but those that are known, and no product at all."""
+    """Screen for distances of weight 0: 1 for all pairs except known ones, without products."""
 
     slope = 1.0
     exact = True
@@ -111,15 +111,15 @@ class _UnweightedScreen(Screen):
         self.epsilon = np.zeros(len(pairs.query))
 
     def mirrored(self) -> Mirrored:
-        """Not to be had: a re-ranked distance is not symmetric."""
+        """Not supported: a re-ranked distance is not symmetric."""
         raise AssertionError("re-ranked distances are not screened both ways")
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
-        """Nothing to prepare; there is no bias."""
+        """Return `out` unprepared; the bias is 0."""
         return out, np.zeros(stop - start)
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
-        """Write the distance of all pairs that share nothing."""
+        """Write the distance of pairs without shared neighbours."""
         out[:] = -1.0
 
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:

@@ -5,15 +5,15 @@ For a positive of query ``q``, identity ``i`` comes before it with probability `
 come before, is Poisson-binomial with mean ``mu = sum p_i``, and ``CMC_single_shot@k`` of the query is the mean over its
 positives of ``P(K <= k - 1)`` (Li et al., CVPR 2014, whose draws torchreid and open-reid repeat ten times).
 
-How the cost of the expectation is bounded, and nothing lost
-------------------------------------------------------------
+Bound on the cost of the expectation
+------------------------------------
 Chernoff's bound, ``P(K <= a) <= exp(-mu + a + a ln(mu / a))`` for ``a < mu``, falls as ``mu`` grows.  With ``a =
 max_rank - 1`` the integer `inactive_mass` is where it passes below 2^-80; some 160 for ranks up to 50.  A positive
-whose items weigh more than that (see `reid_dist.kernels.single_shot`) therefore adds less than 2^-80 to any value up
-to `max_rank`, and counts as 0.  An active positive has at most as many listed items before it as the ``inactive_mass
-+ 1`` largest listed identities have together (`longest_list`): to collect the most items for their weight one takes
-whole identities, largest first, and each weighs all but ``n_i 2^-32`` of 1.  That bounds memory and work per query
-whatever the size of the gallery.
+whose preceding items weigh more than that (see `reid_dist.kernels.single_shot`) therefore adds less than 2^-80 to any
+value up to `max_rank`, and counts as 0.  An active positive has at most as many listed items before it as the ``inactive_mass
++ 1`` largest listed identities have together (`longest_list`): the most items for their weight are whole identities,
+largest first, and each weighs all but ``n_i 2^-32`` of 1.  This bounds memory and work per query independently of the
+size of the gallery.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ __all__ = ["ListBefore", "ListedItems", "SingleShot", "inactive_mass", "longest_
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-# A positive whose share is below 2^-NEGLIGIBLE_BITS counts as 0.
+# Contributions of a positive below 2^-NEGLIGIBLE_BITS count as 0.
 NEGLIGIBLE_BITS = 80
 _WEIGHT_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class SingleShot:
-    """How the single-shot CMC is computed.
+    """Definition of the single-shot CMC.
 
     Attributes
     ----------
     max_rank
-        The largest rank.
+        Largest rank of the curve.
     n_draws
         Number of seeded draws per query; None for the exact expectation.
     seed
-        Of the draws, 0 where there are none.
+        Seed of the draws; 0 without draws.
     """
 
     max_rank: int
@@ -77,7 +77,7 @@ class SingleShot:
     seed: int = 0
 
     def describe(self) -> dict[str, str | int]:
-        """Return what a report says of it."""
+        """Return the definition for a report."""
         if self.n_draws is None:
             return {
                 "form": "exact expectation",
@@ -86,18 +86,18 @@ class SingleShot:
         return {"form": "draws", "num_repeats": self.n_draws, "seed": self.seed}
 
     def query_bytes(self, size: Int64, per_query: float) -> int:
-        """Bound the bytes that a task holds per query, partial results that wait for it included.
+        """Bound the bytes of a task per query, including partial results that wait to be merged.
 
         Parameters
         ----------
         size
             Items of each gallery identity, shape (n_identity,), int64.
         per_query
-            Positives of a query.
+            Mean positives per query.
         """
         listed = np.delete(size, oversized_groups(size))
         itemsize = _entry_type(_identity_bits(len(size)), int(size.max(initial=0))).itemsize
-        # A list grows to twice what it may be before it is pruned; then there are its copy, those that wait, their sum.
+        # A list grows to twice its bound before it is pruned; its copy, waiting lists and their sum are added.
         entries = min(longest_list(size, inactive_mass(self.max_rank)), int(listed.sum())) * (
             2 + 1 + MERGED_AT_ONCE + 1
         )
@@ -108,7 +108,7 @@ class SingleShot:
 def inactive_mass(max_rank: int) -> int:
     """Smallest whole number above which the mean of ``K`` makes ``P(K <= max_rank - 1)`` less than 2^-80.
 
-    In decimal arithmetic, which is the same on every machine.
+    Computed in decimal arithmetic, with the same result on every machine.
     """
     a = max_rank - 1
     with localcontext() as context:
@@ -126,7 +126,7 @@ def inactive_mass(max_rank: int) -> int:
 
 
 def longest_list(size: Int64, mass: int) -> int:
-    """Bound the listed items before a live positive, by the numbers of items of all identities."""
+    """Bound the listed items before an active positive, from the numbers of items of all identities."""
     listed = np.sort(np.delete(size, oversized_groups(size)))
     return int(listed[-(mass + 1) :].sum())
 
@@ -145,18 +145,19 @@ def _entry_type(bits: int, most_positives: int) -> np.dtype[np.signedinteger]:
 
 @dataclass(frozen=True, slots=True)
 class ListedItems:
-    """The items before the live positives of a block of queries, from some of the gallery.
+    """Items before the active positives of a block of queries, from some gallery blocks.
 
     Attributes
     ----------
     indptr, entry
         Entries of query ``i`` are ``entry[indptr[i]:indptr[i + 1]]``; see `reid_dist.kernels.single_shot`.
     live
-        Positives of each query that these items leave alive, shape (n_query,), int64.
+        Positives of each query that are active given these items, shape (n_query,), int64.
     weight
-        Bounds from above what the entries of each query weigh, shape (n_query,), int64.
+        Upper bound on the weight of the entries of each query, shape (n_query,), int64.
     giant
-        Items of each giant, by the positive that they come before first, shape (n_positive, n_giant), int32.
+        Items of each oversized group, by the first positive that they come before, shape (n_positive, n_oversized),
+        int32.
     """
 
     indptr: Int64
@@ -167,28 +168,28 @@ class ListedItems:
 
     @property
     def listed(self) -> Listed:
-        """As kernels take it."""
+        """Convert to the argument of kernels."""
         return Listed(self.entry, self.indptr[:-1], self.indptr[1:], self.live)
 
 
 @dataclass(frozen=True, slots=True)
 class ListBefore:
-    """List the items before every live positive, and make the exact expectation of them.
+    """List the items before every active positive, and compute the single-shot CMC from the lists.
 
     Attributes
     ----------
     targets
-        Of the block of queries.
+        Thresholds of the block of queries.
     mask
-        What queries may not see of the gallery.
+        Gallery rows hidden from queries.
     distance
-        The distance.
+        Registered, re-ranked or precomputed distance.
     identities
-        Of the gallery.
+        Identities of the gallery.
     shot
-        Holds the largest rank.
+        Largest rank, draws and seed.
     ties
-        What equal distances mean; see `reid_dist.kernels.placing.ScreenedTile`.
+        Rule of ties; see `reid_dist.kernels.placing.ScreenedTile`.
     """
 
     targets: Targets
@@ -200,12 +201,12 @@ class ListBefore:
 
     @property
     def weight(self) -> Int64:
-        """Weight of an item of each identity, in units of 2^-32, rounded down."""
+        """Weight of an item of each identity, in units of 2^-32, rounded down, shape (n_identity,), int64."""
         return (1 << _WEIGHT_BITS) // np.maximum(self.identities.size, 1)
 
     @property
     def weight_limit(self) -> int:
-        """Weight before a positive beyond which it is dead."""
+        """Weight of preceding items, in units of 2^-32, beyond which a positive is inactive."""
         return inactive_mass(self.shot.max_rank) << _WEIGHT_BITS
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Listing:
@@ -214,11 +215,11 @@ class ListBefore:
 
     @property
     def bits(self) -> int:
-        """Low bits of an entry that hold the identity."""
+        """Number of low bits of an entry that hold the identity."""
         return _identity_bits(len(self.identities.pid))
 
     def combine(self, partials: Sequence[ListedItems]) -> ListedItems:
-        """Join lists, and strike out what the dead leave behind."""
+        """Join lists, and remove entries that come before inactive positives only."""
         start, bits, item_weight = self.targets.positive_indptr, self.bits, self.weight
         live = np.minimum.reduce([partial.live for partial in partials])
         weight = sum((partial.weight for partial in partials[1:]), partials[0].weight.copy())
@@ -233,7 +234,7 @@ class ListBefore:
         return ListedItems(indptr, entry, live, weight, giant)
 
     def join(self, parts: Sequence[Listed], live: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
-        """Put together the entries that come before live positives; see `ListedItems`."""
+        """Join the entries that come before active positives; see `ListedItems`."""
         size = np.zeros(len(live), np.int64)
         for part in parts:
             count_active(part, self.bits, live, size)
@@ -246,14 +247,14 @@ class ListBefore:
         return indptr, entry
 
     def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
-        """Compute the expectation, or draw, for some queries of the block.
+        """Compute the expectation, or the mean of the draws, for some queries of the block.
 
         Parameters
         ----------
         merged
-            Lists of all of the gallery.
+            Lists of the whole gallery.
         queries
-            Which queries of the block.
+            Positions of the queries in the block.
         query_row
             Rows of the block's queries in their set, shape (n_query,), int64; draws are keyed by them.
 
@@ -273,7 +274,7 @@ class ListBefore:
             return curves
         own = self.identities.of_queries(self.targets)[some]
         with np.errstate(over="ignore"):
-            # Unsigned numbers wrap around, as they shall.
+            # Wrap-around of unsigned numbers is intended.
             query_state = query_states(np.uint64(self.shot.seed % 2**64), query_row[some], self.shot.n_draws)
             identity_state = identity_states(self.identities.pid.astype(np.uint64))
             drawn_curves(listed, start, own, oversized_groups, self.bits, table, query_state, identity_state, curves)
@@ -283,7 +284,7 @@ class ListBefore:
 class _Listing:
     """Accumulator of `ListBefore`."""
 
-    # Any value may count.
+    # No lower bound: every value may count.
     floor = None
 
     def __init__(self, reduction: ListBefore, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
@@ -298,18 +299,18 @@ class _Listing:
         place_of = np.full(len(identities.pid), -1, np.int32)
         place_of[identities.giant] = np.arange(len(identities.giant))
         column = identities.of_row[gallery.numbers]
-        # Giants are told by negative numbers; what stands for junk is never asked for.
+        # Oversized groups have negative numbers; the number of junk rows is never read.
         giant = place_of[column] if len(place_of) else column
         self._identity_of = np.where(giant >= 0, -1 - giant, column).astype(np.int32)
         self._giant = np.zeros((len(targets.positive_row), len(identities.giant)), np.int32)
         self._lists: Lists | None = None
 
     def _make_lists(self, n_column: int) -> Lists:
-        """Empty lists; their memory is taken as they grow."""
+        """Create empty lists; their memory is allocated as they grow."""
         longest = longest_list(self._reduction.identities.size, inactive_mass(self._reduction.shot.max_rank))
         most = np.diff(self._start)
         n_query = len(most)
-        # A pruned list and a tile, with as much again so that pruning is rare; or simply the whole block.
+        # A pruned list, a tile, and another list so that pruning is rare; at most the whole block.
         capacity = min(self._n_column, 2 * longest + n_column)
         return Lists(
             entry=np.empty((n_query, capacity), _entry_type(self._reduction.bits, int(most.max(initial=0)))),
@@ -320,9 +321,9 @@ class _Listing:
         )
 
     def absorb(self, tile: Tile) -> None:
-        """List from one tile; the rest of one whose bands are too crowded is screened again in float64."""
+        """List items of one tile; if its bands are too crowded, its rest is screened again in float64."""
         if self._lists is None:
-            # The first tile of a block is its widest.
+            # The first tile of a block is the widest.
             self._lists = self._make_lists(len(tile.columns))
         lists = self._lists
         done = 0
@@ -347,7 +348,7 @@ class _Listing:
         )
 
     def result(self) -> ListedItems:
-        """Lists of the block pair."""
+        """Return the lists of the block pair."""
         lists = self._lists or self._make_lists(0)
         prune_heavy(self._reduction.bits, self._weight, self._reduction.weight_limit, lists)
         begin = np.arange(len(lists.size)) * lists.entry.shape[1]

@@ -1,4 +1,4 @@
-"""Nearest and farthest items, block against block: of a set among itself, each pair of blocks once, or of one side."""
+"""Nearest and farthest items per block pair: within one set, each pair of blocks once, or for one side of two sets."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _GROUPS_PER_NEIGHBOUR = 3
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What lies nearest to each item of a block, and how far the farthest is, among some other items.
+    """The nearest rows to each item of a block, and its largest distance, among some other items.
 
     Attributes
     ----------
     index
-        Rows of the set by (canonical distance, row), never the item itself, shape (n, k), int64; -1 where there are
-        no more.
+        Rows of the set by (canonical distance, row), without the item itself, shape (n, k), int64; -1 for absent
+        entries.
     distance
-        Canonical distances, shape (n, k), float64; inf where there are no more.
+        Canonical distances, shape (n, k), float64; inf for absent entries.
     farthest
-        Largest canonical distance, shape (n,), float64; 0 where there is none.
+        Largest canonical distance, shape (n,), float64; 0 without other items.
     """
 
     index: NDArray[np.int64]
@@ -44,14 +44,14 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """What is known of the items of a block from elsewhere: whatever is not better is not looked at again.
+    """Bounds for the items of a block from other block pairs; pairs that cannot improve on them are skipped.
 
     Attributes
     ----------
     reach
-        A canonical distance within which each item has k others, shape (n,), float64; inf for none that is known.
+        A canonical distance within which each item has k others, shape (n,), float64; inf if unknown.
     farthest
-        A canonical distance at which each item has another, shape (n,), float64; -inf for none that is known.
+        A canonical distance at which each item has another, shape (n,), float64; -inf if unknown.
     """
 
     reach: Float64
@@ -71,19 +71,19 @@ def run_symmetric_tiles(
     Parameters
     ----------
     first, second
-        The two blocks, the first of lower rows; None for the second where the first meets itself.
+        Blocks of the same set, the first of lower rows; None as second compares the first with itself.
     distance
-        The distance.
+        Registered distance.
     tile_rows
         Rows and columns of a tile.
     k
         Neighbours per item.
     seeds
-        What is known of the items of both blocks.  Others within reach are listed, and those beyond may be missing.
+        Bounds for the items of both blocks.  Items within `Seed.reach` are listed; those beyond may be missing.
 
     Returns
     -------
-    Of the first block, and of the second where there is one.
+    Results of the first block, and of the second unless it is None.
     """
     other = first if second is None else second
     screen = distance.screen(first.features, other.features, first.norm, other.norm)
@@ -113,12 +113,12 @@ def run_symmetric_tiles(
 def run_directed_tiles(
     query: FeatureBlock, gallery: FeatureBlock, distance: Distance, tile_rows: int, k: int
 ) -> Surroundings:
-    """Reduce all tiles of two blocks of different sets, for the items of the first alone.
+    """Reduce all tiles of two blocks of different sets, for the items of the first only.
 
     Parameters
     ----------
     query, gallery
-        The two blocks.
+        Blocks of n_query and n_gallery rows.
     distance, tile_rows, k
         As in `run_symmetric_tiles`.
     """
@@ -150,7 +150,7 @@ def run_directed_tiles(
 def _sides(
     screen: Screen, first: FeatureBlock, second: FeatureBlock | None, distance: Distance, k: int
 ) -> tuple[Side, Side]:
-    """What is kept for either block, empty."""
+    """Create the empty accumulators of both blocks."""
     other = first if second is None else second
     mirrored = screen.mirrored()
 
@@ -175,7 +175,7 @@ def _sides(
 
 
 def _sow(side: Side, seed: Seed) -> None:
-    """Start with the levels and floors of what is known."""
+    """Set initial thresholds for nearest and farthest items from the seed bounds."""
     for known, of, sign, into in (
         (np.isfinite(seed.reach), seed.reach, 1.0, side.lists.level),
         (np.isfinite(seed.farthest), seed.farthest, -1.0, side.floor),
@@ -188,19 +188,19 @@ def _sow(side: Side, seed: Seed) -> None:
 
 
 def _begin(side: Side, items: RowRange, values: Values) -> None:
-    """Set levels and floors by the first values of some items, so that not all of the first others are listed.
+    """Set thresholds for nearest and farthest items from the first values, so that not all of those are listed.
 
-    Where n groups of values have a largest one above some level, n values lie above it; groups are so many that few of
-    them have two.  One value more than `k`, as an item may meet itself.
+    If the largest values of n groups are above some level, at least n values are above it; with many groups, few of
+    them have two such values.  One value more than `k` is used, as an item may be compared with itself.
 
     Parameters
     ----------
     side
-        The side of the items.
+        Accumulator of the items.
     items
-        Which they are.
+        Positions of the items in their block.
     values
-        Screening values, shape (len(items), n), the bias taken off.
+        Screening values, shape (len(items), n), bias subtracted.
     """
     cut = slice(items.start, items.stop)
     band = 2.0 * side.epsilon[cut]
@@ -217,7 +217,7 @@ def _begin(side: Side, items: RowRange, values: Values) -> None:
 
 
 def _rounding(edge: Float64) -> Float64:
-    """More than what rounding to the type of the tiles may do."""
+    """Upper bound on the error of rounding `edge` to the dtype of the tiles."""
     return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)
 
 
@@ -229,7 +229,7 @@ def _settled(side: Side, block: FeatureBlock, against: FeatureBlock) -> Surround
 
 
 def merge_surroundings(one: Surroundings, other: Surroundings, k: int) -> Surroundings:
-    """Merge what was found among different items; lists are as long as `k`."""
+    """Merge results among different items; lists have length `k`."""
     index, distance = np.empty((len(one.index), k), np.int64), np.empty((len(one.index), k))
     merge_lists(one.index, one.distance, other.index, other.distance, index, distance)
     return Surroundings(index, distance, np.maximum(one.farthest, other.farthest))
