@@ -93,7 +93,7 @@ class Job:
     rows_are_items
         Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.
     joined
-        Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and matched by text.
+        Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and joined.
     parts, part_metrics
         Partitions of the gallery, and metrics computed in every partition.
     probes

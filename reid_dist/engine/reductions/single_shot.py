@@ -10,10 +10,10 @@ Bound on the cost of the expectation
 Chernoff's bound, ``P(K <= a) <= exp(-mu + a + a ln(mu / a))`` for ``a < mu``, falls as ``mu`` grows.  With ``a =
 max_rank - 1`` the integer `inactive_mass` is where it passes below 2^-80; some 160 for ranks up to 50.  A positive
 whose preceding items weigh more than that (see `reid_dist.kernels.single_shot`) therefore adds less than 2^-80 to any
-value up to `max_rank`, and counts as 0.  An active positive has at most as many listed items before it as the ``inactive_mass
-+ 1`` largest listed identities have together (`longest_list`): the most items for their weight are whole identities,
-largest first, and each weighs all but ``n_i 2^-32`` of 1.  This bounds memory and work per query independently of the
-size of the gallery.
+value up to `max_rank`, and counts as 0.  An active positive has at most as many listed items before it as the
+``inactive_mass + 1`` largest listed identities have together (`longest_list`): the most items for their weight are
+whole identities, largest first, and each weighs all but ``n_i 2^-32`` of 1.  This bounds memory and work per query
+independently of the size of the gallery.
 """
 
 from __future__ import annotations

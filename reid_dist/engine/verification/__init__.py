@@ -1,4 +1,4 @@
-"""Verification and open-set search: thresholds over all pairs or probes, and what is accepted under them."""
+"""Verification and open-set search: thresholds over all pairs or probes, and acceptance rates under them."""
 
 from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch
 from reid_dist.engine.verification.measures import (

@@ -1,19 +1,19 @@
-r"""The search for exact thresholds among distances that nobody keeps.
+r"""Search for exact thresholds without storing all distances.
 
-What is searched for is a *level*: the smallest distance ``t`` at which ``a I(t) + b G(t) >= c``, where ``I(t)`` and
+The result of the search is a *level*: the smallest distance ``t`` at which ``a I(t) + b G(t) >= c``, where ``I(t)`` and
 ``G(t)`` count the impostors and the genuine pairs at distance ``t`` or nearer.  With ``a, b, c = 1, 0, k`` that is the
 k-th smallest impostor distance; with ``a, b, c = P, N, N P`` for P genuine pairs and N impostors it is where a ROC of
-steps has passed FAR = 1 - TAR.  Genuine distances are all here, sorted.  Impostors are seen through the histogram of
-the first pass and through counts of brackets in the passes after it (`reid_dist.engine.reductions.impostors`).
+steps has passed FAR = 1 - TAR.  All genuine distances are in memory, sorted.  Impostors are available as the histogram
+of the first pass and as counts of brackets in later passes (`reid_dist.engine.reductions.impostors`).
 
-*Guesses are free.*  Counts of a bracket are exact, those of the gaps around it as well.  So they say of any bracket
-whether the level lies in it, nearer or farther, and a wrong guess costs another pass and never an answer.  The first
-guess goes by the histogram: the whole bin, with all that screening may err, where that holds few pairs; otherwise a
-small part of it, around the place where the level would be if the pairs of the bin lay evenly.  Screening errs by far
-less than its bound, and evenly in both directions, so that this nearly always holds.  If it does not, the second guess
-is the whole bin, and the third is all that is not excluded.
+*Correctness for every guess.*  Counts of a bracket and of the gaps around it are exact.  They determine for any bracket
+whether the level lies in it, nearer or farther, so a wrong guess costs another pass and does not change the result.
+The first guess follows from the histogram: the whole bin, widened by the bound on screening errors, if it holds few
+pairs; otherwise a small part of it, around the level for evenly distributed pairs in the bin.  Screening errors are far
+smaller than their bound, and symmetric, so that this guess is nearly always right.  Otherwise, the second guess is the
+whole bin, and the third is the range not yet excluded.
 
-*It ends.*  A bracket that holds more distances than a partial result may count is counted by keys that leave out their
+*Termination.*  A bracket that holds more distances than a partial result may count is counted by keys without their
 lowest bits, and the key that holds the level is the bracket of the next pass: with four keys or more it is narrower by
 half at least, and a float64 has 64 bits.
 """
@@ -45,28 +45,28 @@ Float64 = NDArray[np.float64]
 Range = tuple[int, int]
 """Ordered keys from the first to, exclusively, the second."""
 
-# A bin with its neighbourhood is a bracket as it is up to this many pairs.
+# Maximal pairs of a bin and its neighbourhood for which the whole bin is the first bracket.
 FEW_PAIRS = 4096
 
-# A guess within a bin takes in this many standard deviations, and this share of the bound on screening errors.
+# Half width of a guess within a bin: this many standard deviations, and this share of the bound on screening errors.
 _DEVIATIONS = 4.0
 _SHARE_OF_ERROR = 1 / 64
 
-# Distances are finite, so that infinity can be the edge of what lies below it.
+# Distances are finite, so that infinity can be an exclusive upper edge.
 _FIRST, _LAST = ordered_keys(np.array([-np.inf, np.inf])).tolist()
 _EVERYTHING: Range = (_FIRST, _LAST)
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The smallest distance at which so many pairs have been accepted.
+    """The smallest distance at which the weighted number of accepted pairs reaches a value.
 
     Attributes
     ----------
     per_impostor, per_genuine
-        What each impostor and each genuine pair counts, from 0; not both 0.
+        Weight of an impostor and of a genuine pair, 0 or more; not both 0.
     wanted
-        What they must come to together.
+        Weighted number of pairs to reach.
     """
 
     per_impostor: int
@@ -74,20 +74,20 @@ class Level:
     wanted: int
 
     def reached(self, n_impostor: int, n_genuine: int) -> bool:
-        """Whether so many pairs are enough."""
+        """Whether these numbers of pairs reach the level."""
         return self.per_impostor * n_impostor + self.per_genuine * n_genuine >= self.wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Where a level is reached.
+    """The distance at which a level is reached.
 
     Attributes
     ----------
     distance
-        The distance.
+        Canonical distance.
     nearer, up_to
-        Impostors that are strictly nearer, and those at the distance as well.
+        Numbers of impostors strictly nearer than the distance, and of impostors at most at it.
     """
 
     distance: float
@@ -97,13 +97,13 @@ class Crossing:
 
 @dataclass(frozen=True)
 class _Open:
-    """A level still searched for: where it certainly lies, and guesses within."""
+    """A level not yet found: its proven range, and guesses within."""
 
     known: Range
     guesses: tuple[Range, ...]
 
     def bracket(self) -> Range:
-        """What to look at next."""
+        """Bracket for the next pass."""
         for low, high in self.guesses:
             cut = max(low, self.known[0]), min(high, self.known[1])
             if cut[0] < cut[1]:
@@ -111,12 +111,12 @@ class _Open:
         return self.known
 
     def narrowed(self, known: Range) -> _Open:
-        """With what a pass has excluded; the guess that was looked at is spent.
+        """Return the level restricted to a proven range, without the guess that was counted.
 
         Raises
         ------
         DamagedStoreError
-            If nothing is left.
+            If the remaining range is empty.
         """
         cut = max(known[0], self.known[0]), min(known[1], self.known[1])
         if cut[0] >= cut[1]:
@@ -128,27 +128,27 @@ class _Open:
 
 
 class ThresholdSearch:
-    """Finds levels in passes.
+    """Search for levels in several passes.
 
     Parameters
     ----------
     levels
-        What is searched for; each is reached by all pairs together.
+        Levels to find; each is reached by all pairs together.
     genuine
         Distances of all genuine pairs, ascending, shape (n,), float64.
     n_impostor
-        How many impostors there are.
+        Number of impostors.
     histogram
-        Of the first pass.
+        Histogram of impostor distances from the first pass.
     squared
         Whether falling values are squares of distances.
 
     Attributes
     ----------
     found
-        Where each level is reached, as far as known.
+        Crossings of the levels found so far.
     n_passes
-        How many passes `take` was told of.
+        Number of calls of `take`.
     """
 
     def __init__(
@@ -162,11 +162,11 @@ class ThresholdSearch:
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi) to look at in the next pass; empty when all is found."""
+        """Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi) of the next pass; empty when all levels are found."""
         return tuple(distance_of(key) for bracket in self._brackets() for key in bracket)
 
     def _brackets(self) -> list[Range]:
-        """Disjoint brackets, ascending.  Those that only touch stay apart: joined, they would be no narrower."""
+        """Disjoint brackets, ascending; adjacent ones are not joined, as this would not make them narrower."""
         joined: list[Range] = []
         for low, high in sorted(each.bracket() for each in self._open.values()):
             if joined and low < joined[-1][1]:
@@ -176,7 +176,7 @@ class ThresholdSearch:
         return joined
 
     def take(self, counts: BracketCounts) -> None:
-        """Take note of the exact counts of the brackets that `edges` named.
+        """Narrow or find levels from the exact counts of the brackets of `edges`.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class ThresholdSearch:
     def _look_inside(
         self, level: Level, bracket: Range, n_nearer: int, inside: KeyCounts
     ) -> tuple[Range, Crossing | None]:
-        """Find the key inside a bracket at which a level is reached; and the crossing, if keys are whole."""
+        """Find the key inside a bracket at which a level is reached, and the crossing if keys are complete."""
         keys, shift = inside.key, inside.shift
         if level.per_genuine:
             genuine = self._genuine[self._genuine_below(bracket[0]) : self._genuine_below(bracket[1])]
@@ -223,7 +223,7 @@ class ThresholdSearch:
         counted = np.append(0, np.cumsum(inside.count))
 
         def nearer(place: int, side: Literal["left", "right"]) -> int:
-            """Impostors before a key, or up to its end."""
+            """Number of impostors before a key, or up to and including it."""
             return n_nearer + int(counted[np.searchsorted(inside.key, keys[place], side)])
 
         def range_of(place: int) -> Range:
@@ -238,7 +238,7 @@ class ThresholdSearch:
 
 
 def _first(size: int, holds: Callable[[int], bool]) -> int:
-    """Find the first of `size` places at which something holds that holds from there on; `size` if it never does."""
+    """Find the first of `size` positions at which a monotone predicate holds; `size` if it never holds."""
     start, stop = 0, size
     while start < stop:
         middle = (start + stop) // 2
@@ -250,7 +250,7 @@ def _first(size: int, holds: Callable[[int], bool]) -> int:
 
 
 class _Bins:
-    """The histogram of the first pass, beside the genuine distances."""
+    """The histogram of the first pass, combined with the genuine distances."""
 
     def __init__(self, histogram: ImpostorHistogram, genuine: Float64, n_impostor: int, squared: bool) -> None:
         self._low, self._high = key_edges(histogram.counts.key)
@@ -264,7 +264,7 @@ class _Bins:
             raise AssertionError("the histogram holds impostors only, each once")
 
     def guesses(self, level: Level) -> tuple[Range, ...]:
-        """Where a level may lie: brackets, the most promising first."""
+        """Brackets that may contain a level, the most probable first."""
         n_bins = len(self._key)
         at = _first(n_bins, lambda at: level.reached(int(self._before[at + 1]), self._genuine_below(self._high[at])))
         if at == n_bins:
@@ -273,7 +273,7 @@ class _Bins:
         low, high = self._low[at], self._high[at]
         between = level.reached(int(self._before[at]), self._genuine_below(low))
         if between:
-            # No impostor reaches the level, but a genuine pair that lies before the bin.
+            # The level is reached by a genuine pair before the bin, not by an impostor.
             low, high = (self._high[at - 1] if at else -np.inf), low
         wide = low - self._error_at(low), high + self._error_at(high)
         if between or not np.isfinite(wide).all() or self._pairs_between(*wide) <= FEW_PAIRS:
@@ -290,24 +290,24 @@ class _Bins:
         return self._error + 2.0**-22 * abs(falling) if math.isfinite(falling) else 0.0
 
     def _pairs_between(self, low: float, high: float) -> int:
-        """Count the pairs of all bins between two values, those of bins cut by them included."""
+        """Count the pairs of all bins between two values, including bins that contain them."""
         first = np.searchsorted(self._high, low, "left")
         last = np.searchsorted(self._low, high, "right")
         return int(self._before[max(last, first)] - self._before[first])
 
     def _within(self, level: Level, at: int) -> tuple[float, float]:
-        """Where in a bin a level would lie if its impostors lay evenly, and how far it may be from there."""
+        """Position of a level in a bin for evenly distributed impostors, and its tolerance."""
         low, count = float(self._low[at]), int(self._count[at])
         width = float(self._high[at]) - low
         start, stop = self._genuine_below(low), self._genuine_below(float(self._high[at]))
         places = (self._genuine[start:stop] - low) / width
 
         def share(n_genuine: int) -> float:
-            """Share of the bin that holds the impostors it takes beside so many genuine pairs."""
+            """Share of the bin with the impostors that reach the level together with `n_genuine` genuine pairs."""
             wanted = (level.wanted - level.per_genuine * n_genuine) / max(level.per_impostor, 1)
             return (wanted - int(self._before[at])) / count
 
-        # Between two genuine pairs nothing but impostors is added; at a genuine pair the level may be jumped over.
+        # Between two genuine pairs only impostors are added; at a genuine pair the count may jump past the level.
         passed = _first(len(places), lambda place: share(start + place + 1) <= places[place])
         middle = share(start + passed)
         if passed < len(places):
@@ -318,7 +318,7 @@ class _Bins:
         return low + middle * width, half
 
     def _slope(self, at: int) -> float:
-        """How unevenly a bin is filled, from the bins beside it: the change of its density, as a share of it."""
+        """Relative change of density within a bin, estimated from the adjacent bins."""
 
         def beside(other: int, step: int) -> int:
             is_next = 0 <= other < len(self._key) and self._key[other] == self._key[at] + step

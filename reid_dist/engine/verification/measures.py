@@ -1,8 +1,8 @@
-"""TAR, EER and ROC over all pairs, DIR over probes: what is accepted under exact thresholds.
+"""TAR, EER and ROC over all pairs, and DIR over probes, under exact thresholds.
 
 A pair is accepted when its distance is *strictly* less than the threshold.  *Genuine* pairs are the relevant ones,
 *impostors* the negatives of every query, valid or not; queries that a protocol does not count (of other cameras) are
-left out of both.
+excluded from both.
 """
 
 from __future__ import annotations
@@ -46,15 +46,14 @@ ROC_RATES: tuple[str, ...] = (
     "1",
 )
 """False accept rates of the ROC: five per decade from 1e-6 to 1, evenly spaced in the logarithm.  Decimals, as the rate
-of ``TAR@FAR=x`` is, so that both agree.  Below 1 / N no impostor is accepted, and all points are alike but for their
-rate."""
+of ``TAR@FAR=x``, so that both agree.  Below 1 / N no impostor is accepted, and points differ only in their rate."""
 
 _NOT_COUNTED = REASONS.index("camera_not_counted")
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The pairs that verification looks at.
+    """The pairs of verification.
 
     Attributes
     ----------
@@ -79,19 +78,19 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Verification:
-    """What verification and open-set search come to.
+    """Results of verification and open-set search.
 
     Attributes
     ----------
     metrics
-        Values by name.
+        Values by name of the metric.
     curves
-        ``ROC_FAR``, ``ROC_TAR`` and ``ROC_threshold``, each of shape (31,), float64; empty where nobody asked.
+        ``ROC_FAR``, ``ROC_TAR`` and ``ROC_threshold``, each of shape (31,), float64; empty if not requested.
     counts
-        ``n_genuine`` and ``n_impostor``, ``n_mated`` and ``n_non_mated``, as far as they were looked at.
+        ``n_genuine`` and ``n_impostor``, ``n_mated`` and ``n_non_mated``, as far as computed.
     thresholds
-        Distance under which pairs or probes are accepted, by name of the metric; infinite where everything is.  For
-        the EER, the smallest distance at which FAR and TAR, pairs at it accepted, come to 1 or more.
+        Distance below which pairs or probes are accepted, by name of the metric; infinite if all are accepted.  For the
+        EER, the smallest distance at which FAR + TAR, with pairs at the distance accepted, is at least 1.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -100,17 +99,17 @@ class Verification:
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
-        """Return counts and thresholds as a report shows them."""
+        """Return counts and thresholds for a report."""
         return {**self.counts, "thresholds": dict(self.thresholds)}
 
 
 def needs_pairs(metrics: Sequence[Metric], roc: bool) -> bool:
-    """Whether thresholds over all pairs are asked for."""
+    """Whether thresholds over all pairs are requested."""
     return roc or any(metric.family.needs == PAIRS for metric in metrics)
 
 
 def needs_probes(metrics: Sequence[Metric]) -> bool:
-    """Whether open-set metrics are asked for."""
+    """Whether open-set metrics are requested."""
     return any(metric.family.needs == PROBES for metric in metrics)
 
 
@@ -126,18 +125,18 @@ def _order_statistic(rate: Fraction, number: int) -> int:
 
 
 def _level(rate: Fraction, pairs: Pairs) -> Level | None:
-    """Level of the threshold for a false accept rate; None where everything is accepted."""
+    """Level of the threshold for a false accept rate; None if all pairs are accepted."""
     number = _order_statistic(rate, pairs.n_impostor)
     return Level(1, 0, number) if number <= pairs.n_impostor else None
 
 
 def _equal_error(pairs: Pairs) -> Level:
-    """Level at which FAR + TAR, times the number of both, reaches 1."""
+    """Level at which FAR + TAR reaches 1, scaled by the product of the numbers of genuine pairs and impostors."""
     return Level(pairs.n_genuine, pairs.n_impostor, pairs.n_genuine * pairs.n_impostor)
 
 
 def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Level]:
-    """What has to be found among all pairs, each level once.
+    """Levels to find among all pairs, each once.
 
     Raises
     ------
@@ -162,23 +161,23 @@ def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Le
 def make_verification(
     metrics: Sequence[Metric], roc: bool, answer: BlockAnswer, crossings: Mapping[Level, Crossing]
 ) -> Verification:
-    """Put together what was asked for.
+    """Compute requested metrics and curves from crossings.
 
     Parameters
     ----------
     metrics
-        Metrics that were asked for; those of other kinds are passed over.
+        Requested metrics; those of other kinds are ignored.
     roc
-        Whether the curve was.
+        Whether the ROC is requested.
     answer
-        Of the main sweep.
+        Results of the main pass.
     crossings
-        Where the levels of `wanted_levels` are reached.
+        Crossings of the levels of `wanted_levels`.
 
     Raises
     ------
     InputError
-        If open-set metrics are asked for, and every query has its identity in the gallery.
+        If open-set metrics are requested, and every query has its identity in the gallery.
     """
     if answer.ranked is None:
         raise AssertionError("an evaluation has ranks")
@@ -223,14 +222,14 @@ def make_verification(
 
 
 def identification_rates(metrics: Sequence[Metric], answer: BlockAnswer) -> dict[str, float]:
-    """Return the open-set metrics among those that are given, by name.
+    """Compute the open-set metrics among `metrics`, by name.
 
     Parameters
     ----------
     metrics
         Metrics of any kind.
     answer
-        Of the main sweep; its ranks may be those of another rule of ties.
+        Results of the main pass; ranks may follow another rule of ties.
     """
     if not needs_probes(metrics):
         return {}
@@ -252,12 +251,12 @@ def _equal_error_rate(pairs: Pairs, crossing: Crossing) -> Fraction:
 
 
 class _Probes:
-    """Open-set identification: mated probes, and strangers that should not be let in.
+    """Open-set identification: mated and non-mated probes.
 
     Raises
     ------
     InputError
-        If there is no stranger.
+        If there is no non-mated probe.
     """
 
     def __init__(self, answer: BlockAnswer) -> None:
@@ -273,7 +272,7 @@ class _Probes:
             raise InputError(_NO_STRANGERS)
 
     def threshold(self, rate: Fraction) -> float:
-        """The (floor(x N) + 1)-th smallest of the strangers' nearest distances; infinite if there are not so many."""
+        """The (floor(x N) + 1)-th smallest of the nearest distances of the N non-mated probes; infinite beyond N."""
         number = _order_statistic(rate, len(self.strangers))
         return float(self.strangers[number - 1]) if number <= len(self.strangers) else math.inf
 
@@ -289,12 +288,12 @@ _NO_STRANGERS = (
 
 
 def refuse_without_non_mated(query_pids: NDArray[np.int64], gallery_pids: NDArray[np.int64]) -> None:
-    """Refuse open-set metrics where every query has its identity in the gallery.
+    """Raise an error for open-set metrics if there is no non-mated query.
 
     Raises
     ------
     InputError
-        If so.
+        If every query has its identity in the gallery.
     """
     if np.isin(query_pids, gallery_pids).all():
         raise InputError(_NO_STRANGERS)
