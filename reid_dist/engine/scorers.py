@@ -49,7 +49,7 @@ class Scorer(ABC):
     @property
     @abstractmethod
     def identity(self) -> tuple[str, ...]:
-        """Content digests of the inputs of the distances."""
+        """URIs and content digests of the inputs of the distances."""
 
     @property
     def bytes_per_pair(self) -> int:
@@ -109,12 +109,12 @@ class FeatureScorer(Scorer):
 
     @property
     def shapes(self) -> tuple[SetShape, SetShape]:
-        """Of the two sets."""
+        """Shapes of the two sets."""
         return _shape(self.query), _shape(self.gallery)
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Of the two sets."""
+        """URIs and content digests of the two sets."""
         return (self.query.uri, self.query.content_digest, self.gallery.uri, self.gallery.content_digest)
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
