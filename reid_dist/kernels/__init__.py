@@ -1,1 +1,1 @@
-"""Arrays in, arrays out: the compiled inner loops.  `settings` owns the compiler's settings."""
+"""Compiled inner loops over arrays.  `settings` defines the compiler's settings."""

@@ -1,4 +1,4 @@
-"""Averages of feature rows in float64, summed in one fixed order."""
+"""Averages of feature rows in float64, summed in a fixed order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["average_rows", "similarity_weights"]
 def similarity_weights(distance: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
     """Weights ``max(s, 0)^alpha`` of neighbours at cosine distances ``1 - s``, shape (n, k); all 1 when alpha is 0.
 
-    A similarity that rounding has left above 1 counts as 1: a large power of it would have no bounds.
+    A similarity above 1 due to rounding counts as 1: a large power of it would be unbounded.
     """
     weights = np.ones(distance.shape, np.float64)
     if alpha != 0.0:
@@ -29,7 +29,7 @@ def similarity_weights(distance: NDArray[np.float64], alpha: float) -> NDArray[n
 
 @kernel
 def _add(row: NDArray[np.float32], weight: float, unit: bool, total: NDArray[np.float64]) -> None:
-    """Add a row, scaled to length 1 on the way where that is asked for, times its weight."""
+    """Add a row times its weight to `total`, shape (dim,), float64; scaled to length 1 before if `unit`."""
     length = 1.0
     if unit:
         squared = 0.0
@@ -57,12 +57,12 @@ def average_rows(
     own
         Rows, shape (n, dim), float32; each has weight 1.
     place, weight
-        Which of `rows` are its neighbours, shape (n, k), int64, -1 for none, and with what weight, float64.
+        Numbers of the neighbours in `rows`, shape (n, k), int64, -1 for none, and their weights, float64.
     rows
-        Neighbours, shape (m, dim), float32.
+        Features of the neighbours, shape (m, dim), float32.
     unit
         Whether all rows are scaled to length 1 first and the sum is scaled to length 1; otherwise the sum is divided
-        by how many rows it is of.
+        by the number of its rows.
 
     Returns
     -------

@@ -10,15 +10,15 @@ edges are binned by the same non-decreasing function of floating-point numbers, 
 between values: no rounding in that function can put a value on the wrong side of an edge.
 
 *Plain and mixed bins.*  A bin is mixed if it reaches down to the upper edge at its place: its values may lie on either
-side of an edge.  All values of another bin are settled by the table, and only counted.  Entries of mixed bins are
+side of an edge.  All values of a plain bin are settled by the table, and only counted.  Entries of mixed bins are
 raised by the number of places, so that one counter array takes all values without a branch.
 
 *Two comparisons* with the lower edges from there on settle a value of a mixed bin that holds at most two of them.  One
 comparison with the upper edge then finds both the values inside a band and those that were not settled, since these
 lie below the lower edge of their place.  They are few, and they are left *pending*.
 
-The bins cover what the values of the row cover, according to a sample of them, and not what the thresholds cover: a
-single near threshold must not leave all values to a handful of bins.
+The bins cover the range of the row's values, estimated from a sample, and not the range of the thresholds: with one
+very near threshold, the latter would put all values into a few bins.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ BINS = 4096
 # Bins that are written together.
 _RUN = 32
 
-# Values that are looked at to find the range of a row.
+# Size of the sample that estimates the range of a row.
 _SAMPLE = 64
 
 
 class Steps(NamedTuple):
-    """The thresholds of one query, ready for placing.
+    """Thresholds of one query, prepared for placing.
 
     Attributes
     ----------
     lower, upper
-        Edges, near to far, shape (most + 1,): behind the last threshold a NaN, which no value reaches or stays below.
+        Edges, near to far, shape (most + 1,): after the last threshold a NaN, which no value reaches or stays below.
     table
         Place of the values of every bin, uint32, in mixed bins raised by the number of places.  Bin 0 is that of values
-        that reach no threshold, bin BINS + 2 the last; some room is behind it.
+        that reach no threshold, bin BINS + 2 the last; padding follows.
     enters, leaves
-        Room for the bins of both edges, shape (most,), uint32.
+        Scratch for the bins of both edges, shape (most,), uint32.
     bins, noted
-        Room for the bins of a block of values, and for the numbers of those in mixed bins; uint32.
+        Scratch for the bins of a block of values, and for the positions of those in mixed bins; uint32.
     """
 
     lower: NDArray[np.floating]
@@ -67,16 +67,16 @@ class Steps(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """Values of a row that are not settled.
+    """Unsettled values of a row.
 
     Attributes
     ----------
     column, place
-        Column in the tile, and a place that is the right one or a nearer one; int64.
+        Column in the tile, and a lower bound of the place; int64.
     value
-        The screening value.
+        Screening value, in the type of the tile.
     distance
-        Room for canonical distances, float64.
+        Scratch for canonical distances, float64.
     """
 
     column: NDArray[np.int64]
@@ -87,7 +87,7 @@ class Pending(NamedTuple):
 
 @kernel
 def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
-    """Room for `most` thresholds and for blocks of `block` values of the type of `like`."""
+    """Allocate `Steps` for `most` thresholds and for blocks of `block` values of the type of `like`."""
     return Steps(
         np.empty(most + 1, like.dtype),
         np.empty(most + 1, like.dtype),
@@ -101,16 +101,16 @@ def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
 
 @kernel
 def make_pending(most: int, like: NDArray[np.floating]) -> Pending:
-    """Room for `most` values of the type of `like`, and for one that is written and not kept."""
+    """Allocate `Pending` for `most` values of the type of `like`, and one more that is written and discarded."""
     room = most + 1
     return Pending(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, like.dtype), np.empty(room))
 
 
 @kernel
 def bin_of(value: np.floating, base: np.floating, scale: np.floating) -> np.uint32:
-    """Bin of a value: 1 below `base`, 2 to BINS + 2 from there on.  Never falls when the value rises.
+    """Bin of a value: 1 below `base`, 2 to BINS + 2 from there on; non-decreasing in the value.
 
-    Clipped before it is converted: the integer value of a float that does not fit is undefined.
+    Clipped before conversion: the integer value of a float out of range is undefined.
     """
     zero = base - base
     least = zero + np.float32(1)
@@ -134,15 +134,15 @@ def fill_steps(
     Parameters
     ----------
     lower, upper
-        Edges of its thresholds, near to far, at least one.
+        Edges of the query's thresholds, near to far, at least one.
     values, bias
-        The row, and what is subtracted from it.
+        Values of the row and their bias, which is subtracted; equal shapes.
     steps
         Written to.
 
     Returns
     -------
-    First value of the bins, and bins per unit, as `bin_of` takes them.
+    First value of the bins, and bins per unit, as arguments of `bin_of`.
     """
     n = len(lower)
     steps.lower[:n] = lower
@@ -155,7 +155,7 @@ def fill_steps(
     largest = base
     for k in range(0, len(values), max(1, len(values) // _SAMPLE)):
         value = values[k] - bias[k]
-        # A hidden column is at minus infinity and says nothing.
+        # A hidden column holds minus infinity and does not count in the range.
         if value > -np.inf:
             smallest = min(smallest, value)
             largest = max(largest, value)
@@ -167,7 +167,7 @@ def fill_steps(
             end = largest + margin
     scale = np.float32(BINS) / (end - base)
     if not scale < 1e30:
-        # A range so narrow that the scale would overflow: few bins, and most values are left pending.
+        # The range is so narrow that the scale would overflow: few bins, and most values stay pending.
         scale = base - base
     table, enters, leaves = steps.table, steps.enters[:n], steps.leaves[:n]
     for u in range(n):
@@ -178,10 +178,10 @@ def fill_steps(
     for u in range(n - 1, -1, -1):
         begin = np.int64(enters[u])
         end = np.int64(enters[u - 1]) if u > 0 else BINS + 3
-        # By runs of one length, as others cannot be foreseen; nearer thresholds overwrite what is too much.
+        # Runs of one length, as branches on others are unpredictable; nearer thresholds overwrite the excess.
         for run in range(begin, max(end, begin + 1), _RUN):
             table[run : run + _RUN] = np.uint32(u)
-        # Where a nearer threshold enters the same bin, the place is its own, and is written last.
+        # If a nearer threshold enters the same bin, the bin has that threshold's place, which is written last.
         table[begin] = np.uint32(u) + raised
         for mixed in range(begin + 1, min(np.int64(leaves[u]) + 1, end)):
             table[mixed] = np.uint32(u) + raised
@@ -203,31 +203,31 @@ def place(
     """Place a block of values, and count the values at each place.
 
     Two values at a time, each with counters of its own: an addition to a counter that was just written waits for that
-    write.  Unsigned indices spare the test for negative ones.
+    write.  Unsigned indices avoid the test for negative ones.
 
     Parameters
     ----------
     values
-        At most as many as `steps` has room for.
+        Screening values, shape (n,), n at most the block size of `steps`.
     start
-        Column of the first.
+        Column of the first value.
     lowest
         Lower edge of the farthest threshold.
     base, scale
         From `fill_steps`.
     steps
-        The thresholds.
+        Prepared thresholds.
     placed
-        Counters, shape (2, 2 * most + 2), added to.  Places come first; what is behind them counts nothing of use.
+        Counters, shape (2, 2 * most + 2), added to.  Places come first; the entries after them are meaningless.
         Pending values are not counted.
     pending
-        Values that are not settled; added to.
+        Unsettled values; added to.
     n_pending
-        How many there are.
+        Number of pending values before the call.
 
     Returns
     -------
-    How many are pending now.
+    Number of pending values.
     """
     lower, upper, table, noted = steps.lower, steps.upper, steps.table, steps.noted
     bins = steps.bins[: len(values)]
@@ -243,7 +243,7 @@ def place(
         b = np.uint64(table[np.uint64(bins[after])])
         even[a] += np.int32(1)
         odd[b] += np.int32(1)
-        # Written always, kept when it counts: no branch to foresee.
+        # Written always, kept only if it counts: no unpredictable branch.
         noted[n] = np.uint32(k)
         n += np.uint64(a >= raised)
         noted[n] = np.uint32(after)

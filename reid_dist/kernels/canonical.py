@@ -1,15 +1,15 @@
-"""Canonical distances: one definite float64 for a pair of rows, wherever and in whatever company it is computed.
+"""Canonical distances: one definite float64 for a pair of rows, independent of the tile or block it is computed in.
 
-The product of two float32 numbers is exact in float64.  What is left to choose is the order of the sum, and it is
+The product of two float32 numbers is exact in float64.  Only the order of the sum remains to be chosen, and it is
 fixed here: element ``i`` goes to lane ``i mod 32``, each lane adds its terms in ascending order, and the lanes are
-folded in halves (0 with 16, 1 with 17, …; then 0 with 8, …).  The lanes are memory, not registers named one by one,
-because that is the form that LLVM turns into vector instructions without permission to reorder anything.
+folded in halves (0 with 16, 1 with 17, …; then 0 with 8, …).  The lanes are an array, not separate variables, because
+LLVM turns this form into vector instructions without permission to reorder anything.
 
 Rows that are equal bit for bit are at cosine distance exactly 0: then ``xy == xx == yy`` and the correctly rounded
 square root of the rounded square of a float64 is that float64.
 
-A distance may be *rescored*, as re-ranking does: ``(1 - weight) * 1 + weight * (d / scale)``, a rising function of it
-for each query, for all pairs but a few whose values are known and looked up.
+A distance may be *rescored*, as in re-ranking: ``(1 - weight) * 1 + weight * (d / scale)``, an increasing function of
+it for each query, for all pairs except a few whose values are given and looked up.
 """
 
 from __future__ import annotations
@@ -45,32 +45,33 @@ LANES = 32
 COSINE = 0
 SQEUCLIDEAN = 1
 EUCLIDEAN = 2
-# Distances that somebody else computed: a query row holds them, a gallery row holds the place of its own.
+# Precomputed distances: a query row holds them, a gallery row holds its position among them.
 GIVEN = 3
 
 
-# What is farther below the rescored distance 0 than this, in units of `scale`, is screened as if it were there.
+# Lower bound of plain distances in screening, in units of `scale`: those farther below the rescored distance 0 are
+# screened as if they were at this bound.
 _LOWEST = -64.0
 
 
 class Rescoring(NamedTuple):
-    """How the distances of a block of queries are rescored.
+    """Rescoring of the distances of a block of queries.
 
     Attributes
     ----------
     active
-        Whether they are.
+        Whether distances are rescored.
     weight
-        Of the distance, from 0 to 1.
+        Weight of the distance, from 0 to 1.
     squares
-        Whether the square of the distance is taken.
+        Whether the distance is squared.
     scale
-        What each query divides it by, shape (n_query,), float64; where it is 0, the quotient counts as 0.
+        Divisor of each query's distances, shape (n_query,), float64; where it is 0, the quotient counts as 0.
     indptr, column, value
-        Rescored distances that are known: those of query ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending.
+        Given rescored distances: those of query ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending.
         Offsets and columns are int64, values float64.
     first_column
-        Which of these columns is the first of the rows at hand.
+        Column of the first gallery row of the block.
     """
 
     active: bool
@@ -101,7 +102,7 @@ class PairRows(NamedTuple):
     query_norm, gallery_norm
         Canonical squared norms, float64.
     rescoring
-        What becomes of the distances; by default nothing.
+        Rescoring of the distances; inactive by default.
     """
 
     kind: int
@@ -157,7 +158,7 @@ def _two_dots(
     lanes: NDArray[np.float64],
     others: NDArray[np.float64],
 ) -> tuple[float, float]:
-    """Canonical products of a row with two: as two of `_dot`, with two rows on their way from memory at a time."""
+    """Canonical products of a row with two others, equal to those of `_dot`; two rows are loaded concurrently."""
     n = x.shape[0]
     lanes[:] = 0.0
     others[:] = 0.0
@@ -193,7 +194,7 @@ def _squared(x: np.float32, y: np.float32) -> float:
 
 @kernel
 def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
-    """Canonical sum of squared differences of two rows; laid out as `_dot`."""
+    """Canonical sum of squared differences of two rows; structured as `_dot`."""
     n = x.shape[0]
     lanes[:] = 0.0
     fours = n // (4 * LANES)
@@ -243,7 +244,7 @@ def plain_distance(
     x, y
         Rows, C-contiguous; see `PairRows`.
     xx, yy
-        Their canonical squared norms, used by ``COSINE`` alone.
+        Canonical squared norms of the rows, used by ``COSINE`` alone.
     lanes
         Scratch of shape (32,), float64.
     """
@@ -269,7 +270,7 @@ def mix(weight: float, squares: bool, scale: float, distance: float, jaccard: fl
 
 @kernel
 def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) -> float:
-    """Canonical distance of query `i` and gallery row `j`, rescored where that is asked for.
+    """Canonical distance of query `i` and gallery row `j`, rescored if `rows.rescoring` is active.
 
     Parameters
     ----------
@@ -305,23 +306,23 @@ def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) ->
 
 @kernel
 def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
-    """Say with what the screening value falls at a canonical distance of query `i`.
+    """Falling value at a canonical distance of query `i`: the screening value decreases linearly with it.
 
     Parameters
     ----------
     rows
-        Both sides.
+        Rows of both sides.
     i
-        The query.
+        Position of the query.
     distance
-        A distance, rescored if the rows are.
+        Canonical distance, rescored if `rows.rescoring` is active.
     side
-        1 or -1 for a value that no plain distance rescored to `distance` lies above, or below; 0 for one between.
+        1 or -1 for a value that no plain distance rescored to `distance` exceeds, or falls below; 0 for one between.
     """
     rescoring = rows.rescoring
     value = distance
     if rescoring.active:
-        # Rescoring rounds four times, each time at most by a 2^-53rd of something below 1 + |distance|.
+        # Rescoring rounds four times, each time by at most 2^-53 of a number below 1 + |distance|.
         slack = side * 2.0**-50 * (1.0 + abs(distance))
         value = (distance - (1.0 - rescoring.weight) + slack) / rescoring.weight
         value = max(value, _LOWEST) * rescoring.scale[i]
@@ -336,7 +337,7 @@ def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
 def pair_distances(
     rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Canonical distances of listed pairs; fastest where those of a gallery row follow each other.
+    """Canonical distances of listed pairs; fastest if the pairs of a gallery row are consecutive.
 
     Parameters
     ----------
@@ -355,7 +356,7 @@ def pair_distances(
         for pair in range(query_index.shape[0]):
             distances[pair] = pair_distance(rows, query_index[pair], gallery_index[pair], lanes)
         return distances
-    # The usual case, and out of their tuple once: to pass it on costs as much as a short sum.
+    # The usual case, with fields extracted once: passing the tuple costs as much as a short sum.
     kind, query, gallery = rows.kind, rows.query, rows.gallery
     query_norm, gallery_norm = rows.query_norm, rows.gallery_norm
     others = np.empty(LANES, np.float64)
@@ -393,8 +394,8 @@ def row_distances(
 ) -> None:
     """Write the canonical distances of query `i` and some gallery rows to `distances`.
 
-    One at a time they cost several times as much: what is read of `rows` is read once, and so is the query, widened to
-    float64.
+    A call per pair costs several times as much: here the fields of `rows` and the query, widened to float64, are read
+    once.
 
     Parameters
     ----------

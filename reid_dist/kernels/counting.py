@@ -1,22 +1,22 @@
-r"""Counting the negatives that lie nearer than each positive, over one tile of screening values.
+r"""Counts of the negatives nearer than each positive, over one tile of screening values.
 
-The idea
---------
+Method
+------
 A rank is a count: one more than the number of kept items before the positive.  Counts add over tiles, so no list of
-distances is ever kept or sorted.  What remains is to compare every value of a tile with every threshold of its query
-(the distance of each relevant item), at the speed at which a matrix product writes them.
+distances is ever kept or sorted.  The remaining work is to compare every value of a tile with every threshold of its
+query (the distance of each relevant item), at the speed at which a matrix product writes them.
 
-*Similarity, not distance.*  A tile holds screening values that grow as the distance falls: near is large.  Threshold
-``u`` of a query has two edges, ``lower[u] <= upper[u]``: a value above ``upper`` is nearer than the threshold beyond
-doubt, one below ``lower`` is farther beyond doubt, and between them the canonical distance of the pair decides.
+*Similarity, not distance.*  A tile holds screening values that increase as the distance decreases.  Threshold
+``u`` of a query has two edges, ``lower[u] <= upper[u]``: a value above ``upper`` is certainly nearer than the
+threshold, one below ``lower`` is certainly farther, and between them the canonical distance of the pair decides.
 Thresholds of a query are sorted from near to far, so that both edges fall from one to the next.
 
 *One query row, 512 values at a time.*  The values are copied to a buffer that stays in the first-level cache, less a
 bias per column (half a squared norm for Euclidean distances; infinity for a column that the query may not see: queries
 that hide the same columns, such as those of their camera, share a row of biases).  The copy
-counts, on the way, the values that reach the last, farthest threshold.  For a well-trained model there are hardly
-any, and the block is done.  Otherwise relevant and junk columns are struck out and the thresholds are tried from far
-to near until one has no value above its lower edge: all nearer ones have none either.
+also counts the values that reach the last, farthest threshold.  For a well-trained model there are hardly any, and the
+block is finished.  Otherwise relevant and junk columns are removed and the thresholds are compared from far to near
+until one has no value above its lower edge: all nearer ones have none either.
 
 *Few thresholds: both edges in one loop, in int32.*  Comparisons are summed, never branched on, and the loops run over
 slices: this is what LLVM makes vector code of.  Only when the two counts of a threshold differ does its band hold
@@ -26,11 +26,11 @@ something, and only then are the values looked at one by one, 64 at a time.
 thresholds: each is counted at the nearest threshold that it passes, and the counts are added up once per row.  The
 table is not made for a row of which few values reach the farthest threshold: bisection places these.
 
-*Row by row.*  Values inside a band are noted until the row is done; then the canonical distances of all of them are
-computed together, once per pair, and only then is anything of the row added to the counts.
+*Row by row.*  Values inside a band are noted until the row is finished; then the canonical distances of all of them are
+computed together, once per pair, and only then are the results of the row added to the counts.
 
-*A crowded band gives up.*  Before the pairs that were decided canonically become more than a given number the kernel
-stops and says at which row: a float64 product with its far narrower bands is cheaper for the rest.
+*Limit on crowded bands.*  Before the pairs that were decided canonically exceed a given number the kernel stops and
+returns the row: a float64 product with its far narrower bands is cheaper for the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FEW_REACHED = 16
 
 
 class Bands(NamedTuple):
-    """The thresholds of the queries of a tile, and what to leave out.
+    """Thresholds of the queries of a tile, and hidden columns.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Bands(NamedTuple):
     positive_row
         Gallery rows of the positives, int64.
     hidden_indptr, hidden_column
-        Columns, ascending, that a query does not count: its relevant items and its junk; int64.
+        Columns, ascending, excluded from the counts of a query: its relevant items and its junk; int64.
     """
 
     indptr: NDArray[np.int64]
@@ -87,7 +87,7 @@ class Bands(NamedTuple):
 
 
 class RankCounts(NamedTuple):
-    """What is counted; int32 or int64, and added to.
+    """Counts, int32 or int64; added to.
 
     Attributes
     ----------
@@ -116,16 +116,16 @@ def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, 
 
 
 class _Row(NamedTuple):
-    """What is found out about one row of a tile before it is added to the counts.
+    """Intermediate results of one row of a tile before they are added to the counts.
 
     Attributes
     ----------
     above
-        Of few thresholds: values above the upper edge of each, shape (FEW_THRESHOLDS,), int32.
+        For few thresholds: values above the upper edge of each, shape (FEW_THRESHOLDS,), int32.
     placed
-        Of many: values by the nearest threshold that they pass, shape (2, 2 * most + 2), int32; see `place`.
+        For many thresholds: values by the nearest threshold that they pass, shape (2, 2 * most + 2), int32; see `place`.
     pending
-        Values inside bands.  Of few thresholds, a value is noted with each of them in whose band it lies.
+        Values inside bands.  For few thresholds, a value is noted once per threshold whose band contains it.
     known, unique, slot
         Scratch: by column, the last row in which it was pending; columns without repetition; by column, its place
         among these.
@@ -163,7 +163,7 @@ def _compare_few(
     pending: Pending,
     n_pending: int,
 ) -> int:
-    """Compare a block of values with each of a few thresholds; return how many values are pending now."""
+    """Compare a block of values with each of a few thresholds; return the number of pending values."""
     for u in range(len(lower) - 1, -1, -1):
         low = lower[u]
         high = upper[u]
@@ -196,7 +196,7 @@ def _compare_few(
 def _note_reached(
     values: NDArray[np.floating], start: int, lowest: np.floating, pending: Pending, n_pending: int
 ) -> int:
-    """Note the values of a block that reach the farthest threshold as pending; return how many are pending now."""
+    """Note the values of a block that reach the farthest threshold as pending; return the number of pending values."""
     for patch in range(0, len(values), PATCH):
         piece = values[patch : patch + PATCH]
         inside = np.int32(0)
@@ -224,7 +224,7 @@ def _settle_few(
     rows: PairRows,
     counts: RankCounts,
 ) -> int:
-    """Add a row with few thresholds to the counts; return how many pairs were decided, -1 if more than `room`."""
+    """Add a row with few thresholds to the counts; return the number of decided pairs, -1 if more than `room`."""
     first = bands.indptr[q]
     pending, known, unique, slot = row.pending, row.known, row.unique, row.slot
     decided = 0
@@ -263,7 +263,7 @@ def _settle_many(
     rows: PairRows,
     counts: RankCounts,
 ) -> int:
-    """Add a row with many thresholds to the counts; return how many pairs were decided, -1 if more than `room`."""
+    """Add a row with many thresholds to the counts; return the number of decided pairs, -1 if more than `room`."""
     first = bands.indptr[q]
     last = bands.indptr[q + 1]
     lower, upper = bands.lower[first:last], bands.upper[first:last]
@@ -328,20 +328,20 @@ def count_tile(
     bias
         Subtracted from the rows of the tile, shape (kinds, columns); ``inf`` hides a column.
     bias_of
-        Which row of `bias` each query takes, shape (rows,), int64.
+        Row of `bias` of each query, shape (rows,), int64.
     column_start
-        Which column of the gallery block is the tile's first: `Bands.hidden_column` counts from the block's first.
+        Column of the gallery block at which the tile begins: `Bands.hidden_column` counts from the start of the block.
     row_of
         Gallery rows of the tile's columns, shape (columns,), int64, ascending.
     bands, rows, counts
         See the classes.
     limit
-        The most pairs to decide canonically.
+        Largest number of pairs to decide canonically.
 
     Returns
     -------
-    How many rows were added, all of them unless the next one would have passed `limit`; and the number of pairs that
-    were decided canonically.
+    Number of rows added, all of them unless the next one would have exceeded `limit`; and the number of pairs decided
+    canonically.
     """
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)

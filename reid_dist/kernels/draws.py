@@ -1,10 +1,10 @@
-"""Seeded draws of one item per gallery identity: what is drawn follows from a key, not from the order of the work.
+"""Seeded draws of one item per gallery identity, determined by a key and not by the order of computation.
 
-Repeat ``t`` of query row ``q`` draws, from an identity of which the query sees ``n`` items, the ``u``-th nearest of
-them, ``u`` in 0 … n - 1 by a hash of (seed, t, q, pid).  Every item is as likely as any other, and it comes before a
-positive exactly when more than ``u`` items of the identity do: nobody has to know which item it is.  The positive is
-drawn in the same way.  A drawn positive that is dead (see `reid_dist.kernels.single_shot`) has more than the largest
-rank of identities before it, but for a chance below 2^-80, and counts as a miss.
+Repeat ``t`` of query row ``q`` draws, from an identity with ``n`` items visible to the query, the ``u``-th nearest of
+them, ``u`` in 0 … n - 1 by a hash of (seed, t, q, pid).  All items are equally likely, and the drawn one comes before a
+positive exactly when more than ``u`` items of the identity do: the item itself is not needed.  The positive is drawn in
+the same way.  A drawn positive that is inactive (see `reid_dist.kernels.single_shot`) has more than the largest rank of
+identities before it, except with a probability below 2^-80, and counts as a miss.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def identity_states(pid: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @kernel
 def _drawn(state: np.uint64, identity_state: np.uint64, n: int) -> np.int64:
-    """Which of ``n`` items is drawn: both states, mixed and scaled to 0 … n - 1.
+    """Number of the drawn item out of ``n``: both states, mixed and scaled to 0 … n - 1.
 
-    The chance of an item is off by less than ``n 2^-32`` of itself.
+    The relative error of an item's probability is less than ``n 2^-32``.
     """
     mixed = _mix(state ^ identity_state)
     return np.int64(((mixed >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
@@ -70,7 +70,7 @@ def drawn_curves(
     identity_state: NDArray[np.uint64],
     curves: NDArray[np.float64],
 ) -> None:
-    """Write the share of the draws in which at most ``k - 1`` identities come before the drawn positive.
+    """Write the fraction of draws in which at most ``k - 1`` identities come before the drawn positive.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def drawn_curves(
             drawn[t] = _drawn(query_state[q, t], identity_state[own_identity[q]], n_positive)
         within[:] = 0
         trials = make_trials(listed, q, bits, oversized_groups, table, seen, number_of)
-        # A draw of a dead positive is a miss.
+        # A draw of an inactive positive is a miss.
         for place in range(listed.live[q]):
             advance(trials, place, oversized_groups.before[positive_start[q] + place])
             for t in range(n_draws):

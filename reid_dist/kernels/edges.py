@@ -1,4 +1,4 @@
-"""Edges of the bands around thresholds, and how much lies between them."""
+"""Edges of the bands around thresholds, and the number of pairs between them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def band_edges(
     Parameters
     ----------
     query
-        Which query each value belongs to, shape (n,), int64.
+        Query of each value, shape (n,), int64, sorted.
     falling
-        Shape (n,).
+        Falling values, shape (n,), float64.
     centre, epsilon, slope
         As in `reid_dist.engine.distances.Screen`.
     step, tiny
@@ -41,7 +41,7 @@ def band_edges(
     """
     start = 0
     while start < len(query):
-        # Query by query, as the loop over one of them becomes vector code.
+        # Query by query: the loop over the values of one query is vectorised.
         i = query[start]
         stop = start + 1
         while stop < len(query) and query[stop] == i:
@@ -55,7 +55,7 @@ def band_edges(
             half = slack + 2.0**-50 * (abs(middle) + abs(fall))
             near = value + half
             value -= half
-            # One whole step outward is more than rounding to the nearest number takes back.
+            # A whole step outward exceeds what rounding to nearest can take back.
             low[p] = value - (abs(value) * step + tiny)
             high[p] = near + (abs(near) * step + tiny)
         start = stop
@@ -72,12 +72,12 @@ def count_in_bands(
     hidden_indptr: NDArray[np.int64],
     hidden_column: NDArray[np.int64],
 ) -> int:
-    """Count the pairs whose screening values lie inside some band of their query; hidden pairs do not count.
+    """Count the pairs whose screening values lie inside a band of their query; hidden pairs are excluded.
 
     Parameters
     ----------
     query, column, value
-        The pairs, shape (n,).
+        Queries, columns and screening values of the pairs, shape (n,).
     indptr, lower, upper, hidden_indptr, hidden_column
         As in `reid_dist.kernels.counting.Bands`.
     """

@@ -1,4 +1,4 @@
-"""Query expansion and database-side augmentation: new features from old ones, before anything is ranked."""
+"""Query expansion and database-side augmentation: features replaced by weighted averages with their neighbours."""
 
 from reid_dist.stages.expansion.definition import (
     EXPANSIONS,

@@ -1,4 +1,4 @@
-"""Query expansion and database-side augmentation as values: each method once, with its parameters."""
+"""Definitions of query expansion and database-side augmentation: methods, steps and their parameters."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["EXPANSIONS", "Expansion", "Method", "describe_expansion", "make_step
 
 @dataclass(frozen=True)
 class Method:
-    """What an expansion makes of an item and its neighbours.
+    """Definition of an expansion method.
 
     Attributes
     ----------
     name, summary, source
-        For people.
+        Texts for reports and lists.
     parameters
-        Names of what it can be given, with their defaults; None for what it must be given.
+        Names of the parameters, with their defaults; None for a required one.
     expands_query, expands_gallery
-        Which sides get new features.
+        Whether the features of queries and of the gallery are replaced.
     among_all
-        Whether neighbours are sought among queries and gallery together.
+        Whether the neighbours of an item are taken from queries and gallery together.
     unit
-        Whether rows are scaled to length 1 before they are averaged, and the average after it.
+        Whether rows are scaled to length 1 before averaging, and the average after it.
     """
 
     name: str
@@ -93,25 +93,25 @@ EXPANSIONS.register(
 
 @dataclass(frozen=True)
 class Expansion:
-    """One step.
+    """One expansion step: a method and its parameters.
 
     Attributes
     ----------
     name
-        Of its `Method`.
+        Name of the `Method` in `EXPANSIONS`.
     k
-        Neighbours; 0 changes nothing.
+        Number of neighbours, from 0; 0 leaves features unchanged.
     alpha
-        Exponent of the similarities that weigh neighbours; 0 weighs all of them 1.
+        Exponent of the similarities that weight the neighbours, from 0; 0 gives every neighbour the weight 1.
     include_self
-        Whether the query sits in the gallery, by item id, and is one of the k.
+        Whether queries are gallery rows, matched by item id, and count among the k.
     times
-        How often.
+        Number of repetitions, from 1.
 
     Raises
     ------
     InputError, UnknownNameError
-        For values that make no sense.
+        For an unknown name, or a value of the wrong type or out of range.
     """
 
     name: str
@@ -136,17 +136,17 @@ class Expansion:
 
     @property
     def method(self) -> Method:
-        """What it does."""
+        """Definition of the step's method."""
         return EXPANSIONS.get(self.name)
 
     @property
     def n_others(self) -> int:
-        """Neighbours besides the item itself."""
+        """Number of neighbours averaged, the item itself excluded."""
         return max(0, self.k - 1) if self.include_self or self.method.among_all else self.k
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether features stay as they are, bit for bit."""
+        """Whether the step leaves features unchanged, bit for bit."""
         return self.k == 0 or (self.method.unit and self.n_others == 0)
 
     def __str__(self) -> str:
@@ -161,12 +161,12 @@ def _spelled(value: object) -> str:
 
 
 def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
-    """Read an expansion such as ``alpha_qe(k=5,alpha=3)`` or ``dba(k=5)+aqe(k=3)``, to be done from left to right.
+    """Parse an expansion such as ``alpha_qe(k=5,alpha=3)`` or ``dba(k=5)+aqe(k=3)``, applied from left to right.
 
     Raises
     ------
     InputError, UnknownNameError
-        If it cannot be read, a value makes no sense, or the gallery would be changed after the queries were expanded.
+        If the syntax, a name or a value is invalid, or the gallery would change after the queries were expanded.
     """
     calls = parse_spec("expansion", spec) if isinstance(spec, str) else []
     steps = tuple(make_step(call.name, call.values) for call in calls) if isinstance(spec, str) else tuple(spec)
@@ -182,12 +182,12 @@ def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
 
 
 def make_step(name: str, values: Mapping[str, Any]) -> Expansion:
-    """Make a step of a name and the values that it is given, the others at their defaults.
+    """Make a step from a method name and parameter values, with defaults for the rest.
 
     Raises
     ------
     InputError, UnknownNameError
-        If there is no such method or parameter, a value makes no sense, or k is missing.
+        If the method or a parameter does not exist, a value is invalid, or k is missing.
     """
     parameters = EXPANSIONS.get(name).parameters
     for given in values:
@@ -199,12 +199,12 @@ def make_step(name: str, values: Mapping[str, Any]) -> Expansion:
 
 
 def spelled(steps: Sequence[Expansion]) -> str:
-    """The spec of some steps, with every parameter."""
+    """Spec of a sequence of steps, with every parameter."""
     return "+".join(map(str, steps))
 
 
 def describe_expansion(steps: Sequence[Expansion]) -> dict[str, str]:
-    """Return what a report says of some steps: their spec with every parameter, what they do and their sources."""
+    """Return the report entries of a sequence of steps: spec with every parameter, definitions and sources."""
     return {
         "name": spelled(steps),
         "definition": "; then ".join(f"{step.name}: {step.method.summary}" for step in steps),

@@ -1,8 +1,8 @@
-"""Lengths of expanded rows: what a distance that depends on lengths can compare, and what it cannot.
+"""Lengths of expanded rows, and their compatibility with distances that depend on length.
 
-``aqe``, ``alpha_qe`` and ``dba`` give rows of length 1 on one side.  Under cosine the other side may have any lengths.
-Under a Euclidean distance it must have length 1 as well, or all differences between the sides are differences of
-length.  ``fastreid`` averages both sides as they are, so both keep the same scale.
+``aqe``, ``alpha_qe`` and ``dba`` give rows of length 1 on one side.  Under cosine, rows of the other side may have any
+length.  Under a Euclidean distance they must have length 1 as well: otherwise the distances between the sides reflect
+the difference in length.  ``fastreid`` averages both sides without normalisation, so both keep the same scale.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _READ_BYTES = 16 << 20
 def refuse_unlike_lengths(
     query: FeatureSet, gallery: FeatureSet, steps: Sequence[Expansion], distance: Distance
 ) -> None:
-    """Refuse an expansion after which the two sides would differ in length, under a distance that depends on length.
+    """Refuse an expansion that leaves the two sides with different lengths, under a distance that depends on length.
 
-    Features are read where their lengths decide, up to the first row that is not of length 1.
+    Features are read only where the result depends on them, up to the first row whose length is not 1.
 
     Parameters
     ----------
     query, gallery
-        The two sides as they are given.
+        The two sides before expansion.
     steps
-        The expansion.
+        Expansion steps, in order.
     distance
-        What the sides are compared by afterwards.
+        Distance between the expanded sides.
 
     Raises
     ------
     InputError
-        If the sides would differ; the message says what works.
+        If the lengths would differ; the message lists the alternatives.
     """
     if not distance.sees_length:
         return
@@ -68,7 +68,7 @@ def refuse_unlike_lengths(
 
 
 def _compared(steps: Sequence[Expansion]) -> list[tuple[str, str]]:
-    """What rows of query and gallery are wherever their lengths meet: in averages of both, and at the end."""
+    """Length states of query and gallery rows at each comparison: in averages over both sides, and at the end."""
     query, gallery = _GIVEN, _GIVEN
     met = []
     for step in steps:
@@ -84,7 +84,7 @@ def _compared(steps: Sequence[Expansion]) -> list[tuple[str, str]]:
 
 
 def _first_other_length(features: FeatureSet) -> tuple[int, str] | None:
-    """The first row that has neither length 1 nor length 0, and words for it; None where there is none."""
+    """First row with neither length 1 nor length 0, and its description; None if there is none."""
     step = features.chunk_rows if features.is_stored else max(1, _READ_BYTES // (4 * features.dim))
     for start in range(0, features.n_rows, step):
         length = np.sqrt(squared_norms(features.read(start, min(start + step, features.n_rows))))

@@ -1,4 +1,4 @@
-"""What expansion will take, from shapes alone: searches, arithmetic, memory, and what the workspace will hold."""
+"""Projection of an expansion from shapes alone: searches, arithmetic, task memory and workspace size."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from reid_dist.stages.neighbours.plan import block_bytes, choose_block_rows
 
 __all__ = ["ExpandPlan", "plan_expand"]
 
-# Bytes that a neighbour takes in the tables from which rows are averaged: its place, weight, distance, and copies.
+# Bytes of a neighbour in the tables from which rows are averaged: row number, weight, distance, and copies.
 _BYTES_PER_NEIGHBOUR = 48
 
 
 @dataclass(frozen=True, slots=True)
 class ExpandPlan:
-    """How one step of expansion is cut, and what it takes.
+    """Blocks, tasks and memory of one expansion step.
 
     Attributes
     ----------
     step
-        The step.
+        Expansion step.
     both_ways
-        Whether items have neighbours among themselves, so that each pair serves both.
+        Whether items are compared among themselves, so that each pair is computed once for both of its items.
     n_items
-        Rows that have neighbours: queries, gallery rows, or both.
+        Number of rows with a neighbour list: queries, gallery rows, or both.
     k
-        Length of their lists.
+        Length of a neighbour list.
     block_rows, n_tasks
-        Rows of a block of the search, and pairs of blocks, each one task.
+        Rows of a block of the search; pairs of blocks, one task each.
     n_blocks
-        Blocks that each row of a search both ways is compared with, and gets a list from.
+        Blocks that each row is compared with, one list each, if `both_ways`.
     n_pairs
-        Pairs of rows whose product is needed.
+        Number of pairs of rows whose product is computed.
     flop
         Floating-point operations of these products.
     average_tasks
-        Tasks that average rows.
+        Number of averaging tasks.
     task_bytes
-        Projected peak of one task of either kind.
+        Projected peak of one task of either kind, in bytes.
     workspace_bytes
-        The most that the workspace holds for this step: lists, or lists, averages and the new store.
+        Largest workspace size of this step, in bytes: lists, or lists, averages and the new store.
     store_bytes
-        What stays there: features of the new store, and lists.
+        Workspace size after the step, in bytes: features of the new store, and lists.
     """
 
     step: Expansion
@@ -72,21 +72,21 @@ def plan_expand(
     memory_per_thread: int,
     chunk_rows: int | None = None,
 ) -> list[ExpandPlan]:
-    """Plan all steps, each once however often it is repeated; steps that change nothing are left out.
+    """Plan every step once, whatever its number of repetitions; steps that leave features unchanged are omitted.
 
     Parameters
     ----------
     query, gallery
-        The two sets.
+        Shapes of the two sets.
     steps
-        As they are done.
+        Expansion steps, in order.
     n_threads, memory_per_thread, chunk_rows
         As in `reid_dist.engine.plan.make_plan`.
 
     Raises
     ------
     PlanError
-        If a task cannot fit.
+        If a task exceeds `memory_per_thread`.
     """
     plans = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""The stages of expansion: lists of neighbours, then averages by blocks of rows, written to stores of their own."""
+"""Stages of an expansion: neighbour lists, then averages by blocks of rows, written to new stores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Float64 = NDArray[np.float64]
 
 COSINE = DISTANCES.get("cosine")
 
-# Feature rows of neighbours that a task holds at once.
+# Bytes of neighbour features that a task reads at once.
 _GATHERED_BYTES = 128 << 20
 _MOST_ROWS = 8192
 _LIST_ROWS = 65536
@@ -49,12 +49,12 @@ _LIST_ROWS = 65536
 
 @dataclass(frozen=True)
 class TopLists:
-    """The k nearest gallery rows of each query, in the workspace.
+    """Lists of the k nearest gallery rows of each query, in the workspace.
 
     Attributes
     ----------
     stage
-        Where they are.
+        Stage of the workspace that keeps the lists.
     n_rows
         Number of queries.
     k
@@ -71,11 +71,11 @@ class TopLists:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all lists are there."""
+        """Whether all blocks of lists are finished."""
         return all(self.stage.has(self.part(block)) for block in range(-(-self.n_rows // _LIST_ROWS)))
 
     def read(self, rows: RowRange) -> tuple[Int64, Float64]:
-        """Gallery rows and cosine distances of a range of queries, shape (len(rows), k)."""
+        """Gallery rows, int64, and cosine distances, float64, of a range of queries, both of shape (len(rows), k)."""
         pieces = []
         for block in range(rows.start // _LIST_ROWS, -(-rows.stop // _LIST_ROWS)):
             first = block * _LIST_ROWS
@@ -87,7 +87,7 @@ class TopLists:
 
 
 def find_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resources) -> TopLists:
-    """Find the k nearest gallery rows of every query by cosine distance, or longer lists that are there.
+    """Find the k nearest gallery rows of every query by cosine distance; finished lists of length k or more are reused.
 
     Raises
     ------
@@ -122,24 +122,24 @@ def find_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resources)
 
 @dataclass(frozen=True)
 class _Averaging:
-    """A set whose rows are averaged with their neighbours.
+    """Averaging of the rows of one set with their neighbours.
 
     Attributes
     ----------
     stage
-        Where new rows go.
+        Stage of the workspace that keeps the new rows.
     items
-        What is averaged, and what neighbours are among; the same where items have neighbours among themselves.
+        Averaged items, and candidate neighbours; identical where items are compared among themselves.
     among
         See `items`.
     lists
-        Neighbours; those of `NeighbourLists` begin with the item itself.
+        Neighbour lists; those of `NeighbourLists` begin with the item itself.
     first
-        Which row of the lists the first row is.
+        Number of the set's first row in the lists.
     step
-        How.
+        Expansion step.
     n_rows, block_rows
-        Rows, and rows of a block.
+        Number of rows, in total and in a block.
     """
 
     stage: Stage
@@ -159,7 +159,7 @@ class _Averaging:
         return -(-self.n_rows // self.block_rows)
 
     def neighbours(self, rows: RowRange, own_row: Int64 | None) -> tuple[Int64, Float64]:
-        """As many neighbours as the step takes, without the item itself."""
+        """First `step.n_others` neighbours of some rows, the item itself excluded, and their distances."""
         n_others = self.step.n_others
         if isinstance(self.lists, NeighbourLists):
             here = slice(1, n_others + 1)
@@ -168,7 +168,7 @@ class _Averaging:
         index, distance = self.lists.read(rows)
         if own_row is None:
             return index[:, :n_others], distance[:, :n_others]
-        # The query's own row goes, wherever it stands; a stable sort by that keeps the others in order.
+        # The query's own row is removed from any rank; a stable sort moves it last and keeps the order of the others.
         order = np.argsort(index == own_row[:, None], axis=1, kind="stable")[:, :n_others]
         kept = np.take_along_axis(index, order, 1)
         absent = kept == own_row[:, None]
@@ -176,13 +176,13 @@ class _Averaging:
 
 
 def averaged_rows(n_rows: int, dim: int, step: Expansion, n_threads: int) -> int:
-    """Rows that a task averages: so many that their neighbours' features fit, and that all threads have some."""
+    """Rows per averaging task: bounded by the memory of neighbour features, and few enough to occupy all threads."""
     per_row = 4 * dim * (step.n_others + 2)
     return max(1, min(_MOST_ROWS, _GATHERED_BYTES // per_row, -(-n_rows // n_threads)))
 
 
 def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> None:
-    """Average a block of rows with their neighbours and write them down."""
+    """Average a block of rows with their neighbours and write the result to the stage."""
     start = block * averaging.block_rows
     rows = RowRange(start, min(start + averaging.block_rows, averaging.n_rows))
     listed = RowRange(averaging.first + rows.start, averaging.first + rows.stop)
@@ -202,30 +202,30 @@ def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> No
 def expand_sets(
     query: FeatureSet, gallery: FeatureSet, steps: Sequence[Expansion], where: Resources
 ) -> tuple[FeatureSet, FeatureSet]:
-    """Expand, step by step.
+    """Apply expansion steps in order.
 
     Parameters
     ----------
     query, gallery
-        The two sides, where all workers see them.
+        The two sides, readable by all workers.
     steps
-        What to do, from left to right.
+        Expansion steps, applied from left to right.
     where
-        Where to run, and where derived stores are kept: the same recipe on the same features is not done again.
+        Execution, and the workspace that keeps derived stores; finished ones of equal recipe and features are reused.
 
     Returns
     -------
-    Stored sets with new features and the old labels; a side that no step changes is returned as it came.
+    Stored sets with new features and the original labels; a side that no step changes is returned unchanged.
 
     Raises
     ------
     InputError
-        If `include_self` is asked for and items have no ids, or no query is in the gallery by item id.
+        If `include_self` is set and items have no ids, or no query is in the gallery by item id.
     RunFailedError, StoreError, PlanError
         If it cannot be done.
     """
     if any(step.include_self and not step.changes_nothing for step in steps):
-        # Refused before any step is done; steps keep item ids.
+        # Refused before the first step; steps keep item ids.
         _own_rows(query, gallery)
     for step in steps:
         for _ in range(step.times):
@@ -264,7 +264,7 @@ def _expand(query: FeatureSet, gallery: FeatureSet, step: Expansion, where: Reso
 
 
 def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
-    """Which gallery row each query is, by item id; -1 for none."""
+    """Gallery row of each query by item id, shape (n_queries,), int64; -1 for none."""
     if query.item_ids is None or gallery.item_ids is None:
         raise InputError(
             "include_self finds queries in the gallery by item id, and one of the sets has none; ingest both with "
@@ -286,16 +286,16 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
 def _target(
     features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources, side: int = 0
 ) -> str:
-    """Where new features of a set are kept.
+    """Location of the new features of a set.
 
-    `side` tells queries from gallery where both are expanded: of one set given twice, rows have the same neighbours on
-    both sides, but for those at one distance, and there each row comes before its twin.
+    `side` separates queries from gallery where both are expanded: if one set is given as both, rows have the same
+    neighbours on both sides except for ties, and among tied items each row precedes its copy.
     """
     return where.workspace.place(f"expanded-{_recipe(features, inputs, step, side)[:20]}.zarr")
 
 
 def _recipe(features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, side: int) -> str:
-    """Fingerprint of everything that new features depend on; their store carries it."""
+    """Fingerprint of everything that new features depend on, recorded in their store."""
     inputs_digests = [each.content_digest for each in inputs]
     return fingerprint(features.content_digest, inputs_digests, str(step.method.name), step, side)
 

@@ -52,7 +52,7 @@ class QueryLists(BlockedLists):
 
     @property
     def own(self) -> int:
-        """The number of each query in its own list."""
+        """Item number of each query in its own list: the number of gallery rows."""
         return self.gallery.n_rows
 
     @property
@@ -74,7 +74,7 @@ def query_tile_task(lists: QueryLists, block: int, gallery_block: int) -> None:
 
 
 def merge_query_task(lists: QueryLists, block: int, _tiles: object = None) -> None:
-    """Merge what all blocks of the gallery found, put each query first in its own list, and write the lists."""
+    """Merge the lists of all gallery blocks, put each query first in its own list, and write the lists."""
     merged: Surroundings | None = None
     for gallery_block in range(len(lists.gallery_blocks)):
         part = lists.stage.read(lists.tile_part(block, gallery_block), "index", "distance", "farthest")

@@ -1,4 +1,4 @@
-"""The items of a neighbour graph: the rows of one feature set, or of queries and gallery one after the other."""
+"""Items of a neighbour graph: the rows of one feature set, or of queries followed by gallery."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
 
-# Rows held at once, on either side, for the distances of single pairs.
+# Rows in memory at once, on either side, for the distances of single pairs.
 _UNVERIFIED_ROWS = 8192
 
 # Blocks in use: concurrent tiles often share one.
@@ -26,7 +26,7 @@ _IN_USE: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], 
 
 @dataclass(frozen=True)
 class Items:
-    """Items numbered through several sets of equal dimension.
+    """Items of several sets of equal dimension, numbered consecutively.
 
     Attributes
     ----------
@@ -38,17 +38,17 @@ class Items:
 
     @property
     def n_items(self) -> int:
-        """Rows of all sets."""
+        """Number of rows of all sets."""
         return sum(features.n_rows for features in self.sets)
 
     @property
     def dim(self) -> int:
-        """Features of an item."""
+        """Number of features of an item."""
         return self.sets[0].dim
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Content digests."""
+        """Content digests of the sets."""
         return tuple(features.content_digest for features in self.sets)
 
     def _pieces(self, rows: RowRange) -> list[tuple[FeatureSet, int, int, int]]:
@@ -93,7 +93,7 @@ class Items:
         return np.concatenate(parts) if len(parts) != 1 else parts[0]
 
     def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> NDArray[np.float64]:
-        """Canonical distances of listed pairs, in pieces that bound what is held.
+        """Canonical distances of listed pairs, computed in pieces of bounded memory.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class Items:
         found = np.empty(len(one))
         start = 0
         while start < len(one):
-            # As many pairs as have few enough different items on the right, and a multiple of that at most.
+            # A fixed number of pairs per piece bounds the distinct items of either side.
             stop = min(len(one), start + _UNVERIFIED_ROWS)
             near, owner = np.unique(one[start:stop], return_inverse=True)
             far, place = np.unique(other[start:stop], return_inverse=True)

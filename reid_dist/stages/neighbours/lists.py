@@ -66,11 +66,11 @@ class BlockedLists(ABC):
         return np.concatenate(list(self._pieces(rows, "farthest")))
 
     def index(self, rows: RowRange) -> NDArray[np.int32]:
-        """Lists of a range of rows, shape (len(rows), k), int32; -1 where there are no more."""
+        """Lists of a range of rows, shape (len(rows), k), int32; -1 after the last entry."""
         return np.concatenate(list(self._pieces(rows, "index")))
 
     def distances(self, rows: RowRange) -> Float64:
-        """Their distances, float64; inf where there are no more."""
+        """Distances of the lists of a range of rows, shape (len(rows), k), float64; inf after the last entry."""
         return np.concatenate(list(self._pieces(rows, "distance")))
 
     def last_kept(self, items: NDArray[np.int64], length: int) -> Float64:
@@ -78,7 +78,7 @@ class BlockedLists(ABC):
 
         Returns
         -------
-        Shape (len(items),), float64: inf where a list has a place left, -inf where there is room for the item alone.
+        Shape (len(items),), float64: inf where a list is not full, -inf where it holds the item alone (`length` 1).
         """
         found = np.full(len(items), -np.inf)
         if length == 1:
@@ -97,7 +97,7 @@ class BlockedLists(ABC):
 
 
 def own_first(numbers: Int64, own: Float64, others: Surroundings, k: int) -> dict[str, NDArray[np.generic]]:
-    """Finished lists of some items: each item itself, by number and own distance, then the others."""
+    """Finished lists of some items: each item itself, with its number and own distance, then the others."""
     missing = ((0, 0), (0, k - 1 - others.index.shape[1]))
     index = np.pad(others.index, missing, constant_values=-1)
     distance = np.pad(others.distance, missing, constant_values=np.inf)

@@ -12,10 +12,10 @@ TILE_ROWS = 1024
 """Rows and columns of a tile by default."""
 
 MOST_SEEDS = 6
-"""Pairs of blocks whose lists bound those of another pair: each is read, and further ones lower the bound little."""
+"""Largest number of block pairs whose lists seed the bounds of another pair: further ones tighten bounds little."""
 
 _MOST_BLOCK_ROWS = 65536
-# Blocks per root of a thread: enough pairs of blocks to keep all threads busy to the end.
+# Blocks per square root of the number of threads: enough pairs of blocks to occupy all threads to the end.
 _BLOCKS_PER_ROOT = 3
 
 
@@ -25,7 +25,7 @@ def rows_of_a_tile(chunk_rows: int | None) -> int:
 
 
 def block_bytes(block_rows: int, dim: int, k: int) -> int:
-    """Projected peak of a task that compares two blocks."""
+    """Projected peak memory of a task that compares two blocks, in bytes."""
     features = 2 * block_rows * dim * 8
     lists = 2 * block_rows * ((2 * k + 64) * 8 + 40 * k + 64)
     # Seed bounds of one block: as read, concatenated and sorted.  Those of the other block are freed by then.
@@ -36,16 +36,16 @@ def block_bytes(block_rows: int, dim: int, k: int) -> int:
 def choose_block_rows(
     n_items: int, dim: int, k: int, n_threads: int, memory_per_thread: int, chunk_rows: int | None
 ) -> int:
-    """Rows of a block: as many as fit, and few enough that all threads have work.
+    """Rows of a block: bounded by memory, and few enough to occupy all threads.
 
     Raises
     ------
     PlanError
-        If not even a tile fits.
+        If the smallest block exceeds `memory_per_thread`.
     """
     tile = rows_of_a_tile(chunk_rows)
     fewest = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)))
-    # Of up to twice as many, those whose pairs take all threads to the end; fewer are read less often.
+    # From `fewest` to twice that: the number whose pairs fill the threads best; fewer blocks are read less often.
     n_blocks = min(range(fewest, 2 * fewest), key=lambda n: rounded_up(n * (n + 1) // 2, n_threads) / (n * (n + 1)))
     rows = max(tile, min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks)))
     while block_bytes(rows, dim, k) > memory_per_thread and rows > 64:

@@ -26,17 +26,17 @@ class Resources:
     Attributes
     ----------
     workspace
-        Keeps finished blocks.
+        Workspace that keeps finished blocks.
     client
-        A cluster, or None for threads of this process.
+        Client of a Dask cluster, or None for threads of this process.
     n_threads
-        Threads of all workers together.
+        Number of threads of all workers together.
     memory_per_thread
-        Bytes that one task may fill.
+        Memory limit of one task, in bytes.
     chunk_rows
-        Rows of a tile; None for a choice.
+        Rows of a tile; None for the default.
     progress
-        Called with finished tasks.
+        Callback for finished tasks.
     """
 
     workspace: Workspace
@@ -47,7 +47,7 @@ class Resources:
     chunk_rows: int | None = None
 
     def run(self, graph: TaskGraph) -> None:
-        """Run a graph, unless all of it is finished already."""
+        """Run a task graph; nothing if all of its tasks are finished."""
         if graph.finals:
             execute(graph, self.client, self.n_threads, self.progress)
 
@@ -62,7 +62,7 @@ class Resources:
 
 
 def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) -> NeighbourLists:
-    """Find the k nearest items of every item, itself first, and its largest distance, unless the workspace has them.
+    """Find the k nearest items of every item, itself first, and its largest distance; finished lists are reused.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) 
     distance
         Distance between items.
     k
-        Length of a list, the item itself counted; longer lists of the workspace serve as well.
+        Length of a list, the item itself counted; longer finished lists of the workspace are accepted.
     where
         Execution, and the workspace that keeps the lists.
 
@@ -80,7 +80,7 @@ def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) 
     RunFailedError, StoreError, PlanError
         If it cannot be done.
     """
-    # A list of one has no room for a neighbour; two cost nothing more.
+    # A list of length 1 holds no neighbour; length 2 costs no more.
     k = max(2, k)
     of = fingerprint(items.identity, distance.name)
     ready = _longer_lists(items, distance, k, of, where.workspace)
@@ -95,14 +95,14 @@ def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) 
         "of": of,
     }
     stage = where.workspace.stage("neighbours", [of, k], plan)
-    # An earlier run may have cut the items otherwise; what it has finished counts.
+    # An interrupted run may have used other blocks; its finished parts are reused.
     plan = stage.description
     lists = NeighbourLists(stage, items, distance, k, plan["block_rows"], plan["tile_rows"])
     graph = TaskGraph()
     at = fingerprint(stage.path)[:12]
 
     def tile(first: int, second: int) -> list[str]:
-        """Add a pair of blocks, after what each finds among itself, unless that is done."""
+        """Add the task of a pair of blocks, after the tasks of each block with itself, unless it is finished."""
         key = f"neighbours-{at}-{first}-{second}"
         if key not in graph.tasks:
             if stage.has(lists.tile_part(first, second)):
@@ -124,7 +124,7 @@ def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) 
 
 
 def _longer_lists(items: Items, distance: Distance, k: int, of: str, workspace: Workspace) -> NeighbourLists | None:
-    """Lists of the same items that are finished and long enough."""
+    """Finished lists of the same items with at least k entries; None if there are none."""
     for stage in workspace.stages("neighbours"):
         plan = stage.description
         if plan.get("of") == of and plan["k"] >= k:
@@ -137,7 +137,7 @@ def _longer_lists(items: Items, distance: Distance, k: int, of: str, workspace: 
 def find_query_neighbours(
     query: FeatureSet, gallery: FeatureSet, distance: Distance, k: int, where: Resources
 ) -> QueryLists:
-    """Find the nearest gallery items of every query, the query itself first, unless the workspace has them."""
+    """Find the nearest gallery items of every query, the query itself first; finished lists are reused."""
     k = max(2, k)
     of = fingerprint(query.content_digest, gallery.content_digest, distance.name)
 

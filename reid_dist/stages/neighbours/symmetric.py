@@ -1,4 +1,4 @@
-"""Exact neighbour lists of all items among themselves, each pair of blocks computed once, kept in the workspace."""
+"""Exact neighbour lists of all items among themselves, each pair of blocks computed once and kept in the workspace."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class NeighbourLists(BlockedLists):
 
 
 def tile_task(lists: NeighbourLists, first: int, second: int, _own: object = None) -> None:
-    """Compare two blocks and write the neighbours that each has in the other.
+    """Compare two blocks and write the nearest neighbours of each in the other.
 
-    Two different blocks start from the seed bounds of each: most pairs exceed them.
+    Two different blocks start from the seed bounds of each: most pairs exceed these bounds.
     """
     seeds = None if first == second else (_seed(lists, first), _seed(lists, second))
     with one_blas_thread():
@@ -117,7 +117,7 @@ def merge_task(lists: NeighbourLists, block: int, _tiles: object = None) -> None
 
 
 class Table:
-    """The lists of all items as one array, read once per process: 4 bytes an entry, small enough for every worker."""
+    """Lists of all items as one array, read once per process: 4 bytes per entry."""
 
     _lock = threading.Lock()
     _key: tuple[str, int] | None = None
@@ -125,7 +125,7 @@ class Table:
 
     @classmethod
     def of(cls, lists: NeighbourLists) -> NDArray[np.int32]:
-        """Return them, shape (n_items, k), int32."""
+        """Return the lists of all items, shape (n_items, k), int32."""
         with cls._lock:
             key = (lists.stage.path, lists.k)
             if cls._index is None or cls._key != key:

@@ -1,13 +1,13 @@
-"""Pooling: rows that share a label become one row, as video benchmarks and multi-query evaluation ask for.
+"""Pooling: one row per group of rows that share a label, for video benchmarks and multi-query evaluation.
 
 A tracklet of MARS is one item whose feature is the mean (or the element-wise maximum) of the features of its frames,
 scaled to length 1.  The multi-query setting of Market-1501 does the same with all images of an identity under one
-camera, on the query side.  Here that is a stage before the evaluation: it reads a feature set and writes another.
+camera, on the query side.  Here pooling is a stage before the evaluation: it reads a feature set and writes another.
 
-Which groups and how large they are is known from labels, before any feature is read.  Groups are numbered in the order
-in which their first rows stand and taken in blocks whose float64 accumulators fit a fixed number of bytes; for each
-block the pieces of the set that hold its rows are read once, in row order.  A set whose groups stand together is thus
-read about once; one whose groups are scattered is read once per block, never held.
+Groups and their sizes follow from labels, before any feature is read.  Groups are numbered in the order of their first
+rows and processed in blocks whose float64 accumulators fit a fixed number of bytes; for each block, the pieces of the
+set that hold its rows are read once, in row order.  A set with contiguous groups is thus read about once; one with
+scattered groups is read once per block and never held in memory as a whole.
 
 Every group is summed in float64 by one addition per row, in row order, and squared lengths are folded in a fixed tree
 of elementwise additions: the result is a function of rows, labels and options, and has the same bytes whatever the

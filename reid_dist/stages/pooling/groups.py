@@ -1,4 +1,4 @@
-"""Which rows become one row, and which labels that row has."""
+"""Groups of rows to pool, and the labels of pooled rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["CamidRule", "RowGroups", "group_rows", "pooled_labels", "share"]
 Int64 = NDArray[np.int64]
 
 CamidRule = Literal["keep", "drop"]
-"""What becomes of camids: kept, and groups of several cameras refused; or left out of the pooled set."""
+"""Treatment of camids: ``keep`` refuses groups of several cameras; ``drop`` omits camids from the pooled set."""
 
 PID_CAMID = "pid_camid"
 ITEM_ID = "item_id"
@@ -30,20 +30,20 @@ _DISTRACTOR_PID = 0
 
 @dataclass(frozen=True)
 class RowGroups:
-    """Which rows belong together.
+    """Groups of the rows of a feature set by a label.
 
     Attributes
     ----------
     by
-        Name of the label that they share.
+        Name of the label.
     of_row
-        Number of every row's group, shape (n,), int64; groups are numbered by first appearance.
+        Group number of every row, shape (n,), int64; groups are numbered by first appearance.
     first_row
         First row of every group, ascending, shape (n_groups,), int64.
     size
-        Rows of every group, shape (n_groups,), int64.
+        Number of rows of every group, shape (n_groups,), int64.
     label
-        What every group's rows share, shape (n_groups,), int64 or text.
+        Label value of every group, shape (n_groups,), int64 or text.
     """
 
     by: str
@@ -64,27 +64,28 @@ class RowGroups:
         return np.flatnonzero(self.of_row == group)
 
     def name(self, group: int) -> str:
-        """The group as an error message names it."""
+        """Name of a group in error messages."""
         return f"{self.by} {self.label[group].item()!r}"
 
 
 def group_rows(features: FeatureSet, by: str) -> RowGroups:
-    """Find the rows of a set that share a label.
+    """Group the rows of a set by a label.
 
     Parameters
     ----------
     features
         The set; only its labels are read.
     by
-        Name of a label column of the set, whose every value is a label (-1 like any other); or ``"pid_camid"``:
-        identity and camera, labelled ``"PID_CAMID"``; or ``"item_id"``.  These two go before columns of the same name.
+        Name of a label column of the set, of which every value is a label (-1 included); or ``"pid_camid"``: identity
+        and camera, labelled ``"PID_CAMID"``; or ``"item_id"``.  The last two take precedence over columns of these
+        names.
 
     Raises
     ------
     UnknownNameError
-        If there is no such label.
+        If the label does not exist.
     InputError
-        If the set has no camids or item ids to group by, or rows of pid -1 would be taken for one identity.
+        If the set has no camids or item ids to group by, or rows of pid -1 would form an identity.
     """
     if by == PID_CAMID:
         return _by_pid_camid(features)
@@ -109,7 +110,7 @@ def _by_pid_camid(features: FeatureSet) -> RowGroups:
         )
     _, pid_place = np.unique(features.pids, return_inverse=True)
     camids, camid_place = np.unique(features.camids, return_inverse=True)
-    # The places in the sorted labels, not the labels: these may be any 64-bit numbers.
+    # Positions in the sorted labels, not the labels themselves: these may be any 64-bit integers.
     groups = _grouped(PID_CAMID, pid_place.astype(np.int64) * len(camids) + camid_place)
     first = groups.first_row
     texts = [f"{p}_{c}" for p, c in zip(features.pids[first].tolist(), features.camids[first].tolist(), strict=True)]
@@ -132,19 +133,19 @@ def pooled_labels(features: FeatureSet, groups: RowGroups, camids: CamidRule) ->
     features
         The set; only its labels are read.
     groups
-        Its groups.
+        Groups of the set.
     camids
-        Whether cameras are kept.
+        ``"keep"`` or ``"drop"``.
 
     Returns
     -------
     dict of str to numpy.ndarray, list of str
-        Labels of (n_groups,) rows, and a line on each label of the set that is not among them.
+        Labels of (n_groups,) rows, and a note on each label of the set that is omitted.
 
     Raises
     ------
     InputError
-        If a group holds several identities, or several cameras that are to be kept.
+        If a group holds several identities, or several cameras under ``"keep"``.
     """
     _refuse_mixed_pids(features, groups)
     notes = []
@@ -208,12 +209,12 @@ def _refuse_mixed_camids(camids: Int64, groups: RowGroups) -> None:
 
 
 def _first_mixed(groups: RowGroups, mixed: Int64) -> tuple[int, int, int, int]:
-    """First mixed group by number, its first row, the first row that differs from it, and how many groups are mixed."""
+    """First mixed group by number, its first row, the first differing row, and the number of mixed groups."""
     of_mixed = groups.of_row[mixed]
     group = int(of_mixed.min())
     return group, int(groups.first_row[group]), int(mixed[of_mixed == group][0]), len(np.unique(of_mixed))
 
 
 def share(n_some: int, n_groups: int) -> str:
-    """So many of the groups, in words."""
+    """Text for a number of groups out of all."""
     return f"{n_some:,} of {n_groups:,} groups"

@@ -1,4 +1,4 @@
-"""The ways to make one row of several."""
+"""Pooling methods: reductions of several rows to one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Pooling:
-    """One way to make one row of several.
+    """Pooling method: an elementwise reduction of rows.
 
     Attributes
     ----------
     name, summary, source
-        For lists.
+        Texts for lists of methods.
     start
-        What an accumulator holds before the first row.
+        Initial value of every element of an accumulator.
     join
-        Takes accumulators and rows, both (n, dim) float64, to accumulators, element by element.
+        Combines accumulators and rows, both (n, dim) float64, into accumulators, element by element.
     finish
-        Takes accumulators, (n, dim) float64, and numbers of rows, (n, 1) float64, to pooled rows.
+        Converts accumulators, (n, dim) float64, and row counts, (n, 1) float64, into pooled rows.
     """
 
     name: str
@@ -58,7 +58,7 @@ POOLINGS.register(
         "Zheng et al., ECCV 2016 (MARS)",
         start=-np.inf,
         join=lambda largest, rows: np.maximum(largest, rows),
-        # Which of two zeros is the larger one depends on the processor; adding zero leaves +0.
+        # The maximum of +0 and -0 depends on the processor; adding zero gives +0.
         finish=lambda largest, counts: largest + 0.0,
     )
 )

@@ -1,4 +1,4 @@
-"""The stage itself: a feature set in, a stored set of pooled rows out."""
+"""Pooling stage: reads a feature set and writes a store of pooled rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["pool"]
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-# Float64 rows that are worked on at a time.
+# Bytes of float64 rows that are processed at a time.
 _WORK_BYTES = 4 << 20
 _ACCUMULATOR_BYTES = 256 << 20
 
@@ -44,45 +44,45 @@ def pool(
     accumulator_bytes: int = _ACCUMULATOR_BYTES,
     progress: Progress | None = None,
 ) -> FeatureSet:
-    """Make one row of every group of rows that share a label, and write them to a store.
+    """Pool every group of rows that share a label into one row, and write the rows to a store.
 
-    The defaults are what the field does: rows go into the mean as they are stored, and the mean is scaled to length 1.
-    A model whose features are normalised before they are stored thus gets the mean of unit vectors; for features of any
-    length, `normalise_rows` makes every row count alike.  A mean of exactly zero is refused, having no direction; one
-    that cancels but for rounding errors has theirs.
+    The defaults follow common practice: rows enter the mean as stored, and the mean is scaled to length 1.  If a model
+    normalises features before they are stored, the result is the mean of unit vectors; for features of other lengths,
+    `normalise_rows` gives every row the same weight.  A mean of exactly zero has no direction and is refused; the
+    direction of a mean that cancels except for rounding errors is that of the rounding errors.
 
-    The pooled rows stand in the order in which the first rows of their groups stand.  Their labels are: the pid of the
-    group; its camid; as item id the label of the group; every column that has one value within every group (others are
-    dropped, and a note says so); the image path of the group's first row.
+    Pooled rows are in the order of the first rows of their groups.  Their labels are: the pid of the group; its camid;
+    as item id the label of the group; every column with one value within every group (others are dropped, with a
+    note); the image path of the group's first row.
 
     Parameters
     ----------
     features
-        The set, in memory or stored, or a path of it.
+        Feature set, in memory or stored, or its path.
     uri
-        Where to write.
+        Location of the new store.
     by
-        As in `group_rows`.
+        Name of the label, as in `group_rows`.
     method
-        ``"mean"`` or ``"max"``, the largest value of each dimension.
+        ``"mean"``, or ``"max"`` for the largest value of each dimension.
     normalise
-        Scale every pooled row to length 1; otherwise it is kept as it is.
+        Scale every pooled row to length 1.
     normalise_rows
         Scale every row to length 1 before it is pooled.
     camids
         ``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.
     allow_zero
-        Keep pooled rows of zeros, and let rows of zeros stay what they are under `normalise_rows`; both are refused
-        otherwise.  Recorded in the pooled set.
+        Keep pooled rows of zeros, and leave rows of zeros unchanged under `normalise_rows`; both are refused otherwise.
+        Recorded in the pooled set.
     dtype
-        ``"float32"`` or ``"float16"``: how the pooled rows are kept.  A float16 source becomes float32 as well, which
-        a mean of many rows can use.
+        Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a float16
+        source as well: the mean of many rows has the higher precision.
     chunk_rows, shard_rows, overwrite
         As in `FeatureSet.save`, for the pooled set.
     accumulator_bytes
-        Memory for the sums: a block of groups takes ``8 * dim`` bytes each.  The result does not depend on it.
+        Memory for the sums, in bytes: ``8 * dim`` per group of a block.  The result does not depend on it.
     progress
-        Called after every piece that was read, with rows read and rows to read, over all blocks of groups.
+        Callback after every piece read, with rows read and rows to read, over all blocks of groups.
 
     Returns
     -------
@@ -91,13 +91,14 @@ def pool(
     Raises
     ------
     UnknownNameError
-        For a label or a method that does not exist.
+        If the label or the method does not exist.
     InputError
-        If a group holds several identities, or several cameras; if rows of zeros are found that are not allowed.
+        If a group holds several identities, or several cameras under ``camids="keep"``; for rows of zeros without
+        `allow_zero`.
     StoreExistsError, StoreError
-        As writing does.
+        If the store exists, or cannot be written.
     DamagedStoreError
-        If a chunk of the source is not what was written.
+        If a chunk of the source does not match its checksum.
     """
     how = POOLINGS.get(method)
     target = kept_dtype(dtype)
@@ -179,7 +180,7 @@ class _Block:
 
 
 class _Told:
-    """Counts rows over all blocks for the progress callback."""
+    """Row counter over all blocks for the progress callback."""
 
     def __init__(self, progress: Progress | None, what: str) -> None:
         self._progress, self._what = progress, what
@@ -222,10 +223,10 @@ def _accumulate_block(
 
 
 def _join(accumulators: Float64, places: Int64, values: Float64, how: Pooling) -> None:
-    """Join every row to the accumulator at its place, rows of one place in their order.
+    """Join every row to the accumulator at its place, rows of one place in row order.
 
     The first rows of all places are joined at once, then the second ones, …: a fixed order within every place, which
-    `numpy.add.reduceat` does not promise.
+    `numpy.add.reduceat` does not guarantee.
     """
     by_place = np.argsort(places, kind="stable")
     found, starts, sizes = np.unique(places[by_place], return_index=True, return_counts=True)
@@ -238,15 +239,15 @@ def _join(accumulators: Float64, places: Int64, values: Float64, how: Pooling) -
 
 
 def _unit_rows(rows: Float64) -> Float64:
-    """Rows scaled to length 1, (n, dim) float64; rows of zeros stay."""
+    """Rows scaled to length 1, (n, dim) float64; rows of zeros are unchanged."""
     length = np.sqrt(_squared_lengths(rows))
     return rows / np.where(length > 0, length, 1.0)[:, None]
 
 
 def _squared_lengths(rows: Float64) -> Float64:
-    """Sums of squares, shape (n,): the right half of the terms is added to the left one until one is left.
+    """Sums of squares, shape (n,), float64: the right half of the terms is added to the left half until one remains.
 
-    Elementwise additions have one result on every machine, which `numpy.sum` over a row does not promise.
+    Elementwise additions give the same result on every machine, which `numpy.sum` over a row does not guarantee.
     """
     terms = rows * rows
     width = terms.shape[1]

@@ -1,4 +1,4 @@
-"""The stages of re-ranking, run in order: neighbour lists, rows of weights, means of them; what is there is kept."""
+"""Stages of re-ranking in order: neighbour lists, rows of weights and their means; finished parts are reused."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from reid_dist.stores import FeatureSet, Stage
 
 
 def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources) -> tuple[WeightRows, WeightRows]:
-    """Make rows of weights, and their means over the first `k2` items of each list.
+    """Compute rows of weights, and their means over the first `k2` items of each list.
 
     Returns
     -------
-    Rows before and after the mean; the same ones when `k2` is 1.
+    Rows before and after the mean; identical if `k2` is 1.
 
     Raises
     ------
@@ -49,12 +49,12 @@ def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources
 
 
 def _name_of(stage: Stage) -> str:
-    """Name of a stage in its workspace: a workspace may be moved, and its parts stay what they are."""
+    """Name of a stage in its workspace, independent of the location of the workspace."""
     return stage.path.rpartition("/")[2]
 
 
 def _fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], where: Resources) -> None:
-    """Make the blocks of rows that are missing."""
+    """Compute the missing blocks of rows."""
     graph = TaskGraph()
     at = fingerprint(rows.stage.path)[:12]
     for block in range(rows.lists.n_blocks):
@@ -66,27 +66,27 @@ def _fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], w
 def rerank_scorer(
     query: FeatureSet, gallery: FeatureSet, distance: Distance, spec: KReciprocal, where: Resources
 ) -> RerankedScorer:
-    """Run all stages of a re-ranking.
+    """Run all stages of a re-ranking and return its scorer.
 
     Parameters
     ----------
     query, gallery
-        The two sides, where all workers see them.
+        The two sides, readable by all workers.
     distance
-        The distance asked for.
+        Requested distance.
     spec
-        The re-ranking.
+        Parameters of the re-ranking.
     where
-        Where to run.
+        Execution, and the workspace of the stages.
 
     Returns
     -------
-    The scorer of the re-ranked distance.
+    Scorer of the re-ranked distance.
 
     Raises
     ------
     InputError
-        For zero rows, where the graph goes by directions and the distance does not.
+        For rows of zeros, if the graph depends on directions and the distance does not.
     RunFailedError, StoreError, PlanError
         If it cannot be done.
     """
@@ -102,14 +102,14 @@ def rerank_scorer(
         return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, mix)
     query_lists = find_query_neighbours(query, gallery, graph_distance, spec.n_near, where)
     query_rows = _place_queries(query_lists, lists, weights, how, spec.k2, where)
-    # One column more: every query's own, which no row of the gallery has.
+    # One additional column: that of every query itself, which no row of the gallery has.
     return RerankedScorer(plain, query_rows, rows, query_lists, 0, items.n_items + 1, mix)
 
 
 def _place_queries(
     lists: QueryLists, gallery: NeighbourLists, weights: WeightRows, how: Weighing, k2: int, where: Resources
 ) -> WeightRows:
-    """Make the rows of weights of all queries, each beside the gallery alone, unless they are there."""
+    """Compute the rows of weights of all queries, each with the gallery alone; finished blocks are reused."""
     identity = [lists.query.content_digest, lists.gallery.content_digest, lists.distance.name, lists.block_rows]
     description = {"lists": _name_of(lists.stage), "gallery_weights": _name_of(weights.stage), "k2": k2}
     means = WeightRows(where.workspace.stage("query_weights", [*identity, how, k2], description), lists)
@@ -118,7 +118,7 @@ def _place_queries(
 
 
 def mixing(spec: KReciprocal, graph_distance: Distance) -> Mix:
-    """How a re-ranking mixes the Jaccard distance with the plain one."""
+    """Mix of the Jaccard distance with the plain one in a re-ranking."""
     rules = spec.rules
     return Mix(
         weight=spec.lambda_value,
@@ -132,7 +132,7 @@ def mixing(spec: KReciprocal, graph_distance: Distance) -> Mix:
 
 
 def weighing(spec: KReciprocal, graph_distance: Distance) -> Weighing:
-    """How a re-ranking weighs neighbours."""
+    """Weights of neighbours in a re-ranking."""
     rules = spec.rules
     return Weighing(
         n_near=spec.n_near,

@@ -1,4 +1,4 @@
-"""k-reciprocal re-ranking as a value: its parameters, and the variants that go by one name in the literature."""
+"""Definition of k-reciprocal re-ranking: its parameters, and the variants under one name in the literature."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from reid_dist.errors import InputError
 
 __all__ = ["RERANKERS", "VARIANTS", "KReciprocal", "Variant", "parse_rerank"]
 
-# Below this a distance drowns in the rounding of what it is mixed with.
+# A smaller weight is lost in the rounding of the mixed distance.
 _LEAST_WEIGHT = 1e-9
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What programs mean by k-reciprocal re-ranking, where they differ.
+    """Variant of k-reciprocal re-ranking: the choices in which published programs differ.
 
     Attributes
     ----------
     name, summary, source
-        For people.
+        Texts for reports and lists.
     lists_and_self
         Whether lists of k1 hold the item itself besides k1 others, or as one of k1.
     half_lists_and_self
-        The same for half lists.
+        `lists_and_self` for the half lists.
     on_sphere
-        Whether the graph is made of squared distances between rows of length 1, whatever distance was asked for.
+        Whether the graph uses squared distances between rows of length 1, whatever the requested distance.
     by_row_maximum
-        Whether each row of distances is divided by its largest.
+        Whether each row of distances is divided by its maximum.
     squares
-        Whether distances are squared once more.
+        Whether distances are squared a second time.
     normalised
         Whether rows of weights sum to 1.
     inclusive
-        Whether a share of exactly two thirds is enough.
+        Whether an overlap of exactly two thirds is accepted.
     clipped
-        Whether a Jaccard distance below 0 counts as 0.
+        Whether negative Jaccard distances are replaced by 0.
     mixes_plain
-        Whether the Jaccard distance is mixed with the distance asked for, not with that of the graph.
+        Whether the Jaccard distance is mixed with the requested distance instead of the graph's distance.
     """
 
     name: str
@@ -105,32 +105,32 @@ VARIANTS.register(
 
 @dataclass(frozen=True)
 class KReciprocal:
-    """k-reciprocal encoding, and a mix of its Jaccard distance with the plain one (Zhong et al., CVPR 2017).
+    """k-reciprocal encoding, with its Jaccard distance mixed with the plain distance (Zhong et al., CVPR 2017).
 
     Attributes
     ----------
     k1
-        Neighbours that a reciprocal set is taken from.
+        Number of neighbours that a reciprocal set is taken from.
     k2
-        Items whose rows of weights are averaged, the item itself counted; 1 for none.
+        Number of items whose rows of weights are averaged, the item itself included; 1 for no averaging.
     lambda_value
         Weight of the plain distance, from 0 to 1.
     variant
         Name of a `Variant`.
     inclusive
-        Whether a share of exactly two thirds is enough (as the paper writes, and no program does); None for what the
-        variant means, and then what that is.
+        Whether an overlap of exactly two thirds is accepted (as in the paper, and in no program); None for the value of
+        the variant, which replaces it.
     weights
         ``gaussian``, or ``binary`` in the variant ``paper`` (its eq. 6).
     mode
-        ``transductive``: the graph holds all queries and the gallery.  ``inductive``: the gallery alone, and each query
-        is put in by itself, so that a result does not depend on which other queries came; beside its own row, where
-        the gallery has that too.
+        ``transductive``: the graph holds all queries and the gallery.  ``inductive``: the graph holds the gallery, and
+        each query is placed in it separately, so that its result does not depend on the other queries; if the gallery
+        contains the query's row as well, both are present.
 
     Raises
     ------
     InputError, UnknownNameError
-        For values that make no sense.
+        For an unknown name, or a value of the wrong type or out of range.
     """
 
     k1: int = 20
@@ -174,13 +174,13 @@ class KReciprocal:
                 raise InputError(did_you_mean(f"{name} of k_reciprocal", str(getattr(self, name)), known))
         if self.weights == "binary" and self.variant != "paper":
             raise InputError(f"binary weights belong to the variant 'paper', not to {self.variant!r}")
-        # Numbers of NumPy are no JSON, and a report holds them.
+        # NumPy scalars are not JSON-serialisable; reports hold these values.
         for name, value in (("k1", int(self.k1)), ("k2", int(self.k2)), ("lambda_value", float(weight))):
             object.__setattr__(self, name, value)
 
     @property
     def rules(self) -> Variant:
-        """What the variant means."""
+        """Definition of the variant."""
         return VARIANTS.get(self.variant)
 
     @property
@@ -195,19 +195,19 @@ class KReciprocal:
 
     @property
     def two_thirds_will_do(self) -> bool:
-        """Whether a candidate with exactly two thirds in common is taken."""
+        """Whether a candidate with an overlap of exactly two thirds is accepted."""
         return bool(self.inclusive)
 
     def graph_distance(self, asked: Distance) -> Distance:
-        """The distance that orders lists and gives weights, but for constant factors and a square."""
+        """Distance that orders lists and determines weights, up to constant factors and a square."""
         return DISTANCES.get("cosine" if self.rules.on_sphere or asked.name == "cosine" else "sqeuclidean")
 
     def mixed_distance(self, asked: Distance) -> Distance:
-        """The distance that the Jaccard distance is mixed with, but for factors and a square."""
+        """Distance that is mixed with the Jaccard distance, up to constant factors and a square."""
         return asked if self.rules.mixes_plain else self.graph_distance(asked)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of it: name, every parameter, and what the variant means."""
+        """Return the report entries: name, every parameter, and the definition of the variant."""
         return {
             "name": "k_reciprocal",
             **asdict(self),
@@ -235,12 +235,12 @@ RERANKERS.register(
 
 
 def parse_rerank(spec: str | KReciprocal) -> KReciprocal:
-    """Read a re-ranking such as ``k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)``.
+    """Parse a re-ranking such as ``k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)``.
 
     Raises
     ------
     InputError, UnknownNameError
-        If it cannot be read, or a value makes no sense.
+        If the syntax, a name or a value is invalid.
     """
     if isinstance(spec, KReciprocal):
         return spec

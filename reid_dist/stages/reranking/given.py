@@ -1,6 +1,6 @@
-"""k-reciprocal re-ranking of distances that somebody else computed, all of them at once: for small sets.
+"""k-reciprocal re-ranking of precomputed distances, in memory: for small sets.
 
-The same kernels as for features, over rows of the given blocks.  Nothing here is kept in a workspace.
+The kernels are those for features, applied to rows of the given blocks.  The workspace is not used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["rerank_blocks"]
 Float64 = NDArray[np.float64]
 
 _MOST_ITEMS = 20_000
-# Rows of all items against all that are held at once.
+# Rows of the full distance matrix in memory at once.
 _ROWS_AT_ONCE = 1024
 
 
@@ -42,22 +42,22 @@ def rerank_blocks(
     rerank: str | KReciprocal = "k_reciprocal",
     distance: str = "euclidean",
 ) -> Float64:
-    """Re-rank distances that are given for all pairs, of at most 20,000 queries and gallery items together.
+    """Re-rank precomputed distances between all pairs, of at most 20,000 queries and gallery items together.
 
-    Larger sets are re-ranked from their features, by `evaluate` and `reranked_distances`, without any such matrix.
+    Larger sets are re-ranked from their features, by `evaluate` and `reranked_distances`, without such a matrix.
 
     Parameters
     ----------
     query_gallery, query_query, gallery_gallery
-        Distances, shapes (Q, G), (Q, Q) and (G, G), finite and not negative.  Symmetry is not asked for: what item
-        i goes by is row i, and a gallery item sees a query at the distance in `query_gallery`.
+        Distances, shapes (Q, G), (Q, Q) and (G, G), finite and not negative.  Symmetry is not required: the distances
+        of item i are row i, and the distance of a gallery item to a query is that in `query_gallery`.
     rerank
-        The re-ranking, ``mode=transductive``.
+        Parameters of the re-ranking, with ``mode=transductive``.
     distance
-        What kind they are of, which says how they become the distances of the definition: ``cosine`` ones are
-        doubled, ``euclidean`` ones are squared, ``sqeuclidean`` ones are left as they are.  The variant ``faiss_k1``
-        takes Euclidean ones for those of rows of length 1.  Lists are in the order of (given distance, item), queries
-        before gallery items, each item first in its own.
+        Kind of the distances, which determines their conversion to the distances of the definition: ``cosine`` ones are
+        doubled, ``euclidean`` ones are squared, ``sqeuclidean`` ones are unchanged.  The variant ``faiss_k1`` treats
+        Euclidean ones as those of rows of length 1.  Lists are in the order of (given distance, item), queries before
+        gallery items, each item first in its own.
 
     Returns
     -------
@@ -67,9 +67,9 @@ def rerank_blocks(
     Raises
     ------
     InputError, UnknownNameError
-        For blocks that are none, or that do not fit together.
+        For invalid or mismatched blocks, or an invalid re-ranking or distance.
     PlanError
-        For too many items.
+        For more than 20,000 items.
 
     Examples
     --------
@@ -93,10 +93,10 @@ def rerank_blocks(
         )
     items = _GivenItems.of(query_gallery, query_query, gallery_gallery)
     index, farthest = items.neighbours(max(spec.n_near, spec.n_half, 2))
-    # The graph's distances are those that features would have given: squares where the given ones are roots.
+    # The graph's distances are those of features: given Euclidean distances are squared.
     is_root = measure.name == "euclidean"
     largest = farthest * farthest if is_root else farthest
-    # Features on the sphere can not be made of Euclidean distances: these stand for themselves.
+    # Euclidean distances do not determine the normalised features: they are used unchanged in their place.
     how = replace(weighing(spec, measure), factor=2.0 if measure.name == "cosine" else 1.0)
     weights = _weights(items, index, how, largest, is_root)
     if spec.k2 > 1:
@@ -107,7 +107,7 @@ def rerank_blocks(
 
 @dataclass(frozen=True)
 class _GivenItems:
-    """Items of which all distances are given, queries first."""
+    """Items with precomputed distances between all pairs, queries first."""
 
     query_gallery: NDArray[Any]
     query_query: NDArray[Any]
@@ -115,12 +115,12 @@ class _GivenItems:
 
     @classmethod
     def of(cls, query_gallery: ArrayLike, query_query: ArrayLike, gallery_gallery: ArrayLike) -> _GivenItems:
-        """Take blocks that fit together and hold distances.
+        """Check three blocks of distances and combine them.
 
         Raises
         ------
         InputError, PlanError
-            If they do not.
+            If shapes do not match, a value is not a distance, or there are too many items.
         """
         blocks = {
             "query_gallery": _as_block("query_gallery", query_gallery),
@@ -151,12 +151,12 @@ class _GivenItems:
 
     @property
     def n_query(self) -> int:
-        """Queries."""
+        """Number of queries."""
         return int(self.query_gallery.shape[0])
 
     @property
     def n_items(self) -> int:
-        """Queries and gallery items."""
+        """Number of queries and gallery items."""
         return int(sum(self.query_gallery.shape))
 
     def read(self, rows: RowRange) -> Float64:
@@ -172,7 +172,7 @@ class _GivenItems:
         return found
 
     def neighbours(self, k: int) -> tuple[NDArray[np.int32], Float64]:
-        """Lists of the k nearest items of each, itself first, -1 where there are no more; and the largest distances."""
+        """Lists of the k nearest items of each, itself first, -1 after the last entry; and the largest distances."""
         n = self.n_items
         index, farthest = np.full((n, k), -1, np.int32), np.empty(n)
         keep = KeepNearest(min(k, n), own_first=True, distance=GIVEN_DISTANCE)
@@ -251,7 +251,7 @@ def _mixed(
         near = cut_sparse(weights, rows.start, rows.stop)
         shared = overlap_block(near, gallery, n_items)
         owner = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
-        # Whoever shares no weight is at a Jaccard distance of exactly 1.
+        # Items that share no weight have a Jaccard distance of exactly 1.
         jaccard = np.ones((len(rows), result.shape[1]))
         jaccard[owner, shared.column] = mix.jaccard(shared.value, row_sums(near)[owner], far_sums[shared.column])
         plain = items.query_gallery[rows.start : rows.stop].astype(np.float64)

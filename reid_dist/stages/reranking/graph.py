@@ -1,7 +1,7 @@
-"""The neighbour graph of one set among itself, as clustering takes it: lists, sparse rows of weights, and d_J of rows.
+"""Neighbour graph of one set among itself, as input of clustering: lists, sparse rows of weights, Jaccard distances.
 
-A graph is a handle: its rows lie in the workspace that they were computed in, or in a Zarr group that they were saved
-to, and are read piece by piece.  Only `indptr`, `indices`, `weights` and `lists` hold all of them in memory.
+A graph is a handle: its rows are kept in the workspace that they were computed in, or in a saved Zarr group, and are
+read piece by piece.  Only `indptr`, `indices`, `weights` and `lists` load all of them into memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Rows = Sequence[int] | NDArray[np.integer]
 
 
 class GraphRows(Protocol):
-    """Where the rows of a graph are read from."""
+    """Source of the rows of a graph."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -51,16 +51,16 @@ class GraphRows(Protocol):
 
 @dataclass(frozen=True)
 class KeptRows:
-    """Rows that lie in a workspace.
+    """Rows kept in a workspace.
 
     Attributes
     ----------
     rows
-        Of weights, after the mean.
+        Rows of weights, after the mean.
     lists
-        Of neighbours.
+        Neighbour lists.
     k
-        How much of each list belongs to the graph: a workspace may have longer ones.
+        Length of the graph's lists; those of the workspace may be longer.
     """
 
     rows: WeightRows
@@ -80,7 +80,7 @@ class KeptRows:
             found = self.rows.read(rows)
             lists = self.lists.index(rows)[:, : self.k], self.lists.distances(rows)[:, : self.k]
         except DamagedPartError as error:
-            # Nothing runs here that could make it; the next graph of these features finds it missing.
+            # The part cannot be recomputed here; once removed, the next graph of these features recomputes it.
             remove_part(error)
             raise
         return GraphPiece(found.indptr, found.column, found.value, *lists)
@@ -88,7 +88,7 @@ class KeptRows:
 
 @dataclass(frozen=True)
 class _StoredRows:
-    """Rows that lie in a Zarr group."""
+    """Rows stored in a Zarr group."""
 
     stored: StoredGraph
 
@@ -111,18 +111,18 @@ class _StoredRows:
 
 
 class NeighbourGraph:
-    """The k-reciprocal graph of a set among itself; made by `reid_dist.k_reciprocal_graph`, or opened.
+    """k-reciprocal graph of a set among itself; made by `reid_dist.k_reciprocal_graph`, or opened.
 
     Attributes
     ----------
     n_items
-        Rows of the set.
+        Number of rows of the set.
     n_entries
-        Weights that are stored, of all rows together.
+        Number of stored weights of all rows together.
     k
-        Length of a list of neighbours, the item itself counted.
+        Length of a neighbour list, the item itself counted.
     rerank, distance, inputs
-        What it was made of: parameters, distance, and the features with their digest.
+        Parameters of the re-ranking, distance, and features with their digest.
     """
 
     def __init__(self, rows: GraphRows, told: Mapping[str, Any], *, temporary: str | None = None) -> None:
@@ -136,12 +136,12 @@ class NeighbourGraph:
 
     @classmethod
     def open(cls, uri: str | os.PathLike[str]) -> Self:
-        """Open a graph that was saved; nothing but its manifest is read.
+        """Open a saved graph; only its manifest is read.
 
         Raises
         ------
         StoreNotFoundError, IncompleteStoreError, StoreError, DamagedStoreError
-            If there is none, or it is not whole.
+            If there is none, or it is incomplete or damaged.
         """
         stored = StoredGraph.open(os.fspath(uri))
         return cls(_StoredRows(stored), stored.manifest)
@@ -155,7 +155,7 @@ class NeighbourGraph:
         Raises
         ------
         StoreExistsError
-            If a complete store, or something else, is there.
+            If a complete store, or anything else, exists at `uri`.
         StoreError
             If it cannot be written.
         """
@@ -169,7 +169,7 @@ class NeighbourGraph:
         Raises
         ------
         InputError
-            If there are no such rows.
+            If the range exceeds the rows of the graph.
         """
         if not 0 <= start <= stop <= self.n_items:
             raise InputError(f"rows {start}:{stop} are not within the {self.n_items} rows of the graph")
@@ -195,28 +195,28 @@ class NeighbourGraph:
 
     @property
     def indptr(self) -> Int64:
-        """Row ``i`` is at ``indptr[i]:indptr[i + 1]``, shape (n_items + 1,), int64."""
+        """Row offsets: row ``i`` is ``indptr[i]:indptr[i + 1]``, shape (n_items + 1,), int64."""
         return self._whole.indptr
 
     @property
     def indices(self) -> NDArray[np.int32]:
-        """Items that each row has a weight for, ascending, shape (n_entries,), int32."""
+        """Items with a weight in each row, ascending, shape (n_entries,), int32."""
         return self._whole.column
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """Their weights, after the mean over k2 items, shape (n_entries,), float64."""
+        """Weights of `indices`, after the mean over k2 items, shape (n_entries,), float64."""
         return self._whole.value
 
     @functools.cached_property
     def lists(self) -> Neighbours:
-        """Lists of neighbours by (canonical distance, row), each item first in its own: ``index`` and ``distance``."""
+        """Neighbour lists by (canonical distance, row), each item first in its own: ``index`` and ``distance``."""
         pieces = [self._rows.read(rows) for rows in cut_rows(self.n_items, PIECE_ROWS)]
         index = np.concatenate([piece.neighbours for piece in pieces]).astype(np.int64)
         return Neighbours(index, np.concatenate([piece.distances for piece in pieces]))
 
     def to_scipy(self) -> Any:
-        """Return the weights as a `scipy.sparse.csr_matrix`, shape (n_items, n_items); nothing is copied.
+        """Return the weights as a `scipy.sparse.csr_matrix`, shape (n_items, n_items), without a copy.
 
         Raises
         ------
@@ -238,28 +238,28 @@ class NeighbourGraph:
 
 
 def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = None) -> NDArray[np.float64]:
-    """Compute the Jaccard distances of some items to others: dense rows, for study and for small sets.
+    """Compute the Jaccard distances of some items to others, as dense rows for small sets.
 
     Parameters
     ----------
     graph
-        The graph.
+        Neighbour graph of the items.
     rows
-        Items that are wanted, in any order.
+        Items, in any order.
     columns
-        Items that they are compared with, in any order; None for all.
+        Items compared with them, in any order; None for all.
 
     Returns
     -------
     numpy.ndarray
-        Shape (len(rows), len(columns)), float64: exactly 1 where two items share no weight.  What a re-ranking gives
-        with ``lambda_value=0``; rounding may leave an item at some 1e-16 from itself, on either side of 0 (the variant
-        ``faiss_k1`` clips at 0).
+        Jaccard distances, shape (len(rows), len(columns)), float64: exactly 1 where two items share no weight.
+        Equal to the distances of a re-ranking with ``lambda_value=0``; due to rounding, the distance of an item to
+        itself may differ from 0 by some 1e-16 in either direction (the variant ``faiss_k1`` clips at 0).
 
     Raises
     ------
     InputError
-        For items that there are not.
+        For items outside the graph.
     """
     if not isinstance(graph, NeighbourGraph):
         raise InputError(f"graph must be a NeighbourGraph, found {type(graph).__name__}; see k_reciprocal_graph")
@@ -284,7 +284,7 @@ def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = 
 
 
 def _take(graph: NeighbourGraph, rows: Int64) -> SparseRows:
-    """Some rows of weights, in the order asked for."""
+    """Some rows of weights, in the requested order."""
     known, place = np.unique(rows, return_inverse=True)
     pieces = []
     for cut in cut_rows(graph.n_items, PIECE_ROWS):

@@ -1,10 +1,10 @@
-"""Queries put into the graph of a gallery one by one, each as if there were no other; the gallery knows of none.
+"""Inductive mode: queries are placed in the graph of a gallery independently of each other.
 
-The gallery's lists, rows of weights and largest distances are those of the gallery among itself, made once for all
-query sets.  A query ranks itself and the gallery.  Whether a gallery item would list it in return is decided by how far
-the last item of that frozen list is: the query must be strictly nearer, or find a place that is left.  All queries go
-by one and the same number in their own rows of weights, behind all gallery items: a column that no row of the gallery
-has, so no two rows ever meet there.
+The gallery's lists, rows of weights and largest distances are those of the gallery among itself, computed once for all
+query sets and not changed by queries.  A query ranks itself and the gallery.  Whether it belongs to the list of a
+gallery item depends on the distance of the last item of that list: the query must be strictly nearer, unless the list
+is not full.  All queries have the same column in their own rows of weights, after all gallery items: no row of the
+gallery has this column, so no query and gallery row share it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows,
 from reid_dist.stages.neighbours import NeighbourLists, QueryLists, Table
 from reid_dist.stages.reranking.weights import Weighing, WeightRows, join_rows
 
-# Queries that are put into the graph at once within a block.
+# Queries of a block that are placed in the graph at once.
 _ROWS_AT_ONCE = 4096
 
 
@@ -32,20 +32,20 @@ def place_task(
     k2: int,
     block: int,
 ) -> None:
-    """Make the rows of weights of a block of queries, after the mean over the first `k2` of each list.
+    """Compute the rows of weights of a block of queries, after the mean over the first `k2` of each list.
 
     Parameters
     ----------
     means
-        Written to.
+        Rows of weights to write.
     lists
-        Of the queries.
+        Neighbour lists of the queries.
     gallery, weights
-        Lists of the gallery among itself, and its rows of weights before the mean.
+        Neighbour lists of the gallery among itself, and its rows of weights before the mean.
     how, k2
-        How rows are made.
+        Definition of the weights, and number of items in the mean.
     block
-        Which block of queries.
+        Number of the block of queries.
     """
     rows = lists.rows(block)
     pieces = []
@@ -53,7 +53,7 @@ def place_task(
         here = RowRange(rows.start + cut.start, rows.start + cut.stop)
         own = _weigh(lists, gallery, how, here)
         first = lists.index(here)[:, : min(k2, how.n_near)].astype(np.int64)
-        # Every query's own row of weights is another, so here each has a number of its own.
+        # Every query has a different row of weights, so each has a number of its own here.
         first[:, 0] = lists.own + np.arange(len(here))
         needed = np.unique(first[:, 1:])
         needed = needed[needed >= 0]
@@ -63,7 +63,7 @@ def place_task(
 
 
 def _weigh(lists: QueryLists, gallery: NeighbourLists, how: Weighing, here: RowRange) -> SparseRows:
-    """Rows of weights of some queries before the mean."""
+    """Rows of weights of a range of queries before the mean."""
     index, distance = lists.index(here)[:, : how.n_near], lists.distances(here)[:, : how.n_near]
     reciprocal = _reciprocal(index[:, 1:], distance[:, 1:], gallery, how.n_near)
     indptr, member = grown_sets(Table.of(gallery), reciprocal, how.n_half, how.inclusive, lists.own)
@@ -80,10 +80,10 @@ def _weigh(lists: QueryLists, gallery: NeighbourLists, how: Weighing, here: RowR
 def _reciprocal(
     index: NDArray[np.int32], distance: NDArray[np.float64], gallery: NeighbourLists, n_near: int
 ) -> NDArray[np.int32]:
-    """Those gallery items of each list that would list the query in return; -1 in place of the others."""
+    """Gallery items of each list whose own list would contain the query; -1 in place of the others."""
     listed = np.unique(index[index >= 0]).astype(np.int64)
     last = gallery.last_kept(listed, n_near)
-    # Places that are not taken (-1) look anything up and are dropped below; where nothing is listed, all are such.
+    # Empty places (-1) look up an arbitrary item and are dropped below; if nothing is listed, all places are empty.
     place = np.minimum(np.searchsorted(listed, index), max(len(listed) - 1, 0))
     returned = distance < last[place] if len(listed) else np.zeros(index.shape, bool)
     return np.where((index >= 0) & returned, index, -1).astype(np.int32)

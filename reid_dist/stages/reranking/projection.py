@@ -1,4 +1,4 @@
-"""What a re-ranking will take, from shapes alone: tasks, arithmetic, memory, and what the workspace will hold."""
+"""Projection of a re-ranking from shapes alone: tasks, arithmetic, task memory and workspace size."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from reid_dist.stages.reranking.definition import KReciprocal
 
 __all__ = ["RerankPlan", "plan_rerank"]
 
-# Members of a row of weights, and of its mean over k2 items, per neighbour asked for: what real features and
-# synthetic ones gave, rounded up.  They project the workspace; nothing is refused on their account.
+# Members of a row of weights, and of its mean over k2 items, per requested neighbour: measured on real and synthetic
+# features, rounded up.  They only project the workspace size and cause no refusal.
 _MEMBERS_PER_NEIGHBOUR = 1.6
 _MEANS_PER_NEIGHBOUR = 4.5
 _BYTES_PER_MEMBER = 12
 
-# Rows of features held for the distances of single pairs, on either side.
+# Feature rows in memory for the distances of single pairs, on either side.
 _UNVERIFIED_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class RerankPlan:
-    """How the stages of a re-ranking are cut, and what they take.
+    """Blocks, tasks and memory of the stages of a re-ranking.
 
     Attributes
     ----------
     n_items
-        Rows of the graph: queries and gallery, or the gallery alone where queries are put in one by one.
+        Rows of the graph: queries and gallery, or the gallery alone in the inductive mode.
     k
-        Length of the lists of neighbours, each item itself counted.
+        Length of a neighbour list, the item itself counted.
     block_rows, n_blocks, n_tasks
-        Rows of a block, blocks, and pairs of blocks, each one task.
+        Rows of a block; number of blocks; pairs of blocks, one task each.
     flop
         Floating-point operations of the products: two per pair and feature, each pair once.
     bytes_read
-        Feature bytes that all these tasks read.
+        Feature bytes read by all of these tasks.
     task_bytes
-        Projected peak of one task of any stage, the table of neighbours that a process keeps included.
+        Projected peak of one task of any stage, in bytes, the neighbour table of the process included.
     list_bytes
-        Lists of neighbours, largest distances included.
+        Bytes of the neighbour lists, largest distances included.
     weight_bytes
-        Rows of weights, before and after the mean.
+        Bytes of the rows of weights, before and after the mean.
     workspace_bytes
-        The most that the workspace holds: what pairs of blocks gave is removed when the lists are finished.
+        Largest workspace size, in bytes: the lists of block pairs are removed when the merged lists are finished.
     """
 
     n_items: int
@@ -60,7 +60,7 @@ class RerankPlan:
 
     @property
     def n_pairs(self) -> int:
-        """Pairs of items, each once."""
+        """Number of unordered pairs of items, those of an item with itself included."""
         return self.n_items * (self.n_items + 1) // 2
 
 
@@ -73,24 +73,24 @@ def plan_rerank(
     memory_per_thread: int,
     chunk_rows: int | None = None,
 ) -> RerankPlan:
-    """Plan the stages before the sweep.
+    """Plan the stages of a re-ranking, which precede the tile loop.
 
     Parameters
     ----------
     query, gallery
-        The two sets.
+        Shapes of the two sets.
     spec
-        The re-ranking.
+        Parameters of the re-ranking.
     n_threads, memory_per_thread, chunk_rows
         As in `reid_dist.engine.plan.make_plan`.
 
     Raises
     ------
     PlanError
-        If a task cannot fit.
+        If a task exceeds `memory_per_thread`.
     """
     alone = spec.mode == "inductive"
-    # Where each query is put into the graph by itself, the graph is that of the gallery; queries meet it once more.
+    # In the inductive mode the graph is that of the gallery; queries are compared with it in a further search.
     n_items = gallery.n_rows if alone else query.n_rows + gallery.n_rows
     dim, k = gallery.dim, max(2, spec.n_near, spec.n_half)
     rows = choose_block_rows(n_items, dim, k, n_threads, memory_per_thread, chunk_rows)
@@ -101,7 +101,7 @@ def plan_rerank(
     per_row = _BYTES_PER_MEMBER * (members + means) + 16
     n_lists = query.n_rows + gallery.n_rows
     lists = n_lists * (12 * k + 8)
-    # Every pair of different blocks gives lists for both, a block and itself one.
+    # A pair of different blocks gives lists for both blocks; a block with itself gives one.
     tiles = n_blocks * n_items * (12 * (k - 1) + 8)
     weighing = 4 * n_items * k + n_items + 2 * _UNVERIFIED_ROWS * dim * 4 + int(3 * rows * per_row)
     return RerankPlan(

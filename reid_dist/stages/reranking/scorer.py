@@ -1,4 +1,4 @@
-"""Re-ranked distances as one more scorer: the few pairs that share neighbours one by one, all others by a rule."""
+"""Scorer of re-ranked distances: pairs that share neighbours are scored singly, all others by the plain distance."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ __all__ = ["Mix", "RerankedScorer"]
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-# Pairs that are scored together.
+# Number of pairs that are scored together.
 _PAIRS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
 class Mix:
-    """How a Jaccard distance is made of shared weights, and mixed with the plain distance.
+    """Jaccard distance from shared weights, and its mix with the plain distance.
 
     Attributes
     ----------
     weight
-        Of the plain distance.
+        Weight of the plain distance, from 0 to 1.
     squares
         Whether the plain distance is squared.
     by_row_maximum
-        Whether it is divided by the largest of its query.
+        Whether the plain distance is divided by the largest of its query.
     divisor
-        By what it is divided where it is not.
+        Divisor of the plain distance otherwise.
     normalised, clipped
-        Whether rows of weights sum to 1, and whether a Jaccard distance below 0 counts as 0.
+        Whether rows of weights sum to 1, and whether negative Jaccard distances are replaced by 0.
     """
 
     weight: float
@@ -55,13 +55,13 @@ class Mix:
     clipped: bool
 
     def scale(self, farthest: Float64) -> Float64:
-        """What the plain distances of each query are divided by."""
+        """Divisor of the plain distances of each query, shape (n_queries,), float64."""
         if not self.by_row_maximum:
             return np.full(len(farthest), self.divisor)
         return farthest * farthest if self.squares else farthest
 
     def jaccard(self, overlap: Float64, near: Float64, far: Float64) -> Float64:
-        """Jaccard distances of pairs: sums of the smaller weights, and the sums of both rows."""
+        """Jaccard distances of pairs from sums of the smaller weights and the sums of both rows, all of one shape."""
         larger = 2.0 - overlap if self.normalised else near + far - overlap
         distance = 1.0 - overlap / larger
         return np.maximum(distance, 0.0) if self.clipped else distance
@@ -74,17 +74,17 @@ class RerankedScorer(Scorer):
     Attributes
     ----------
     plain
-        The distance that the Jaccard distance is mixed with.
+        Scorer of the plain distance.
     query_rows, gallery_rows
-        Rows of weights of either side.
+        Rows of weights of the two sides.
     query_lists
-        Where the largest distance of each query is to be found.
+        Neighbour lists that hold the largest distance of each query.
     first_gallery
-        Which row of `gallery_rows` is the first of the gallery; 0 where its graph holds no queries.
+        Number of the first gallery item in `gallery_rows`; 0 where the graph holds no queries.
     n_columns
-        Columns of the rows of weights.
+        Number of columns of the rows of weights.
     mix
-        How distances are put together.
+        Mix of the two distances.
     """
 
     plain: FeatureScorer
@@ -97,30 +97,30 @@ class RerankedScorer(Scorer):
     distance: Distance = field(init=False)
 
     def __post_init__(self) -> None:
-        # The plain distance: what becomes of it travels with the blocks of queries.
+        # The plain distance: its transformation is carried by the blocks of queries.
         object.__setattr__(self, "distance", self.plain.distance)
 
     @property
     def shapes(self) -> tuple[SetShape, SetShape]:
-        """Of the two sets."""
+        """Shapes of the two sets."""
         return self.plain.shapes
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Of the two sets, and of the rows of weights."""
+        """Digests of the two sets and of the rows of weights."""
         stages = (Path(rows.stage.path).name for rows in (self.query_rows, self.gallery_rows))
         return (*self.plain.identity, *stages, repr(self.mix))
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
-        """Read query rows."""
+        """Read a block of query rows."""
         return self.plain.open_query(rows, gallery_rows)
 
     def open_gallery(self, rows: RowRange) -> FeatureBlock:
-        """Read gallery rows."""
+        """Read a block of gallery rows."""
         return self.plain.open_gallery(rows)
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
-        """Score all pairs of two blocks that share neighbours."""
+        """Score the pairs of two blocks that share neighbours."""
         rows = RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1)
         far_rows = RowRange(int(gallery.numbers[0]), int(gallery.numbers[-1]) + 1)
         near, far = self.query_rows.read(rows), self._gallery_weights(far_rows)
@@ -150,7 +150,7 @@ class RerankedScorer(Scorer):
         overlap = overlap_pairs(near, far, owner, place)
         jaccard = self.mix.jaccard(overlap, row_sums(near)[owner], row_sums(far)[place])
         scale = self.mix.scale(self.query_lists.farthest(rows))
-        # Rows that share nothing are at a Jaccard distance of exactly 1.
+        # Rows without a common member have a Jaccard distance of exactly 1.
         jaccard[overlap == 0.0] = 1.0
         return mixed_values(self.mix.weight, self.mix.squares, scale[owner], plain, jaccard)
 

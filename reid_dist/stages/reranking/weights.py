@@ -1,4 +1,4 @@
-"""Rows of weights over k-reciprocal neighbours: sparse, block by block, kept in the workspace."""
+"""Sparse rows of weights over k-reciprocal neighbours, kept in the workspace by blocks."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ __all__ = ["Weighing", "WeightRows", "join_rows", "mean_task", "weigh_task"]
 
 Float64 = NDArray[np.float64]
 
-# Rows of weights that are made at once within a block.
+# Rows of weights of a block that are computed at once.
 _ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """How rows of weights are made of neighbour lists; see `reid_dist.stages.reranking.definition.Variant`.
+    """Definition of rows of weights over neighbour lists; see `reid_dist.stages.reranking.definition.Variant`.
 
     Attributes
     ----------
     n_near, n_half
         Lengths of the lists, the item itself counted.
     inclusive, normalised, binary
-        Whether a share of two thirds will do, whether rows sum to 1, and whether all weights are 1 before that.
+        Whether an overlap of exactly two thirds is accepted, whether rows sum to 1, and whether all weights are 1
+        before that.
     factor
-        By what a canonical distance is multiplied.
+        Factor of canonical distances.
     by_row_maximum, squares
-        Whether distances are divided by the largest of their row, and whether they are squared.
+        Whether distances are divided by the maximum of their row, and whether they are squared.
     """
 
     n_near: int
@@ -47,7 +48,7 @@ class Weighing:
     squares: bool
 
     def scaled(self, distance: Float64, farthest: Float64) -> Float64:
-        """Turn canonical distances, each with the largest of its row, into those of the definition."""
+        """Convert canonical distances, with the maximum of each one's row, to the distances of the definition."""
         value = distance * self.factor
         value = value * value if self.squares else value
         if not self.by_row_maximum:
@@ -59,14 +60,14 @@ class Weighing:
 
 @dataclass(frozen=True)
 class WeightRows:
-    """Sparse rows of all items, cut into the blocks of their neighbour lists.
+    """Sparse rows of weights of all items, in the blocks of their neighbour lists.
 
     Attributes
     ----------
     stage
-        Where they are.
+        Stage of the workspace that keeps the rows.
     lists
-        The neighbour lists that they are made of.
+        Neighbour lists of the same items.
     """
 
     stage: Stage
@@ -78,7 +79,7 @@ class WeightRows:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all rows are there."""
+        """Whether the rows of all blocks are finished."""
         return all(self.stage.has(self.part(block)) for block in range(self.lists.n_blocks))
 
     def write(self, block: int, rows: SparseRows) -> None:
@@ -100,7 +101,7 @@ class WeightRows:
         return join_rows(pieces)
 
     def read_items(self, items: NDArray[np.int64]) -> SparseRows:
-        """Read the rows of some items, ascending, one block after the other."""
+        """Read the rows of some items, shape (n,), int64, ascending, block by block."""
         size = self.lists.block_rows
         pieces = []
         for block in np.unique(items // size).tolist():
@@ -110,13 +111,13 @@ class WeightRows:
 
 
 def cut_sparse(rows: SparseRows, start: int, stop: int) -> SparseRows:
-    """Rows that follow each other."""
+    """Rows `start` to `stop` (exclusive)."""
     first, last = rows.indptr[start], rows.indptr[stop]
     return SparseRows(rows.indptr[start : stop + 1] - first, rows.column[first:last], rows.value[first:last])
 
 
 def take_sparse(rows: SparseRows, place: NDArray[np.int64]) -> SparseRows:
-    """Some rows."""
+    """Rows at the given positions, shape (n,), int64."""
     size = np.diff(rows.indptr)[place]
     indptr = np.zeros(len(place) + 1, np.int64)
     np.cumsum(size, out=indptr[1:])
@@ -125,7 +126,7 @@ def take_sparse(rows: SparseRows, place: NDArray[np.int64]) -> SparseRows:
 
 
 def join_rows(pieces: list[SparseRows]) -> SparseRows:
-    """Rows one after the other."""
+    """Concatenation of sparse rows."""
     if not pieces:
         return SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0))
     sizes = np.concatenate([np.diff(piece.indptr) for piece in pieces])
@@ -139,7 +140,7 @@ def join_rows(pieces: list[SparseRows]) -> SparseRows:
 
 
 def weigh_task(weights: WeightRows, lists: NeighbourLists, how: Weighing, block: int) -> None:
-    """Make the rows of weights of a block: R*(i), and a weight for each member."""
+    """Compute the rows of weights of a block: R*(i), and a weight for each member."""
     table = Table.of(lists)
     rows = lists.rows(block)
     pieces = []
