@@ -123,7 +123,7 @@ class _Row(NamedTuple):
     above
         For few thresholds: values above the upper edge of each, shape (FEW_THRESHOLDS,), int32.
     placed
-        For many thresholds: values by the nearest threshold that they pass, shape (2, 2 * most + 2), int32; see `place`.
+        For many thresholds: values by the nearest threshold passed, shape (2, 2 * most + 2), int32; see `place`.
     pending
         Values inside bands.  For few thresholds, a value is noted once per threshold whose band contains it.
     known, unique, slot
