@@ -326,7 +326,6 @@ def test_what_a_run_has_finished_of_its_sweep(sets, tmp_path, monkeypatch):
             if self.done == 6:
                 raise StoppedError
 
-    monkeypatch.setattr("reid_dist.engine.plan._MOST_BLOCK_ROWS", 16, raising=False)
     for name, each in (("mine", sets), ("theirs", others)):
         with pytest.raises(StoppedError):
             evaluate(*each, **plain, workspace=tmp_path / name, progress=Stops())
