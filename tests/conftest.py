@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sampling import QUICK, THOROUGH
+from sampling import QUICK, THOROUGH, spread_cases
 
 from reid_dist.cli import main
 
@@ -23,6 +24,21 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A shell starts commands in its background with SIGINT ignored, and programs that tests start inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all cases of a test slow but those that ``quick_cases(n)`` leaves to the fast command."""
+    cases = defaultdict(list)
+    for item in items:
+        if (marker := item.get_closest_marker("quick_cases")) is not None:
+            cases[item.nodeid.partition("[")[0], marker.args[0]].append(item)
+    for (_, n), tests in cases.items():
+        quick = spread_cases([test.callspec.params for test in tests], n)
+        for place, test in enumerate(tests):
+            if place not in quick:
+                test.add_marker(pytest.mark.slow)
+
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 

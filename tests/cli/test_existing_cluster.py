@@ -54,6 +54,7 @@ def test_an_existing_cluster_gives_the_answer_of_threads(reid_dist, stores, sche
         assert json.loads(done.out)["result_digest"] == expected
 
 
+@pytest.mark.slow
 def test_workers_that_do_not_come(reid_dist, stores, scheduler_file: Path) -> None:
     cluster = scheduler_file.with_name("cluster.yaml")
     cluster.write_text(f"kind: existing\nscheduler_file: {scheduler_file}\nwait_for_workers: 9\ntimeout_s: 3\n")

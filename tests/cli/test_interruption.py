@@ -136,6 +136,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("after", [0, 0.1, 0.25, 0.5])
 def test_a_local_cluster_that_is_interrupted_while_it_starts(large, tmp_path: Path, after: float) -> None:
     words = ("evaluate", *large, "--workers", 2, "--output", "out")
@@ -166,6 +167,7 @@ reid_dist.clusters.workers._SHORT_PLACES = (Path("/there-is-no-such-place"), Pat
 """
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_local_cluster_that_is_interrupted_at_work(
     large, long: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

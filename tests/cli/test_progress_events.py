@@ -5,34 +5,34 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 
-def run(*words: object) -> tuple[int, str, list[dict[str, Any]]]:
-    """Run a command in a process of its own; every line that it writes on standard error must be an event."""
-    done = subprocess.run(
-        [sys.executable, "-m", "reid_dist.cli", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    events = [json.loads(line) for line in done.stderr.splitlines()]
-    assert all({"time", "event"} <= event.keys() for event in events)
-    assert [event["time"] for event in events] == sorted(event["time"] for event in events)
-    assert (events[0]["event"], events[-1]["event"]) == ("started", "ended")
-    assert events[-1]["exit_code"] == done.returncode
-    return done.returncode, done.stdout, events
+@pytest.fixture
+def run(reid_dist: Any) -> Callable[..., tuple[int, str, list[dict[str, Any]]]]:
+    """Call a command; every line that it writes on standard error must be an event."""
+
+    def call(*words: object) -> tuple[int, str, list[dict[str, Any]]]:
+        done = reid_dist(*words)
+        events = [json.loads(line) for line in done.err.splitlines()]
+        assert all({"time", "event"} <= event.keys() for event in events)
+        assert [event["time"] for event in events] == sorted(event["time"] for event in events)
+        assert (events[0]["event"], events[-1]["event"]) == ("started", "ended")
+        assert events[-1]["exit_code"] == done.code
+        return done.code, done.out, events
+
+    return call
 
 
 def of_kind(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [event for event in events if event["event"] == name]
 
 
-def test_evaluate(reid_dist, stores, threads: Path) -> None:
+def test_evaluate(run: Any, reid_dist, stores, threads: Path) -> None:
     words = ("evaluate", *stores, "--cluster", threads, "--chunk-rows", 16, "--json")
     code, out, events = run(*words, "--log-json")
     assert code == 0
@@ -48,7 +48,7 @@ def test_evaluate(reid_dist, stores, threads: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run_on_a_local_cluster(stores, tmp_path: Path) -> None:
+def test_run_on_a_local_cluster(run: Any, stores, tmp_path: Path) -> None:
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text(f"query: {stores[0]}\ngallery: {stores[1]}\n")
     code, out, events = run("run", pipeline, "--workers", 1, "--log-json", "--output", tmp_path / "out")
@@ -58,7 +58,7 @@ def test_run_on_a_local_cluster(stores, tmp_path: Path) -> None:
     assert not of_kind(events, "error")
 
 
-def test_sweep(stores, threads: Path) -> None:
+def test_sweep(run: Any, stores, threads: Path) -> None:
     words = ("sweep", *stores, "--expand", "aqe", "--k", "0:2", "--cluster", threads, "--log-json")
     code, _, events = run(*words)
     assert code == 0
@@ -68,7 +68,7 @@ def test_sweep(stores, threads: Path) -> None:
     assert {event["point"] for event in points} == {"k=0", "k=1", "k=2"}
 
 
-def test_splits(stores, threads: Path) -> None:
+def test_splits(run: Any, stores, threads: Path) -> None:
     code, _, events = run("splits", *stores, "--repeats", 3, "--cluster", threads, "--log-json")
     assert code == 0
     (done,) = of_kind(events, "stage_done")
@@ -86,7 +86,7 @@ def test_splits(stores, threads: Path) -> None:
         (("sweep", "a", "b"), 2, "expand"),
     ],
 )
-def test_errors_are_events(words: tuple[str, ...], code: int, said: str) -> None:
+def test_errors_are_events(run: Any, words: tuple[str, ...], code: int, said: str) -> None:
     found, out, events = run(*words, "--log-json")
     assert found == code
     assert out == ""

@@ -172,6 +172,7 @@ def test_small_sets(protocol, data):
         assert table[name][-1] == report.metrics[name]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", [*CAMERA_PROTOCOLS, "no_cameras"])
 def test_a_crowded_set(protocol):
     query, gallery = crowded()

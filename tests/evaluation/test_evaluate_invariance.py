@@ -33,6 +33,7 @@ def large_sets():
     return crowded_sets(64, 6000, 20, seed=22, n_distinct=50)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_chunks_of_a_small_set(protocol, distance):
@@ -44,6 +45,7 @@ def test_chunks_of_a_small_set(protocol, distance):
     assert_agrees(reports[7], reference_evaluate(query, gallery, protocol, distance))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_chunks_of_thousands_of_duplicates(distance):
     query, gallery = large_sets()
@@ -121,6 +123,7 @@ def test_inputs_are_left_alone():
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("store_rows", [1, 7, 64, 1000])
 def test_sets_in_stores(store_rows, tmp_path):
     """Chunks of a store, tiles that do not divide them, and sets of which only one is stored."""

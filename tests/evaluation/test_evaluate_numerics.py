@@ -56,6 +56,7 @@ def labelled(features, n_query, seed, n_pids=4):
     return items(features[:n_query], pids[:n_query], 0, 9000), items(features[n_query:], pids[n_query:], 1)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("value", [1.0, 0.1, 1 / 3, -7.25, 1e-4, 1e4])
 def test_all_rows_equal(distance, value):
@@ -270,6 +271,7 @@ def test_squares_apart_whose_roots_tie():
     assert ranks["euclidean"] != ranks["sqeuclidean"]
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("n_relevant", [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 129])
 def test_any_number_of_positives(distance, n_relevant):
@@ -362,6 +364,7 @@ def test_orthogonal_and_zero_rows_tie():
     assert report.per_query["first_rank"].tolist() == [2]
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dim", [1, 2, 4, 8, 12])
 def test_whole_numbers_whose_cosines_tie_only_in_float64(distance, dim):

@@ -69,6 +69,7 @@ def test_sketch_to_photo(shared_data, protocol, distance):
     assert report.counts["n_valid"] == report.counts["n_query"] == 50
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_veri776(shared_data, distance):
     with np.load(shared_data("veri776_sample.npz")) as content:
@@ -214,6 +215,7 @@ def assert_is_the_curve_of_scikit_learn(report, distances, genuine):
         assert y == pytest.approx(tar[np.flatnonzero(far <= x + EXACT)[-1]], abs=EXACT), x
 
 
+@pytest.mark.quick_cases(1)
 def test_breakdowns(named_sets, oracle_of):
     """Cameras, identities, camera pairs and the growing gallery, each cell against the oracle of a smaller set."""
     name, query, gallery = named_sets

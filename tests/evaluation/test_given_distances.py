@@ -242,6 +242,7 @@ def canonical_block(query, gallery, distance):
     return pair_distances(rows, *pairs).reshape(len(near), len(far))
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", ["market1501", "allshots", "cuhk03"])
 def test_the_answer_of_features(protocol, distance):

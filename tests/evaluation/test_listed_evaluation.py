@@ -139,6 +139,7 @@ def test_what_is_asked_when_nothing_is_asked(protocol):
 # ---------------------------------------------------------------------------------------------------- cut lists
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", BY_RANKS)
 @settings(max_examples=examples(40))
 @given(data=st.data())

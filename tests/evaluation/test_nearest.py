@@ -58,6 +58,7 @@ def test_within_one_set(distance, data):
     check(features, features, k, distance, range(len(features)), chunk_rows=data.draw(st.sampled_from([None, 1, 5])))
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dim", [1, 16, 33])
 def test_random_sets(distance, dim):
@@ -141,6 +142,7 @@ def test_rows_one_ulp_apart(distance):
     check(features, features, 7, distance, range(80), chunk_rows=32)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("within", [False, True])
 def test_tiles_change_nothing(distance, within):

@@ -204,6 +204,7 @@ def sampling_error(query, gallery, protocol, max_rank, n_draws):
     return p.mean(axis=0), np.sqrt((p * (1 - p)).sum(axis=0) / n_draws) / len(p)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_draws_lie_around_the_expectation(protocol, seed):

@@ -179,6 +179,7 @@ def test_a_draw_of_every_camera() -> None:
     assert report.protocol["name"] == "market1501"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("rest_as_queries", [False, True])
 def test_no_chunk_and_no_place_shows(tmp_path, rest_as_queries) -> None:
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())

@@ -88,6 +88,7 @@ def doubled(pair):
 _CALL_OF_A_CLASS = "from reid_dist.kernels.first import {name}, doubled; print(doubled({name}({argument})))"
 
 
+@pytest.mark.slow
 def test_a_renamed_argument_type_is_compiled_anew(package: Path) -> None:
     results = []
     for name, argument in (("Before", 2.0), ("After", 3.0), ("After", 4.0)):

@@ -51,6 +51,7 @@ def assert_quantile(found: float, share: float, exact: np.ndarray, n_resamples: 
     assert np.mean(exact <= found + 1e-12) >= share - slack
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_intervals_are_quantiles_of_all_resamples(name: str, level: float) -> None:
@@ -140,6 +141,7 @@ def every_sign(pids: list[int], differences: list[float]) -> float:
     return as_far / 2 ** len(units)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("steps", [1, 2, 10])
 def test_p_values_are_those_of_all_sign_changes(seed: int, steps: int) -> None:

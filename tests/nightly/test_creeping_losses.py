@@ -99,6 +99,7 @@ def nights(tmp_path: Path) -> Any:
         yield Nights(history)
 
 
+@pytest.mark.slow
 def test_a_trend_is_found_between_levels_that_no_pair_of_nights_separates(nights: Nights) -> None:
     found = [nights.add(-0.0033 * number) for number in range(14)]
     trends = [each[1] for each in found]
@@ -121,6 +122,7 @@ def test_a_trend_is_found_between_levels_that_no_pair_of_nights_separates(nights
     assert good.run < flagged[-1]
 
 
+@pytest.mark.slow
 def test_what_was_accepted_begins_the_trend_and_the_choice_of_the_best(nights: Nights) -> None:
     for _ in range(9):
         nights.add(0.08)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from small_nights import damage, save_model, write_suite
 
+from reid_dist.cli import main
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.run_state import run_state
 
@@ -49,10 +51,12 @@ class Nights:
         self.history = folder / "nights.db"
         (folder / "threads.yaml").write_text(THREADS)
 
+    def words(self, *more: str) -> list[str]:
+        return ["nightly", str(self.suite), "--history", str(self.history), "--cluster", "threads.yaml", *more]
+
     def start(self, *more: str) -> subprocess.Popen[str]:
-        words = ("nightly", str(self.suite), "--history", str(self.history), "--cluster", "threads.yaml", *more)
         return subprocess.Popen(
-            [sys.executable, "-m", "reid_dist.cli", *words],
+            [sys.executable, "-m", "reid_dist.cli", *self.words(*more)],
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -60,10 +64,17 @@ class Nights:
         )
 
     def run(self, *more: str) -> Done:
-        with self.start(*more) as process:
-            out, err = process.communicate(timeout=200)
-        assert "Traceback" not in err, err
-        return Done(process.returncode, out, err)
+        """Run a night in this process."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            contextlib.chdir(self.folder),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.raises(SystemExit) as left,
+        ):
+            main(self.words(*more))
+        assert "Traceback" not in err.getvalue(), err.getvalue()
+        return Done(int(left.value.code or 0), out.getvalue(), err.getvalue())
 
     def night(self) -> tuple[int, dict[str, Any]]:
         told = self.run("--json")
@@ -187,6 +198,7 @@ def test_a_killed_night_keeps_what_it_had(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_night_that_is_stopped_closes_its_books(tmp_path: Path, number: signal.Signals) -> None:
     jobs = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}, "more": {}}

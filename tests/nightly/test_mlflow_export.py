@@ -55,6 +55,7 @@ def all_runs(tracking_uri: str, experiment: str) -> list[Any]:
     return list(client.search_runs([client.get_experiment_by_name(experiment).experiment_id]))
 
 
+@pytest.mark.quick_cases(1)
 def test_every_entry_is_a_run_with_its_values(tracking_uri: str, night: Run) -> None:
     run_ids = export_run(night, tracking_uri=tracking_uri, experiment="re-identification")
     assert len(set(run_ids)) == len(night.entries)
@@ -114,6 +115,7 @@ def test_another_night_suite_or_history_is_another_run(tracking_uri: str, night:
     assert len(set(run_ids)) == 4
 
 
+@pytest.mark.quick_cases(1)
 def test_an_interrupted_export_is_completed(tracking_uri: str, night: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry is whole, of the next only the run is there, of later ones nothing."""
     real = mlflow.MlflowClient.log_batch

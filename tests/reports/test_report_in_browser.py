@@ -100,6 +100,7 @@ def test_nothing_sticks_out(report: Report, full_report: Report, wide_report: Re
     assert [needed for needed, _ in pairs] == [*widths, *widths, *widths]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("scheme", "dark"), [(1, False), (0, True)], ids=["light", "dark"])
 def test_the_page_follows_the_scheme_of_the_reader(report: Report, tmp_path: Path, scheme: int, dark: bool) -> None:
     page, picture = tmp_path / "report.html", tmp_path / "page.png"
@@ -112,6 +113,7 @@ def test_the_page_follows_the_scheme_of_the_reader(report: Report, tmp_path: Pat
     assert 0.005 < ink.mean() < 0.3, "text and charts are visible on the background"
 
 
+@pytest.mark.slow
 def test_a_printed_page_is_short(full_report: Report, tmp_path: Path) -> None:
     # Pictures of five queries, open on the screen, and every other part of a page.
     page, printed = tmp_path / "report.html", tmp_path / "page.pdf"
@@ -146,6 +148,7 @@ def test_printing_keeps_columns_and_cuts_nothing(full_report: Report, wide_repor
     assert wide.split("/", 1)[1] == "2/avoid/avoid/visible"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("width", [390, 1200], ids=["phone", "desk"])
 def test_pictures_are_shown_and_framed_in_three_ways(full_report: Report, tmp_path: Path, width: int) -> None:
     script = (

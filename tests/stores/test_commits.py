@@ -86,6 +86,7 @@ def hidden(out: Path) -> list[str]:
     return sorted(entry.name for entry in out.iterdir() if entry.name.startswith("."))
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("cut", range(2 * N_RENAMINGS))
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("no more")])
 def test_an_interrupt_between_renamings_leaves_the_old_pair(
@@ -185,6 +186,7 @@ ingest(sys.argv[1], sys.argv[2], chunk_rows=20, overwrite=True)
 """
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("cut", range(1, N_RENAMINGS))
 def test_a_kill_between_renamings_leaves_no_mixed_pair(models: Models, cut: int) -> None:
     out = Path(models.out)

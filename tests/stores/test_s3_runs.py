@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from local_workers import started
@@ -25,6 +24,7 @@ def sides() -> Sides:
     return make_sides()
 
 
+@pytest.mark.slow
 def test_stages_are_kept_there_and_found_again(sides: Sides, bucket: Bucket) -> None:
     stored = store_sides(sides, bucket)
     digest = evaluate(*sides, **EXPANDED).result_digest
@@ -52,9 +52,11 @@ def test_workers_share_it(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     assert bucket.listed("work/features-")
 
 
-def test_a_run_that_was_cut_short_goes_on(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
+def test_a_run_that_was_cut_short_goes_on(reid_dist: Any, sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     workspace, output = bucket.uri("work"), tmp_path / "out"
-    command = [sys.executable, "-m", "reid_dist.cli", "evaluate", *(side.uri for side in store_sides(sides, bucket))]
+    threads = tmp_path / "threads.yaml"
+    threads.write_text("kind: threads\n")
+    command = ["evaluate", *(side.uri for side in store_sides(sides, bucket)), "--cluster", threads]
     command += ["--chunk-rows", "20", "--workspace", workspace, "--output", str(output)]
     parts: list[str] = []
 
@@ -65,23 +67,19 @@ def test_a_run_that_was_cut_short_goes_on(sides: Sides, bucket: Bucket, tmp_path
             return len(parts) > 3
         return False
 
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
-        root = Path(__file__).parents[2]
-        return subprocess.run([*command, *more], capture_output=True, text=True, cwd=root, check=False)
-
     bucket.server.refuse, bucket.server.status = refuse, "403 Forbidden"
-    message = run()
-    assert message.returncode in (2, 3)
-    assert "credentials in the environment are refused" in message.stderr
-    assert "Traceback" not in message.stderr
-    assert SECRET not in message.stderr
+    done = reid_dist(*command)
+    assert done.code in (2, 3)
+    assert "credentials in the environment are refused" in done.err
+    assert "Traceback" not in done.err
+    assert SECRET not in done.err
     (stage,) = Workspace.at(workspace).stages("partials")
     kept = stage.done()
     assert len(kept) == 3
     assert Workspace.at(workspace).holds_parts()
     bucket.server.reset()
-    message = run("--resume")
-    assert message.returncode == 0, message.stderr
+    done = reid_dist(*command, "--resume")
+    assert done.code == 0, done.err
     report = json.loads((output / "report.json").read_text())
     assert report["result_digest"] == evaluate(*sides).result_digest
     written = {
@@ -92,18 +90,11 @@ def test_a_run_that_was_cut_short_goes_on(sides: Sides, bucket: Bucket, tmp_path
 
 
 @pytest.mark.parametrize("words", [("evaluate",), ("sweep", "--expand", "aqe", "--k", "1:2"), ("splits",)])
-def test_a_report_stays_on_this_machine(bucket: Bucket, words: tuple[str, ...]) -> None:
+def test_a_report_stays_on_this_machine(reid_dist: Any, bucket: Bucket, words: tuple[str, ...]) -> None:
     name, *options = words
-    command = [sys.executable, "-m", "reid_dist.cli", name, bucket.uri("q"), bucket.uri("g"), *options]
-    message = subprocess.run(
-        [*command, "--output", "s3://bucket/out"],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        check=False,
-    )
-    assert message.returncode == 2
-    assert message.stderr.strip().endswith("a report is kept in a local directory, found the URI s3://bucket/out")
+    done = reid_dist(name, bucket.uri("q"), bucket.uri("g"), *options, "--output", "s3://bucket/out")
+    assert done.code == 2
+    assert done.err.strip().endswith("a report is kept in a local directory, found the URI s3://bucket/out")
 
 
 def test_what_needs_a_directory_says_so(sides: Sides, bucket: Bucket) -> None:

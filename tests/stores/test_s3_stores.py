@@ -113,7 +113,7 @@ class TestOverwriting:
 
     def test_what_a_killed_writer_left_is_replaced(self, bucket: Bucket, arrays: Arrays) -> None:
         writer = FeatureWriter(bucket.uri("set.zarr"), dim=7, chunk_rows=1)
-        writer.append(np.ones((500, 7), np.float32), pids=np.arange(500))
+        writer.append(np.ones((60, 7), np.float32), pids=np.arange(60))
         writer.finish()
         again = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
         assert not check_store(again.uri).damaged
@@ -222,6 +222,7 @@ OBJECTS = ["zarr.json", "features/zarr.json", "features/c/2/0", "pids/zarr.json"
 class TestPassingFaults:
     """One corrupt body, and one answer 404, to the first request for an object."""
 
+    @pytest.mark.quick_cases(12)
     @pytest.mark.parametrize("name", OBJECTS)
     @pytest.mark.parametrize("shard_rows", [None, 60])
     def test_a_read_is_right(
@@ -235,6 +236,7 @@ class TestPassingFaults:
             np.testing.assert_array_equal(found.labels[label], values)
         assert faulty.count == 1
 
+    @pytest.mark.quick_cases(6)
     @pytest.mark.parametrize("name", OBJECTS)
     def test_a_check_finds_no_damage(self, bucket: Bucket, arrays: Arrays, name: str, fault: str) -> None:
         stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)

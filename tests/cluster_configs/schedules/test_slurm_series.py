@@ -98,6 +98,7 @@ def test_the_first_night_waits_for_its_time(series: Series) -> None:
     assert_the_next_night(series.show(job), timedelta(0))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("code", [0, 3, 4])
 def test_a_night_queues_the_next_and_ends_as_the_command(series: Series, stand_in: StandIn, code: int) -> None:
     stand_in.end_with(code)

@@ -60,6 +60,7 @@ def test_every_point_of_an_expansion_is_its_evaluation(expand, axes, chunk_rows)
     assert count.rankings == len(report.rows)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("mode", ["transductive", "inductive"])
 def test_every_point_of_a_re_ranking_is_its_evaluation(mode):
     query, gallery = sets()
@@ -213,6 +214,7 @@ def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_worker_processes_say_the_same(tmp_path):
     query, gallery = sets()
     grid = {"expand": "alpha_qe", "k": "0:3", "alpha": "0,2"}

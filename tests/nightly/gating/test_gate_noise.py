@@ -17,6 +17,7 @@ def test_quantiles_are_those_of_scipy(probability: float, degrees: int) -> None:
     assert t_quantile(probability, degrees) == pytest.approx(stats.t.ppf(probability, degrees), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 40])
 def test_spread_of_normal_values_is_their_standard_deviation(n: int) -> None:
     values = np.random.default_rng(n).standard_normal((6000, n))
@@ -24,6 +25,7 @@ def test_spread_of_normal_values_is_their_standard_deviation(n: int) -> None:
     assert found.mean() == pytest.approx(1, abs=0.06 if n > 3 else 0.35)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("n", [7, 10, 15, 20, 30, 60])
 def test_degrees_of_freedom_match_the_variance_of_the_spread(n: int) -> None:
     values = np.random.default_rng(n).standard_normal((6000, n))

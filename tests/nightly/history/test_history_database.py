@@ -370,6 +370,7 @@ REMOVALS = (
 )
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("change", CHANGES + REMOVALS)
 def test_a_change_by_another_hand_is_found_when_the_file_is_opened(path: Path, change: str) -> None:
     two_nights(path)

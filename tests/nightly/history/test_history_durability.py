@@ -130,6 +130,7 @@ def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
                 assert history.report(run.number, OTHER).result_digest == run.entries[1].result_digest
 
 
+@pytest.mark.slow
 def test_pruning_beside_processes_that_append_takes_no_run_from_them(path: Path) -> None:
     started = [start(append_runs, path, seed, 20) for seed in range(2)] + [start(prune_often, path, 60)]
     for process in started:
@@ -159,6 +160,7 @@ def test_processes_that_open_at_once_make_the_file_once(path: Path) -> None:
         path.unlink()
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments(path: Path, tmp_path: Path) -> None:
     """What `add` returned for is there, whole, whenever the process dies."""
     dice = random.Random(3)

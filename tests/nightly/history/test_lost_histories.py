@@ -44,6 +44,7 @@ def one_line(error: BaseException) -> str:
     return text
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_flipped_bit_changes_the_next_night(path: Path, seed: int) -> None:
     nights(path, range(3))

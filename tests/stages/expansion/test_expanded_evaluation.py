@@ -78,6 +78,7 @@ def test_queries_that_cancelled_are_at_one_distance_from_everything():
 # ------------------------------------------------------------------------------------------------ with re-ranking
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("variant", ["zhong", "faiss_k1"])
 @pytest.mark.parametrize("spec", METHODS)
 def test_with_re_ranking(spec, variant):
@@ -191,6 +192,7 @@ def test_real_features(shared_data, name, spec, method):
     check(query, gallery, spec, method(query.features, gallery.features), "market1501", margin=1e-10)
 
 
+@pytest.mark.slow
 def test_a_sweep_over_real_features(shared_data):
     with np.load(shared_data("veri776_sample.npz")) as content:
         items = FeatureSet.from_arrays(content["features"], content["pids"], item_ids=np.arange(500))

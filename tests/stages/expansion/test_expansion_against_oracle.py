@@ -43,6 +43,7 @@ CASES = {
 }
 
 
+@pytest.mark.quick_cases(30)
 @pytest.mark.parametrize("k", [1, 2, 5, 39, 40, 1000])
 @pytest.mark.parametrize("spec", CASES)
 def test_every_method(spec, k, tmp_path):
@@ -184,6 +185,7 @@ def rounded(sides):
     return tuple(np.asarray(side, np.float32) for side in sides)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("alpha", [0, 1, 3])
 def test_fastreid_in_rounds(times, alpha, tmp_path):

@@ -40,6 +40,7 @@ def ask(spec, **options):
     return evaluate(query, gallery, expand=spec, confidence=None, **options)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
     expected = ask(spec)
@@ -196,6 +197,7 @@ def test_a_store_that_was_not_finished_is_made_again(tmp_path, monkeypatch):
     assert count.passes == []
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("harm", ["swapped", "another model's", "damaged", "cut manifest"])
 def test_a_derived_store_that_is_another_or_damaged_is_made_again(tmp_path, harm):
     """Whole stores in each other's place, one of another model, and one with a flipped bit: none of them is used."""

@@ -158,6 +158,7 @@ def test_nearest_of_a_set_among_itself(name, rows, k, chunk):
         np.testing.assert_array_equal(found.index, index)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", DISTANCES)
 def test_crowded_and_spread_sets(name):
     """Dozens of exact duplicates, more than any list holds."""
@@ -171,6 +172,7 @@ def test_crowded_and_spread_sets(name):
             np.testing.assert_allclose(found.distance, near, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", ["cosine", "sqeuclidean"])
 @pytest.mark.parametrize("chunk", [1, 7, 33, 500])
 def test_row_maxima_are_canonical(name, chunk, tmp_path):

@@ -58,6 +58,7 @@ def both_ways(query, gallery, rerank, distance="cosine", protocol="market1501", 
 # ------------------------------------------------------------------------------------- the block says the same
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 @pytest.mark.parametrize("name", SETS)
@@ -69,6 +70,7 @@ def test_is_the_evaluation_of_the_block(name, variant, distance):
         assert_same_answer(*both_ways(query, gallery, spec, distance, chunk_rows=chunk))
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("protocol", "options"),
     [
@@ -218,6 +220,7 @@ def test_lambda_0_ties_what_shares_nothing_at_1(name):
             assert (found[row][: len(index[row]) - len(apart)] < 1).all()
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 @pytest.mark.parametrize("n_copies", [40, 300])
 def test_hundreds_of_duplicates(variant, n_copies, tmp_path):
@@ -237,6 +240,7 @@ def test_hundreds_of_duplicates(variant, n_copies, tmp_path):
         assert np.isfinite(block).all()
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("value", [0.7, -3.0, 1.0])
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_a_constant_set(distance, value):

@@ -55,6 +55,7 @@ def small_pieces(monkeypatch):
         monkeypatch.setattr(module, "PIECE_ROWS", 9)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_random_sets(variant, distance, tmp_path_factory):
@@ -230,6 +231,7 @@ def test_a_save_that_breaks_leaves_what_was_there(tmp_path, monkeypatch):
     assert NeighbourGraph.open(path).n_items == 30
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("name", ["indptr", "indices", "weights", "neighbours/index", "neighbours/distance"])
 def test_damage_is_found(name, tmp_path):

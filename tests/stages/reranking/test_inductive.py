@@ -33,6 +33,7 @@ def spec_of(k1=5, k2=3, lambda_value=0.3, variant="zhong"):
     return SPEC.format(k1, k2, lambda_value, variant)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_random_sets(variant, distance, tmp_path_factory):
@@ -75,6 +76,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
     assert seen["k1 beyond the gallery"], seen
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 @pytest.mark.parametrize("make", [crowded_sets, scattered_sets])
 def test_larger_sets(make, variant):
@@ -220,6 +222,7 @@ def test_sets_of_strangers_hold_themselves_last():
     assert grown_sets(index, reciprocal[:1], 3, False, 4)[1].tolist() == [0, 1, 4]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_real_features(shared_data, variant):
     content = loadmat(shared_data("market1501_sample.mat"))

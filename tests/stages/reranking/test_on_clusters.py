@@ -47,6 +47,7 @@ def assert_same(report, other):
     assert report.breakdowns == other.breakdowns
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("rerank", ["k_reciprocal", "k_reciprocal(k1=6,k2=3,lambda_value=0)",
                                     "k_reciprocal(k1=5,k2=1,variant=faiss_k1)"])  # fmt: skip
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])

@@ -209,6 +209,7 @@ def reported(caught, *words):
     return found
 
 
+@pytest.mark.quick_cases(6)
 @MADE_AGAIN
 @pytest.mark.parametrize("harm", [flip, truncate, empty, garbage])
 @pytest.mark.parametrize("kind", STAGES)
@@ -230,6 +231,7 @@ def test_a_damaged_part_is_reported_and_made_again(sets, tmp_path, kind, harm):
     assert report.result_digest == run(sets, None, **changes).result_digest
 
 
+@pytest.mark.quick_cases(5)
 @MADE_AGAIN
 @pytest.mark.parametrize(
     ("source", "target"),
@@ -380,6 +382,7 @@ def test_a_flipped_bit_anywhere_in_a_part(tmp_path, seed):
     assert all(line.startswith(f"{file} is ") and "\n" not in line for line in refused)
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '"text"', "{}", "[" * 100_000])
 def test_a_damaged_description_is_written_again(sets, tmp_path, content):
     """Parts are cut as the description says, and carry its seal: another cut does not take them for its own."""

@@ -1,0 +1,145 @@
+"""Mistakes in the options of `reid-dist evaluate`: exit code 2 and one line."""
+
+from __future__ import annotations
+
+import zipfile
+
+import numpy as np
+import pytest
+from evaluate_sets import N_QUERY
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (
+            ["--breakdown", "camera_pairs"],
+            ["unknown breakdown 'camera_pairs'", "did you mean 'camera_pair'", "clothes"],
+        ),
+        (["--gallery-size", "5"], ["gallery_sizes belong to the breakdown"]),
+        (["--breakdown", "gallery_size", "--gallery-size", "half"], ["--gallery-size takes", "found 'half'"]),
+        (["--breakdown", "gallery_size", "--gallery-size", "121"], ["from 1 to 120", "found 121"]),
+        (["--breakdown", "gallery_size", "--gallery-size", "nan"], ["found nan"]),
+        (["--breakdown", "gallery_size", "--gallery-size", "1.5"], ["found 1.5"]),
+        (["--gallery-order", "up"], ["'--gallery-order'", "'up'"]),
+        (["--gallery-order", "random"], ["--gallery-order random is of the distractor curve", "gallery_size"]),
+        (["--breakdown", "camera", "--gallery-order", "random"], ["add --breakdown gallery_size"]),
+        (["--topk", "3", "--image-root", "."], ["--image-root is where", "add --pictures"]),
+        (["--max-rank", "2000000000"], ["curves over 2,000,000,000 ranks of 24 queries", "smaller --max-rank"]),
+        (["--seed", "-1"], ["seed", "found -1"]),
+        (["--seed", "18446744073709551616"], ["seed", "found 18446744073709551616"]),
+        (["--seed", "1.5"], ["--seed", "'1.5'"]),
+        (["--confidence", "1"], ["confidence", "less than 1"]),
+        (["--confidence", "0"], ["confidence", "greater than 0"]),
+        (["--single-shot-draws", "5"], ["single_shot_draws are for the single-shot CMC"]),
+        (["--protocol", "cuhk03", "--single-shot-draws", "0"], ["single_shot_draws", "found 0"]),
+        (["--metric", "TAR@FAR=2"], ["TAR@FAR=2", "from 0 to 1"]),
+        (["--metric", "TAR"], ["needs a false accept rate"]),
+        (["--metric", "DIR@0.1"], ["takes a false accept rate"]),
+        (["--metric", "mAP", "--metric", "eer"], ["unknown metric 'eer'"]),
+        (["--protocol", "oxford"], ["needs a ground truth", "--ground-truth FILE"]),
+        (["--protocol", "oxford", "--ground-truth", "none.json"], ["none.json", "nothing is there"]),
+        (["--protocol", "revisitop_easy", "--ground-truth", "DATA/truth.json"], ["easy", "use oxford"]),
+        (["--ground-truth", "DATA/truth.json"], ["goes by labels and takes no ground truth"]),
+        (["--distances", "none.npy"], ["there is no distance block 'none.npy'"]),
+        (["--distances", "DATA/labels.npz"], ["is an archive"]),
+        (["--distances", "DATA/truth.json"], ["is no .npy file of distances"]),
+        (["--lists", "none.npz"], ["there is no file of lists 'none.npz'"]),
+        (["--lists", "DATA/block.npy"], ["is no .npz file of lists"]),
+        (["--lists", "DATA/labels.npz"], ["holds no array 'index'"]),
+        (["--lists", "DATA/truth.json"], ["is no .npz file of lists"]),
+        (["--lists", "DATA"], ["is no .npz file of lists"]),
+        (["--lists", "DATA/labels.npz", "--distances", "DATA/block.npy"], ["not from both"]),
+        (["--distances", "DATA/block.npy", "--distance", "euclidean"], ["'euclidean' is computed from features"]),
+        (["--distances", "DATA/block.npy", "--breakdown", "clothes"], ["unknown breakdown 'clothes'"]),
+        (["--pictures", "hardest"], ["ask for topk as well (--topk 10)"]),
+        (["--pictures", "some", "--topk", "3"], ["--pictures takes 'hardest' or query rows", "found 'some'"]),
+        (["--pictures", "3,", "--topk", "3"], ["found '3,'"]),
+        (["--pictures", "3,24", "--topk", "3"], ["query row 24 is none of the 24 queries"]),
+        (["--pictures", "-1", "--topk", "3"], ["query row -1 is none"]),
+    ],
+    ids=lambda part: " ".join(part) if part[0].startswith("--") else "",
+)
+def test_mistakes_are_answered_in_one_line(refused, data, tmp_path, words, parts):
+    line = refused(*(word.replace("DATA", str(data)) for word in words), "--output", tmp_path / "out")
+    for part in parts:
+        assert part in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--topk", "3"], "--topk writes topk.npz to the output directory; add --output DIR"),
+        (["--resume"], "--resume takes up an output directory; add --output DIR"),
+        (["--resume", "--json"], "add --output DIR"),
+    ],
+)
+def test_what_needs_an_output_directory(refused, words, part):
+    assert part in refused(*words)
+
+
+def test_lists_without_a_directory_have_a_digest(answer):
+    """Which the report as JSON holds."""
+    assert answer("--topk", "3")["topk"]["k"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--ties"], "ties cannot be had from top-k lists"),
+        (["--roc"], "roc cannot be had from top-k lists"),
+        (["--topk", "3"], "topk cannot be had from top-k lists"),
+        (["--breakdown", "camera"], "breakdowns cannot be had from top-k lists"),
+        (["--metric", "mINP"], "metric 'mINP' needs the rank of every query's last positive"),
+        (["--metric", "EER"], "metric 'EER' cannot be had from top-k lists"),
+        (["--protocol", "cuhk03"], "metric 'CMC_single_shot@1' cannot be had from top-k lists"),
+        (["--pictures", "hardest"], "none are found where lists are given"),
+    ],
+)
+def test_what_lists_cannot_answer(refused, tmp_path, words, part):
+    np.savez(tmp_path / "lists.npz", index=np.tile(np.arange(5), (N_QUERY, 1)))
+    assert part in refused("--lists", tmp_path / "lists.npz", *words, "--output", tmp_path / "out")
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+
+
+def test_damaged_lists(refused, tmp_path):
+    path = tmp_path / "lists.npz"
+    np.savez_compressed(path, index=np.tile(np.arange(5), (N_QUERY, 1)))
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], b"PK\x03\x04", b""):
+        path.write_bytes(content)
+        assert "is no .npz file of lists" in refused("--lists", path)
+    changed = bytearray(whole)
+    changed[60:70] = bytes(10)
+    path.write_bytes(changed)
+    assert "lists" in refused("--lists", path)
+    archive(path, index=b"not an array")
+    assert "lists" in refused("--lists", path)
+    np.savez(path, index=np.array([[None] * 5] * N_QUERY, dtype=object))
+    assert "is no .npz file of lists" in refused("--lists", path)
+    np.savez(path, index=np.zeros((N_QUERY, 5)))
+    assert "must be whole numbers" in refused("--lists", path)
+    np.savez(path, index=np.tile(np.arange(5), (7, 1)))
+    assert "7 top-k lists for 24 queries" in refused("--lists", path)
+    np.savez(path, index=np.tile(np.arange(5), (N_QUERY, 1)), distance=np.zeros((N_QUERY, 4)))
+    assert "distances of top-k lists" in refused("--lists", path)
+
+
+def test_labels_that_do_not_serve(refused, data, tmp_path):
+    words = ("--distances", data / "block.npy")
+    assert "nothing is there" in refused(*words, sides=["none.npz", "none.npz"])
+    np.savez(tmp_path / "nothing.npz", camids=np.zeros(3, int))
+    nobody = [tmp_path / "nothing.npz"] * 2
+    assert "found no identities of the query side" in refused(*words, sides=nobody)
+    np.savez(tmp_path / "short.npz", query_pids=np.ones(3, int), gallery_pids=np.ones(4, int))
+    short = [tmp_path / "short.npz"] * 2
+    line = refused(*words, "--protocol", "no_cameras", sides=short)
+    assert "the distance block is 24 x 120, and there are labels of 3 queries and 4 gallery rows" in line
+    np.savez(tmp_path / "uneven.npz", pids=np.ones(5, int), camids=np.ones(4, int))
+    assert "camids" in refused(*words, sides=[tmp_path / "uneven.npz"] * 2)

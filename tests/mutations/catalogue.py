@@ -1,0 +1,222 @@
+"""The faults: one changed place each, six to an area.
+
+Every fault changes a result, an error or a file that users can see; changes of speed or memory alone, of wording, and
+of assertions that cannot fail are not faults here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Mutation(NamedTuple):
+    """A fault.
+
+    Attributes
+    ----------
+    area
+        Part of the pipeline.
+    module
+        File, relative to the package.
+    before
+        Text that occurs once in the file.
+    after
+        What replaces it.
+    """
+
+    area: str
+    module: str
+    before: str
+    after: str
+
+
+_FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
+    "kernels": [
+        ("kernels/counting.py", "        if values[middle] < wanted:\n", "        if values[middle] <= wanted:\n"),
+        ("kernels/reciprocal.py", "values[side, m] / n_places", "values[side, m] / (n_places + 1)"),
+        (
+            "kernels/expectation.py",
+            "        n_positive = positive_start[q + 1] - positive_start[q]\n        if n_positive == 0:\n",
+            "        n_positive = positive_start[q + 1] - positive_start[q]\n        if n_positive == 1:\n",
+        ),
+        (
+            "kernels/canonical.py",
+            "other += second * np.float64(zs[lane + LANES])",
+            "other -= second * np.float64(zs[lane + LANES])",
+        ),
+        ("kernels/exponential.py", "f = (m - 1.0) / (m + 1.0)", "f = (m + 1.0) / (m + 1.0)"),
+        (
+            "kernels/trials.py",
+            "    while at < stop and table.extra_identity[at] == identity:\n        kept -= 1\n",
+            "    while at < stop and table.extra_identity[at] == identity:\n        kept += 1\n",
+        ),
+    ],
+    "reductions": [
+        (
+            "engine/reductions/targets.py",
+            "(distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])",
+            "(distance[1:] != distance[:-1]) & (owner[1:] != owner[:-1])",
+        ),
+        ("engine/reductions/key_counts.py", "np.where(bits < 0,", "np.where(bits <= 0,"),
+        ("engine/reductions/base.py", "return within, row[within] - first", "return within, row[within] + first"),
+        (
+            "engine/reductions/nearest.py",
+            "indptr = hidden.indptr[queries.start : queries.stop + 1]",
+            "indptr = hidden.indptr[queries.start + 1 : queries.stop + 1]",
+        ),
+        (
+            "engine/reductions/impostors.py",
+            "BracketCounts(self._counts.below + gaps, self._counts.inside)",
+            "BracketCounts(self._counts.below - gaps, self._counts.inside)",
+        ),
+        ("engine/reductions/identities.py", "np.flatnonzero((identity >= 0) &", "np.flatnonzero((identity > 0) &"),
+    ],
+    "relevance": [
+        ("relevance/assignment.py", "reason[empty & (same_camera > 0)]", "reason[empty & (same_camera >= 0)]"),
+        ("relevance/assignment.py", "if needed and not (query.has(name)", "if needed or not (query.has(name)"),
+        (
+            "relevance/assignment.py",
+            "n_junk = n_junk + np.bincount(extra_query",
+            "n_junk = n_junk - np.bincount(extra_query",
+        ),
+        ("relevance/ground_truth/entries.py", "if not 0 <= value < n_gallery:", "if not 0 <= value <= n_gallery:"),
+        (
+            "relevance/protocols.py",
+            '        if name not in known:\n            raise UnknownNameError(did_you_mean("list of',
+            '        if name is None:\n            raise UnknownNameError(did_you_mean("list of',
+        ),
+        ("relevance/ground_truth/files.py", "if len(queries) != n_query:", "if len(queries) > n_query:"),
+    ],
+    "metrics": [
+        ("metrics/ties.py", "+ ranked.tied[start] - 1\n", "+ ranked.tied[start] + 1\n"),
+        ("metrics/ties.py", "least = max(0, k - s - n_negative)", "least = max(1, k - s - n_negative)"),
+        ("metrics/listed.py", "(index >= n_gallery) | (index < -1)", "(index > n_gallery) | (index < -1)"),
+        ("metrics/listed.py", "n_kept[of] - n_relevant[of] + number", "n_kept[of] - n_relevant[of] - number"),
+        (
+            "metrics/confidence.py",
+            "np.vecdot(totals.sums, flipped)) >= least",
+            "np.vecdot(totals.sums, flipped)) > 2 * least",
+        ),
+        ("metrics/definitions.py", "if text in METRICS and not METRICS", "if text in METRICS or not METRICS"),
+    ],
+    "stores": [
+        ("stores/sparse.py", 'if found != self.manifest["piece_digests"][number]:', "if found is None:"),
+        ("stores/writer.py", "if self.n_rows and blocks.keys() != self._label_blocks.keys():", "if self.n_rows < 0:"),
+        (
+            "stores/featureset.py",
+            "yield features.read_raw(start, stop)[rows[low:high] - start]",
+            "yield features.read_raw(start, stop)[rows[low:high] - rows[low]]",
+        ),
+        ("stores/importers/torch_files.py", 'if order == "big" else', 'if order != "big" else'),
+        ("stores/memory.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
+        ("stores/manifest.py", 'if entry.get("manifest_digest") != _own_digest(written):', "if not written:"),
+    ],
+    "workspace": [
+        ("stores/archive.py", "        if found != identity:\n", "        if found is None:\n"),
+        (
+            "stores/workspace.py",
+            "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(stage._name, content):",
+            "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) is None:",
+        ),
+        ("stores/workspace.py", "if found is None or found[1] != self.checksum:", "if found is None:"),
+        (
+            "stores/workspace.py",
+            "(name.startswith(INNER) and Workspace(where).holds_parts())",
+            "(name.startswith(INNER) and Workspace(where).kinds() is None)",
+        ),
+        (
+            "stores/workspace.py",
+            "            except DamagedPartError:\n                self.remove(part)\n",
+            "            except DamagedPartError:\n",
+        ),
+        (
+            "stores/workspace.py",
+            "    if not stage.has(part):\n        return None\n",
+            "    if stage.has(part):\n        return None\n",
+        ),
+    ],
+    "re-ranking": [
+        ("stages/reranking/definition.py", "if self.k2 > self.k1 + 1:", "if self.k2 > self.k1 + 2:"),
+        (
+            "stages/reranking/definition.py",
+            "return self.k1 + int(self.rules.lists_and_self)",
+            "return self.k1 - int(self.rules.lists_and_self)",
+        ),
+        ("stages/reranking/graph.py", "far_rows[wanted] - cut.start)", "far_rows[wanted] - cut.start - 1)"),
+        ("stages/reranking/inductive.py", "returned = distance < last[place]", "returned = distance <= last[place]"),
+        ("stages/reranking/scorer.py", "else near + far - overlap\n", "else near + far + overlap\n"),
+        (
+            "stages/neighbours/symmetric.py",
+            "merge_surroundings(merged, found, lists.k - 1)",
+            "merge_surroundings(merged, found, lists.k - 2)",
+        ),
+    ],
+    "expansion": [
+        ("stages/expansion/stage.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
+        ("stages/expansion/stage.py", "here = slice(1, n_others + 1)\n", "here = slice(0, n_others)\n"),
+        (
+            "stages/expansion/definition.py",
+            "or not math.isfinite(alpha) or alpha < 0:",
+            "or not math.isfinite(alpha) or alpha < -1:",
+        ),
+        ("stages/expansion/definition.py", "return max(0, self.k - 1) if", "return max(0, self.k) if"),
+        (
+            "stages/pooling/groups.py",
+            "pid_place.astype(np.int64) * len(camids) + camid_place",
+            "pid_place.astype(np.int64) * (len(camids) - 1) + camid_place",
+        ),
+        ("stages/pooling/stage.py", "if zero_groups and not allow_zero:", "if zero_groups and allow_zero is None:"),
+    ],
+    "verification": [
+        (
+            "engine/verification/measures.py",
+            "return Level(1, 0, number) if number <= pairs.n_impostor else None",
+            "return Level(1, 0, number) if number < pairs.n_impostor else None",
+        ),
+        (
+            "engine/verification/measures.py",
+            "return float(self.strangers[number - 1]) if number <= len",
+            "return float(self.strangers[number - 1]) if number < len",
+        ),
+        ("engine/verification/measures.py", "sums = near[0] + near[1],", "sums = near[0] - near[1],"),
+        ("engine/verification/measures.py", "return roc or any(", "return roc and any("),
+        ("engine/verification/crossings.py", "return first, last + 1\n", "return first, last\n"),
+        (
+            "engine/verification/crossings.py",
+            "return (self._range(last - self._error_at(last), np.inf),)",
+            "return (self._range(last + self._error_at(last), np.inf),)",
+        ),
+    ],
+    "command line": [
+        (
+            "cli/resumable.py",
+            "    if others:\n        raise InputError(\n",
+            "    if not found:\n        raise InputError(\n",
+        ),
+        (
+            "cli/options.py",
+            'if given["image_root"] is not None and given["pictures"] is None:',
+            'if given["image_root"] == given:',
+        ),
+        (
+            "cli/compare.py",
+            "if output is not None and output.exists():",
+            "if output is not None and not output.parent.exists():",
+        ),
+        (
+            "cli/plan.py",
+            "if threads is not None or memory_gib is not None:",
+            "if threads is not None and memory_gib is not None:",
+        ),
+        ("cli/history.py", "if found and found[-1][1] == number - 1:", "if found and found[-1][1] <= number - 1:"),
+        (
+            "cli/comparison_table.py",
+            'return "0.00" if text in ("+0.00", "-0.00") and difference == 0 else text',
+            'return "0.00" if text in ("+0.00", "-0.00") else text',
+        ),
+    ],
+}
+
+MUTATIONS: Final[tuple[Mutation, ...]] = tuple(
+    Mutation(area, *fault) for area, faults in _FAULTS.items() for fault in faults
+)
