@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from agreement import as_feature_set, assert_agrees, summary_of
+from block_runs import DTYPES, EXACT, METRICS, crowded, evaluate_block, labels_of, problems
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from oracles import breakdowns, evaluation, verification
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
-from reference import DISTANCES, ItemSet
+from reference import DISTANCES
 from sampling import examples
-from strategies import crowded_sets, whole_numbers
+from strategies import crowded_sets
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
 from reid_dist.engine.distances import DISTANCES as DEFINITIONS
-from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
-
-METRICS = (
-    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@2", "mAP@3", "mAP_found@3"),
-    *("P@2", "R@2", "P_clipped@5"),
-)
-EXACT = 1e-12
-# Few values, so that ties are the rule; both zeros are one distance; the ends of the range of each type are there.
-VALUES = {
-    np.float16: (-65504.0, -2.0, -1.0, -0.0, 0.0, 2.0**-24, 0.5, 1.0, 65504.0),
-    np.float32: (-3.4e38, -2.0, -1.0, -0.0, 0.0, 1e-45, 0.5, 1.0, 1.0 + 2.0**-23, 3.4e38),
-    np.float64: (-1.7e308, -2.0, -1.0, -0.0, 0.0, 5e-324, 0.5, 1.0, 1.0 + 2.0**-52, 1.7e308),
-}
-DTYPES = tuple(VALUES)
 
 
 @pytest.fixture(autouse=True)
@@ -49,62 +34,6 @@ def _oracle_looks_distances_up(monkeypatch):
         return np.asarray(block, np.float64)[np.ix_(query_rows[:, 0], gallery_rows[:, 0])]
 
     monkeypatch.setattr(evaluation, "canonical_distances", look_up)
-
-
-def numbered(pids, camids, item_ids):
-    return ItemSet(np.arange(len(pids))[:, None], np.asarray(pids), np.asarray(camids), np.asarray(item_ids))
-
-
-def labels_of(items, **more):
-    return LabelledRows(items.pids, items.camids, items.item_ids, **more)
-
-
-def evaluate_block(block, query, gallery, protocol="market1501", metrics=METRICS, **options):
-    given = block if isinstance(block, DistanceBlock) else DistanceBlock.from_array(block)
-    options = {"confidence": None, **options}
-    return evaluate_distances(
-        given, labels_of(query), labels_of(gallery), protocol=protocol, metrics=list(metrics), **options
-    )
-
-
-def blocks(n_query, n_gallery):
-    """Arrays of few values, of every type."""
-    return st.sampled_from(DTYPES).flatmap(
-        lambda dtype: hnp.arrays(
-            dtype, (n_query, n_gallery), elements=st.sampled_from([dtype(value) for value in VALUES[dtype]]),
-            fill=st.nothing(),
-        )
-    )  # fmt: skip
-
-
-@st.composite
-def problems(draw, max_query=6, max_gallery=20):
-    n_query, n_gallery = draw(st.integers(1, max_query)), draw(st.integers(1, max_gallery))
-    n_pids, n_cameras = draw(st.integers(0, 3)), draw(st.integers(1, 3))
-    query = numbered(
-        draw(whole_numbers(n_query, -1, n_pids)),
-        draw(whole_numbers(n_query, 0, n_cameras - 1)),
-        # Some of the queries are gallery rows.
-        np.arange(n_query) * 3,
-    )
-    gallery = numbered(
-        draw(whole_numbers(n_gallery, -1, n_pids)),
-        draw(whole_numbers(n_gallery, 0, n_cameras - 1)),
-        np.arange(n_gallery),
-    )
-    return draw(blocks(n_query, n_gallery)), query, gallery
-
-
-@cache
-def crowded(dtype=np.float32):
-    """40 x 300 distances of ten values around zero, with queries that have nobody."""
-    query, gallery = crowded_sets(40, 300, 3, seed=41)
-    rng = np.random.default_rng(42)
-    strange = np.where(np.arange(40) % 9 == 8, query.pids + 500, query.pids)
-    block = rng.integers(-4, 6, (40, 300)).astype(dtype) / dtype(4)
-    return block, numbered(strange, query.camids, np.arange(1000, 1040)), numbered(
-        gallery.pids, gallery.camids, np.arange(300)
-    )  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------- against the oracle
@@ -374,142 +303,6 @@ def test_workers_read_the_file_that_was_opened(two_workers, tmp_path, caplog):
         evaluate_block(opened, query, gallery, client=two_workers)
     # Whoever mapped the first one still has it.
     assert evaluate_block(opened, query, gallery).result_digest == there.result_digest
-
-
-# ----------------------------------------------------------------------------------------------------- bad input
-
-
-def npy(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
-GOOD = npy(np.linspace(0, 1, 35).reshape(5, 7))
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        (npy(np.array([[0.0, 1.0], [np.nan, 2.0]])), "holds nan at query 1, gallery row 0"),
-        (npy(np.array([[0.0, np.inf]], np.float16)), "holds inf at query 0, gallery row 1"),
-        (npy(np.array([[0.0, 1.0, -np.inf]], np.float32)), "holds -inf at query 0, gallery row 2"),
-        (npy(np.zeros(5)), r"2-D array of float16, float32 or float64 \(n_query, n_gallery\), found float64 \(5,\)"),
-        (npy(np.zeros((2, 3, 1))), r"found float64 \(2, 3, 1\)"),
-        (npy(np.array(1.0)), r"found float64 \(\)"),
-        (npy(np.zeros((2, 3), int)), r"found int64 \(2, 3\)"),
-        (npy(np.zeros((2, 3), bool)), "found bool"),
-        (npy(np.zeros((2, 3), complex)), "found complex128"),
-        (npy(np.zeros((2, 3), np.longdouble)), rf"found {np.dtype(np.longdouble)} \(2, 3\)"),
-        (npy(np.zeros((2, 3), [("a", "f4")])), r"\(2, 3\)"),
-        (npy(np.zeros((0, 3))), r"found float64 \(0, 3\)"),
-        (npy(np.zeros((3, 0))), r"found float64 \(3, 0\)"),
-        (npy(np.array([[1.0, None]], dtype=object)), r"no \.npy file of distances: .*[Oo]bject"),
-        (pickle.dumps([[0.0, 1.0]]), r"no \.npy file of distances"),
-        (b"", r"no \.npy file of distances"),
-        (b"0.1 0.2\n0.3 0.4\n", r"no \.npy file of distances; write the array with numpy\.save"),
-        (GOOD[:6], r"no \.npy file of distances"),
-        (GOOD[:40], r"no \.npy file of distances"),
-        (GOOD[:-1], r"no \.npy file of distances"),
-        (GOOD[:10] + b"{{{(((" + GOOD[16:], r"no \.npy file of distances"),
-        (GOOD[:10] + b"\xff" * 60 + GOOD[70:], r"no \.npy file of distances"),
-        (b"PK\x03\x04 and so on", "is an archive"),
-    ],
-    ids=[
-        *("nan", "inf", "minus_inf", "1-D", "3-D", "0-D", "whole_numbers", "bool", "complex", "long_double", "struct"),
-        *("no_queries", "no_gallery", "objects", "pickle", "empty", "text", "magic", "half_a_header", "cut"),
-        *("header", "header_bytes", "zip"),
-    ],
-)  # fmt: skip
-def test_a_file_that_is_no_block(content, part, tmp_path):
-    path = tmp_path / "block.npy"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=part) as refused:
-        DistanceBlock.open(path)
-    assert "\n" not in str(refused.value)
-    assert "block.npy" in str(refused.value)
-
-
-@settings(max_examples=examples(80))
-@given(place=st.integers(0, 127), byte=st.integers(0, 255))
-def test_a_damaged_header_is_refused_or_harmless(place, byte, tmp_path_factory):
-    content = bytearray(GOOD)
-    content[place] = byte
-    path = tmp_path_factory.getbasetemp() / "damaged.npy"
-    path.write_bytes(content)
-    message = ""
-    try:
-        block = DistanceBlock.open(path)
-    except InputError as refused:
-        message = str(refused)
-    else:
-        assert block.shape[0] * block.shape[1] <= 35
-    assert "\n" not in message
-
-
-def test_an_archive_is_refused_and_closed(tmp_path):
-    np.savez(tmp_path / "block.npz", distances=np.eye(3))
-    with pytest.raises(InputError, match=r"is an archive; a distance block is a single array in a \.npy file"):
-        DistanceBlock.open(tmp_path / "block.npz")
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(StoreNotFoundError, match=r"there is no distance block '.*none\.npy'"):
-        DistanceBlock.open(tmp_path / "none.npy")
-    with pytest.raises(InputError, match="directory"):
-        DistanceBlock.open(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.array([[0.0, np.nan]]),
-        np.zeros(4),
-        np.zeros((2, 3), int),
-        np.zeros((2, 3), np.longdouble),
-        np.zeros((0, 4)),
-        np.array([[1.0, None]]),
-        [[1.0, 2.0], [3.0]],
-        "block.npy",
-        None,
-    ],
-    ids=["nan", "1-D", "int", "long_double", "empty", "objects", "ragged", "path", "none"],
-)
-def test_an_array_that_is_no_block(values):
-    with pytest.raises(InputError, match=r"distance block|holds nan"):
-        DistanceBlock.from_array(values)
-
-
-def test_a_place_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot write"):
-        DistanceBlock.from_array(np.eye(2)).save(tmp_path / "file" / "block.npy")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (5, 4), (4, 6), (1, 20)])
-def test_a_block_of_another_shape(shape):
-    query, gallery = LabelledRows([1, 2, 1, 2]), LabelledRows([1, 2, 3, 1, 2])
-    with pytest.raises(
-        InputError, match=f"is {shape[0]} x {shape[1]}, and there are labels of 4 queries and 5 gallery"
-    ):
-        evaluate_distances(DistanceBlock.from_array(np.zeros(shape)), query, gallery, protocol="no_cameras")
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        ({"distance": "cosine"}, "distance cannot be had from distances"),
-        ({"tie": True}, "unknown option 'tie'; did you mean 'ties'"),
-        ({"protocol": "market1501"}, "needs camids, and query and gallery have none"),
-        ({"breakdowns": ["clothes"]}, "unknown breakdown 'clothes'"),
-    ],
-)
-def test_options_are_those_of_evaluate(options, part):
-    block = DistanceBlock.from_array(np.arange(20.0).reshape(4, 5))
-    query, gallery = LabelledRows([1, 2, 1, 2]), LabelledRows([1, 2, 3, 1, 2])
-    with pytest.raises(InputError, match=part):
-        evaluate_distances(block, query, gallery, **{"protocol": "no_cameras", **options})
 
 
 # -------------------------------------------------------------------------------------------------------- memory

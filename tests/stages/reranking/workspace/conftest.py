@@ -1,0 +1,29 @@
+"""Small blocks of few items."""
+
+from __future__ import annotations
+
+import pytest
+from reranking_runs import labelled
+from strategies import scattered_sets
+from workspace_runs import run
+
+from reid_dist.stages.neighbours import Table
+from reid_dist.stages.neighbours import plan as neighbour_plan
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks of few items; and lists that this process has read already would hide what is on disk."""
+    monkeypatch.setattr(neighbour_plan, "TILE_ROWS", 32)
+    monkeypatch.setattr(Table, "_key", None)
+    monkeypatch.setattr(Table, "_index", None)
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return tuple(map(labelled, scattered_sets(30, 170, 9, seed=21)))
+
+
+@pytest.fixture(scope="module")
+def expected(sets):
+    return run(sets, None).result_digest

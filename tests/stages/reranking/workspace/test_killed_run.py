@@ -1,0 +1,104 @@
+"""A killed re-ranking is resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from workspace_runs import call, stamps, threads_file
+
+from reid_dist import evaluate
+from reid_dist.stores import Stage
+
+SLOW_RUN = """
+import sys, time
+from reid_dist.stages.neighbours import plan
+from reid_dist.stores import workspace
+
+plan._MOST_BLOCK_ROWS = 40
+plan.TILE_ROWS = 40
+wanted, n_parts = sys.argv[1], int(sys.argv[2])
+written = []
+write = workspace.Stage.write
+
+def slow_write(self, part, arrays):
+    # A killed run must leave something undone: it stops for ever where it is to be killed.
+    if part.startswith(wanted) and f"/{sys.argv[3]}-" in self.path:
+        if len(written) >= n_parts:
+            print("here", flush=True)
+            time.sleep(600)
+        written.append(part)
+    return write(self, part, arrays)
+
+workspace.Stage.write = slow_write
+from reid_dist.cli import main
+main(sys.argv[4:])
+"""
+
+
+def words_for(folder):
+    return ["evaluate", folder / "query.zarr", folder / "gallery.zarr", "--rerank", "k_reciprocal(k1=6,k2=3)",
+            "--cluster", threads_file(folder), "--topk", 5, "--output", folder / "out", "--resume",
+            "--workspace", folder / "kept"]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "n_parts", "kind"), [("tile", 7, "neighbours"), ("rows", 2, "weights")])
+def test_a_killed_run_is_resumed(sets, tmp_path, part, n_parts, kind):
+    """SIGKILL in the middle of a stage: the next run does nothing twice, and says what an undisturbed one says."""
+    from reid_dist import Report
+    from reid_dist.cli import main
+
+    for side, each in zip(("query", "gallery"), sets, strict=True):
+        each.save(tmp_path / f"{side}.zarr")
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(SLOW_RUN))
+    words = [str(word) for word in words_for(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, str(program), part, str(n_parts), kind, *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        first_line = process.stdout.readline()
+        # Whatever the other threads are about to write, they write.
+        time.sleep(0.5)
+        os.kill(process.pid, signal.SIGKILL)
+    assert first_line.startswith("here")
+    kept = tmp_path / "kept"
+    before = stamps(kept)
+    assert sum(Path(name).name.startswith(part) and name.startswith(kind) for name in before) >= n_parts
+    assert not (tmp_path / "out" / "report.json").exists()
+    written = count_writes(main, words)
+    assert not set(written) & set(before)
+    after = stamps(kept)
+    finished = {name: stamp for name, stamp in before.items() if name in after}
+    assert {name: after[name] for name in finished} == finished
+    assert all(Path(name).name.startswith("tile-") for name in set(before) - set(after))
+    report = Report.load(tmp_path / "out")
+    near, far = sets
+    rerank = "k_reciprocal(k1=6,k2=3)"
+    assert report.result_digest == evaluate(near, far, rerank=rerank, topk=5).result_digest
+    assert report.topk.digest == evaluate(near, far, rerank=rerank, topk=5).topk.digest
+
+
+def count_writes(main, words):
+    """Stages and names of the parts that a command writes."""
+    written = []
+    write = Stage.write
+
+    def noted(self, part, arrays):
+        written.append(f"{Path(self.path).name}/{part}.npz")
+        return write(self, part, arrays)
+
+    Stage.write = noted
+    try:
+        code, _, err = call(main, words)
+    finally:
+        Stage.write = write
+    assert code == 0, err
+    return written

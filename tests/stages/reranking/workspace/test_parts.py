@@ -1,0 +1,122 @@
+"""Parts of a workspace, written by hand and on full disks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from workspace_runs import run, stamps
+
+from reid_dist.errors import StoreError
+from reid_dist.stores import Workspace
+
+
+def test_a_part_is_what_was_written(tmp_path):
+    stage = Workspace(str(tmp_path / "deep" / "down")).stage("thing", [1, "a"], {"note": 5})
+    arrays = {"one": np.arange(7), "two": np.zeros((0, 3), np.float32), "three": np.array([np.nan, np.inf, -0.0])}
+    assert not stage.has("part")
+    size = stage.write("part", arrays)
+    assert stage.has("part")
+    assert size == (Path(stage.path) / "part.npz").stat().st_size
+    assert list(stage.read("part")) == list(arrays)
+    for name, array in stage.read("part").items():
+        assert array.tobytes() == arrays[name].tobytes()
+        assert array.dtype == arrays[name].dtype
+    assert list(stage.read("part", "two", "one")) == ["two", "one"]
+    stage.remove("part")
+    stage.remove("part")
+    assert not stage.has("part")
+
+
+def test_stages_are_told_apart_by_what_they_depend_on(tmp_path):
+    workspace = Workspace(str(tmp_path))
+    first = workspace.stage("thing", [1, 0.3], {"k": 1})
+    assert workspace.stage("thing", [1, 0.3], {"k": 2}) == first
+    assert first.description["k"] == 1, "who comes second goes on with what is there"
+    others = [
+        workspace.stage(kind, identity, {})
+        for kind, identity in [("thing", [1, 0.30000000000000004]), ("thing", ["1", 0.3]), ("other", [1, 0.3])]
+    ]
+    assert len({first.path, *(other.path for other in others)}) == 4
+    assert workspace.stages("thing") == sorted([first, *others[:2]], key=lambda stage: stage.path)
+    workspace.remove(first)
+    assert len(workspace.stages("thing")) == 2
+    assert Workspace(str(tmp_path / "nowhere")).stages("thing") == []
+
+
+def test_a_half_written_part_is_never_seen(tmp_path, monkeypatch):
+    """Whoever is killed before the file has its name leaves no part, and the next one writes it."""
+    stage = Workspace(str(tmp_path)).stage("thing", [1], {})
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        stage.write("part", {"one": np.arange(9)})
+    monkeypatch.undo()
+    assert not stage.has("part")
+    assert Workspace(str(tmp_path)).stages("thing") == [stage]
+    stage.write("part", {"one": np.arange(9)})
+    np.testing.assert_array_equal(stage.read("part", "one")["one"], np.arange(9))
+
+
+class FullDisk:
+    """A file that takes some bytes and no more."""
+
+    def __init__(self, file, room):
+        self._file, self._room = file, room
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+    def write(self, content):
+        self._file.write(bytes(content[: self._room]))
+        if len(content) > self._room:
+            raise OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Let every write break off once some parts have been written."""
+    opened = Path.open
+    left = {"parts": 0}
+
+    def open_file(self, mode="r", *arguments, **options):
+        file = opened(self, mode, *arguments, **options)
+        if mode != "wb" or ".npz." not in self.name:
+            return file
+        left["parts"] -= 1
+        return file if left["parts"] >= 0 else FullDisk(file, 100)
+
+    monkeypatch.setattr(Path, "open", open_file)
+    return left
+
+
+def test_a_full_disk(tmp_path, full_disk):
+    stage = Workspace(str(tmp_path)).stage("thing", [1], {})
+    with pytest.raises(StoreError, match=r"^cannot write .*part\.npz in the workspace: No space left.*--workspace$"):
+        stage.write("part", {"one": np.arange(999)})
+    assert [file.name for file in Path(stage.path).iterdir()] == ["stage.json"]
+
+
+@pytest.mark.parametrize("parts", [0, 4, 23])
+def test_a_disk_that_fills_up_on_the_way(sets, tmp_path, full_disk, monkeypatch, parts, expected):
+    """One clear message, nothing half-written, and the next run goes on from there."""
+    full_disk["parts"] = parts
+    with pytest.raises(StoreError, match="No space left on device; make room or choose another --workspace"):
+        run(sets, tmp_path)
+    files = [file.name for file in tmp_path.rglob("*") if file.is_file()]
+    assert all(name == "stage.json" or name.endswith(".npz") for name in files), files
+    assert sum(name.endswith(".npz") for name in files) <= parts
+    monkeypatch.undo()
+    before = stamps(tmp_path)
+    assert run(sets, tmp_path).result_digest == expected
+    after = stamps(tmp_path)
+    assert all(after[name] == before[name] for name in before if name in after)
+
+
+def test_a_workspace_that_cannot_be_written(sets, tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    with pytest.raises(StoreError, match=r"cannot write .* in the workspace"):
+        run(sets, tmp_path / "file")
