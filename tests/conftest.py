@@ -26,11 +26,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# What takes seconds to start; the process that gets the first of its tests runs all of them.
+_ONE_OF_ALL = frozenset({"two_workers", "s3_server"})
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all cases of a test slow but those that ``quick_cases(n)`` leaves to the fast command."""
+    """Mark all cases of a test slow but those that ``quick_cases(n)`` leaves; put tests of one server together."""
     cases = defaultdict(list)
     for item in items:
+        for fixture in _ONE_OF_ALL.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(fixture))
         if (marker := item.get_closest_marker("quick_cases")) is not None:
             cases[item.nodeid.partition("[")[0], marker.args[0]].append(item)
     for (_, n), tests in cases.items():
