@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # What takes seconds to start; the process that gets the first of its tests runs all of them.
-_ONE_OF_ALL = frozenset({"two_workers", "s3_server"})
+_ONE_OF_ALL = frozenset({"two_workers", "s3_server", "python_kernels"})
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -69,6 +69,16 @@ def two_workers(tmp_path_factory):
 
     with started(2, tmp_path_factory.mktemp("two-workers")) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def python_kernels():
+    """A process in which kernels are not compiled."""
+    from python_kernels import PythonKernels
+
+    process = PythonKernels()
+    yield process
+    process.close()
 
 
 @dataclass(frozen=True)

@@ -186,6 +186,7 @@ def test_a_local_cluster_that_is_interrupted_at_work(
     assert [*long.iterdir(), *short.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_a_temporary_directory_with_a_long_name(large, long: Path, short: Path, tmp_path: Path) -> None:
     words = ("evaluate", *large, "--workers", 1, "--json")
     with started(tmp_path, _SOCKETS_IN.format(place=str(short)) + _PLAIN, *words) as process:

@@ -31,6 +31,7 @@ def full():
         yield stream
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("words", [["--help"], ["list", "metrics"], ["schema", "pipeline"]])
 def test_a_full_disk_in_short_commands(full, words: list[str]) -> None:
     done = run(*words, stdout=full)
@@ -71,6 +72,7 @@ def test_a_full_disk_for_messages_alone(full, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, b"")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("words", [["list", "metrics"], ["schema", "pipeline"], ["--help"]])
 def test_a_reader_that_left(words: list[str]) -> None:
     with subprocess.Popen(

@@ -120,6 +120,7 @@ print(settings.cache_folder())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_private", [True, False])
 def test_where_nothing_can_be_written(tmp_path: Path, is_private: bool) -> None:
     """Neither the installation nor the home directory; Numba's own answer is a traceback."""

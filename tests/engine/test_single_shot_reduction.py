@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from python_kernels import PythonKernels
 
 from reid_dist import FeatureSet, LabelledRows, compose_protocol, evaluate, evaluate_distances
 from reid_dist.core.model import Labels, RowRange
@@ -393,9 +390,5 @@ def tiny_values() -> dict[str, list[str]]:
     return found
 
 
-def test_without_a_compiler() -> None:
-    words = [sys.executable, "-c", "import json, test_single_shot_reduction as t; print(json.dumps(t.tiny_values()))"]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": f"{FOLDER.parent}:{FOLDER}"}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=True)
-    assert json.loads(done.stdout) == tiny_values()
-    assert "Warning" not in done.stderr
+def test_without_a_compiler(python_kernels: PythonKernels) -> None:
+    assert python_kernels.call(tiny_values) == tiny_values()

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -310,39 +306,17 @@ def test_a_cluster_does_not_matter(two_workers, tmp_path):
     assert report.verification == plain_report().verification
 
 
-_WITHOUT_COMPILER = """
-import json, sys
-sys.path[:0] = {folders!r}
-import test_verification
-report = test_verification.tiny_report()
-print(json.dumps([report.result_digest, report.verification]))
-"""
-
-
-def tiny_report():
+def tiny_rates():
     """Of some queries of the sets."""
     query, gallery = sets()
     few = FeatureSet.from_arrays(query.read(0, 12), query.pids[:12], query.camids[:12])
-    return evaluate(few, gallery, distance="cosine", metrics=ASKED, roc=True)
+    report = evaluate(few, gallery, distance="cosine", metrics=ASKED, roc=True)
+    return [report.result_digest, json.loads(json.dumps(report.verification))]
 
 
 @pytest.mark.slow
-def test_kernels_in_python_say_the_same():
-    finished = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            _WITHOUT_COMPILER.format(folders=[str(folder) for folder in Path(__file__).parents[:2]]),
-        ],
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    report = tiny_report()
-    assert json.loads(finished.stdout) == [report.result_digest, json.loads(json.dumps(report.verification))]
+def test_kernels_in_python_say_the_same(python_kernels):
+    assert python_kernels.call(tiny_rates) == tiny_rates()
 
 
 @pytest.mark.parametrize("distance", DISTANCES.names())

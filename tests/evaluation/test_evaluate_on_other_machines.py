@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from python_kernels import PythonKernels
 from tiny_digests import tiny_digests
 
 PROGRAM = Path(__file__).with_name("tiny_digests.py")
@@ -22,8 +23,7 @@ def digests_here():
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"NUMBA_DISABLE_JIT": "1"}, id="kernels-in-python"),
-        pytest.param({"OPENBLAS_CORETYPE": "Prescott"}, id="products-of-an-old-processor"),
+        pytest.param({"OPENBLAS_CORETYPE": "Prescott"}, id="products-of-an-old-processor", marks=pytest.mark.slow),
         pytest.param({"OPENBLAS_NUM_THREADS": "1"}, id="products-of-one-thread"),
         # Compiles every kernel once more.
         pytest.param({"NUMBA_CPU_NAME": "generic"}, id="kernels-of-a-plain-processor", marks=pytest.mark.slow),
@@ -40,3 +40,7 @@ def test_digests(settings, digests_here):
     )
     assert finished.returncode == 0, finished.stderr
     assert json.loads(finished.stdout) == digests_here
+
+
+def test_digests_of_kernels_in_python(python_kernels: PythonKernels, digests_here: dict[str, str]) -> None:
+    assert python_kernels.call(tiny_digests) == digests_here

@@ -61,6 +61,7 @@ def test_protocols(two_workers, protocol):
     assert there.counts == here.counts
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 def test_pairs(two_workers, distance):
     query, gallery = sets()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
+from python_kernels import PythonKernels
 
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
@@ -122,9 +117,5 @@ def tiny_bits() -> list[list]:
     return [block.indptr.tolist(), block.column.tolist(), [value.hex() for value in values]]
 
 
-def test_without_a_compiler() -> None:
-    words = [sys.executable, "-c", "import json, test_jaccard as t; print(json.dumps(t.tiny_bits()))"]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=True)
-    assert json.loads(done.stdout) == tiny_bits()
-    assert "Warning" not in done.stderr
+def test_without_a_compiler(python_kernels: PythonKernels) -> None:
+    assert python_kernels.call(tiny_bits) == tiny_bits()

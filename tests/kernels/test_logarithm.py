@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 from decimal import Context, Decimal
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from python_kernels import PythonKernels
 
 from reid_dist.kernels.averaging import similarity_weights
 from reid_dist.kernels.exponential import fixed_log, fixed_power
@@ -113,9 +109,5 @@ def all_bits() -> list[str]:
     ]
 
 
-def test_without_a_compiler() -> None:
-    words = [sys.executable, "-c", "import json, test_logarithm as t; print(json.dumps(t.all_bits()))"]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=True)
-    assert json.loads(done.stdout) == all_bits()
-    assert "Warning" not in done.stderr
+def test_without_a_compiler(python_kernels: PythonKernels) -> None:
+    assert python_kernels.call(all_bits) == all_bits()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from python_kernels import PythonKernels
 
 from reid_dist.kernels.exponential import fixed_exp
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
@@ -235,9 +231,5 @@ def pipeline_bits() -> list[list]:
     return [mean.indptr.tolist(), mean.column.tolist(), [value.hex() for value in mean.value.tolist()]]
 
 
-def test_without_a_compiler() -> None:
-    words = [sys.executable, "-c", "import json, test_reciprocal as t; print(json.dumps(t.pipeline_bits()))"]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=True)
-    assert json.loads(done.stdout) == pipeline_bits()
-    assert "Warning" not in done.stderr
+def test_without_a_compiler(python_kernels: PythonKernels) -> None:
+    assert python_kernels.call(pipeline_bits) == pipeline_bits()

@@ -97,6 +97,7 @@ def test_a_renamed_argument_type_is_compiled_anew(package: Path) -> None:
     assert results == [4, 6, 8]
 
 
+@pytest.mark.slow
 def test_a_changed_callee_is_noticed(package: Path) -> None:
     answers = []
     for term in (1, 2, 2):

@@ -300,6 +300,7 @@ def test_a_job_that_fails_again_has_the_first_night(tmp_path: Path) -> None:
         assert lasting in (tmp_path / "nights" / name).read_text()
 
 
+@pytest.mark.slow
 def test_two_nights_at_once(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}})
     running = [nights.start() for _ in range(2)]

@@ -166,6 +166,7 @@ def test_nothing_sticks_out_sideways(page: str, tmp_path: Path) -> None:
     assert [needed for ((needed, _),) in found] == [*WIDTHS, *WIDTHS]
 
 
+@pytest.mark.slow
 def test_nothing_is_cut_off(page: str, tmp_path: Path) -> None:
     assert measured([page], WIDTHS, CUT_OFF, tmp_path) == [[]] * len(WIDTHS)
 
@@ -205,6 +206,7 @@ def test_the_page_follows_the_scheme_of_the_reader(
     assert np.count_nonzero((blue > green + 0.15) & (red > green + 0.08)) > 500
 
 
+@pytest.mark.slow
 def test_a_link_to_a_job_unfolds_it(page: str, tmp_path: Path) -> None:
     path = tmp_path / "index.html"
     path.write_text(page, encoding="utf-8")

@@ -220,6 +220,7 @@ ingest(sys.argv[1], sys.argv[2], chunk_rows=500, progress=progress)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_ingest_is_never_taken_for_a_store(tmp_path: Path) -> None:
     query, gallery = make_arrays(3000, 256, seed=1), make_arrays(40_000, 256, seed=2)
     source = tmp_path / "both.npz"

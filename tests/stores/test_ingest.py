@@ -205,6 +205,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """512 MiB of features (a sparse file of zeros) within 160 MiB over what the imports take."""
     n, dim = 65_536, 2048

@@ -84,6 +84,7 @@ def refused(tmp_path: Path, *options: str) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused_while_the_first_replaces(tmp_path: Path, old: list[str]) -> None:
     out, new = tmp_path / "out", save_model(tmp_path / "new.npz", 2)
     first = started(SLOW, new, out, tmp_path / "go", "overwrite")
@@ -99,6 +100,7 @@ def test_a_second_writer_is_refused_while_the_first_replaces(tmp_path: Path, old
     assert digests(out) == old
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused_where_nothing_was(tmp_path: Path) -> None:
     new = save_model(tmp_path / "new.npz", 2)
     first = started(SLOW, new, tmp_path / "out", tmp_path / "go")

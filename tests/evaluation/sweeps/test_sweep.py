@@ -82,6 +82,7 @@ def test_every_point_of_a_re_ranking_is_its_evaluation(mode):
     assert count.neighbour_sweeps == (1 if mode == "transductive" else 2)
 
 
+@pytest.mark.slow
 def test_no_neighbours_are_the_plain_result_bit_for_bit():
     query, gallery = sets()
     plain = evaluate(query, gallery, metrics=METRICS, confidence=None)

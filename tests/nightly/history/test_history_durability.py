@@ -147,6 +147,7 @@ def test_pruning_beside_processes_that_append_takes_no_run_from_them(path: Path)
                 assert history.report(run.number, entry.name).result_digest == entry.result_digest
 
 
+@pytest.mark.slow
 def test_processes_that_open_at_once_make_the_file_once(path: Path) -> None:
     for _ in range(5):
         started = [start(append_runs, path, seed, 0) for seed in range(4)]

@@ -120,6 +120,7 @@ def test_no_bit_depends_on_chunks_or_on_what_the_workspace_had(tmp_path):
     assert len(digests) == 1
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_bits(tmp_path):
     features = bare(items())
     with started(1, tmp_path) as client:

@@ -92,6 +92,7 @@ def test_larger_sets(make, variant):
     assert np.abs(found - together).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_no_query_depends_on_the_others(tmp_path):
     """One by one, in another order, with copies of themselves: the same bits."""
     query, gallery = crowded_sets(17, 90, 6, 2)
