@@ -21,9 +21,10 @@ from reid_dist.engine.partitions import PartValues
 from reid_dist.engine.reductions import PARTIAL_RESULTS, add_bracket_counts, add_histograms
 from reid_dist.engine.task_graph import Progress, TaskGraph, execute
 from reid_dist.engine.tasks import (
-    BlockAnswer,
-    Job,
+    BlockResult,
+    EvaluationJob,
     Partials,
+    SearchJob,
     curves_task,
     final_task,
     listed_relevance_task,
@@ -40,13 +41,13 @@ from reid_dist.stores.encoding import decode, encode
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["run"]
+__all__ = ["find_nearest", "run"]
 
 # Queries per task of single-shot curves.
 _CURVES_AT_ONCE = 256
 
 
-def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGraph:
+def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> TaskGraph:
     graph = TaskGraph()
     gallery_blocks = list(enumerate(cut_rows(job.plan.gallery.n_rows, job.plan.gallery_block)))
     # Relevant pairs are few: each of their tasks takes several gallery blocks, with enough tasks for all threads.
@@ -57,19 +58,20 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
     done = frozenset[str]() if stage is None else stage.done()
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
-        relevance = targets = None
-        if truth is not None:
-            relevance = graph.add(f"relevance-{at}", listed_relevance_task, job, truth.take(rows))
-        elif job.protocol is not None:
-            relevance = graph.add(f"relevance-{at}", relevance_task, job, rows)
-        if job.ranks:
+        relevance = targets = seen = None
+        if isinstance(job, EvaluationJob):
+            if truth is not None:
+                relevance = graph.add(f"relevance-{at}", listed_relevance_task, job, truth.take(rows))
+            else:
+                relevance = graph.add(f"relevance-{at}", relevance_task, job, rows)
+            # Tile tasks depend on the relevance only if a reduction covers queries without positives.
+            seen = relevance if job.assigns_all else None
+        if isinstance(job, EvaluationJob) and job.ranks:
             parts = [
                 graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, relevance, stage="pairs")
                 for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
             ]
             targets = graph.add(f"targets-{at}", targets_task, relevance, parts)
-        # Tile tasks depend on the relevance only if a reduction covers queries without positives.
-        seen = relevance if job.assigns_all else None
         partials = []
         for place, cut in gallery_blocks:
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
@@ -83,21 +85,22 @@ def _build(job: Job, truth: GroundTruth | None, stage: Stage | None) -> TaskGrap
             partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
         # Single-shot curves are expensive after the merge, and are split over several tasks.
-        pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if job.single_shot is not None else []
+        drawn = isinstance(job, EvaluationJob) and job.single_shot is not None
+        pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if drawn else []
         curves = [
             graph.add(f"curves-{at}-{place}", curves_task, job, rows, targets, merged, cut) for place, cut in pieces
         ]
-        graph.finals.append(graph.add(f"final-{at}", final_task, job, rows, relevance, targets, merged, curves))
+        graph.finals.append(graph.add(f"final-{at}", final_task, job, relevance, targets, merged, curves))
     return graph
 
 
 def run(
-    job: Job,
+    job: SearchJob,
     client: Client | None,
     progress: Progress | None = None,
     truth: GroundTruth | None = None,
     workspace: Workspace | None = None,
-) -> BlockAnswer:
+) -> BlockResult:
     """Compute a job, in threads of this process or on a cluster.
 
     Parameters
@@ -131,7 +134,7 @@ def run(
         job = replace(job, plan=plan)
     graph = _build(job, truth, stage)
     try:
-        answer = _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
+        result = _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
     except BaseException:
         if stage is not None and workspace is not None and stage.is_empty:
             # No partial result to resume from: the empty stage is removed.
@@ -139,17 +142,25 @@ def run(
         raise
     if stage is not None and workspace is not None:
         workspace.remove(stage)
-    return answer
+    return result
 
 
-def _partials(job: Job, truth: GroundTruth | None, workspace: Workspace) -> Stage:
+def find_nearest(job: SearchJob, client: Client | None, progress: Progress | None = None) -> Neighbours:
+    """Run a search; see `run`."""
+    found = run(job, client, progress).neighbours
+    if found is None:
+        raise AssertionError("a search lists neighbours")
+    return found
+
+
+def _partials(job: SearchJob, truth: GroundTruth | None, workspace: Workspace) -> Stage:
     """Stage of the workspace that holds the partial results of a job."""
     lists = None if truth is None else truth.content_digest
     blocks = {"query_block": job.plan.query_block, "gallery_block": job.plan.gallery_block}
     return workspace.stage("partials", [__version__, job.identity, lists], blocks)
 
 
-def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
+def _concatenate(job: SearchJob, blocks: list[BlockResult]) -> BlockResult:
     """Concatenate the results of blocks of queries, in order."""
 
     def parts(name: str) -> list[Any]:
@@ -162,7 +173,7 @@ def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
     ranked, nearest, in_parts = parts("ranked"), parts("neighbours"), parts("in_parts")
     flat = {name: parts(name) for name in ("nearest_kept", "mated", "single_shot")}
     impostors, bracketed = parts("impostors"), parts("bracketed")
-    return BlockAnswer(
+    return BlockResult(
         ranked=RankedQueries.concatenate(ranked) if ranked else None,
         neighbours=Neighbours(join(nearest, "index"), join(nearest, "distance")) if nearest else None,
         in_parts=PartValues(join(in_parts, "by_camera"), join(in_parts, "by_size")) if in_parts else None,
@@ -175,7 +186,7 @@ def _concatenate(job: Job, blocks: list[BlockAnswer]) -> BlockAnswer:
 def kept_tile_task(
     stage: Stage,
     part: str,
-    job: Job,
+    job: SearchJob,
     rows: RowRange,
     gallery_rows: RowRange,
     relevance: Relevance | None,

@@ -34,13 +34,11 @@ from reid_dist.engine.reductions import (
     SingleShot,
     add_counts,
     make_targets,
-    pair_rows,
     rank,
     relevant_places,
 )
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.placing import BEFORE, BEHIND
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
@@ -50,9 +48,10 @@ from reid_dist.stores import LabelledSet
 from reid_dist.stores.matched_labels import join_item_ids, join_numbers
 
 __all__ = [
-    "BlockAnswer",
-    "Job",
+    "BlockResult",
+    "EvaluationJob",
     "Partials",
+    "SearchJob",
     "curves_task",
     "final_task",
     "gallery_index",
@@ -71,25 +70,61 @@ Partials = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Job:
-    """Inputs, requested outputs and plan of a computation.
+class SearchJob:
+    """Search for the nearest gallery rows of every query.
 
     Attributes
     ----------
     query, gallery
-        Labels of the two sides.
+        The two sides.
     scorer
         Source of distances.
     plan
         Division into tasks and tiles.
-    protocol
-        Evaluation protocol that assigns relevance; None for a search for neighbours only.
-    ranks
-        Whether the positives are ranked.
     topk
         Neighbours listed per query, 0 for none.
-    own_first
-        Whether query row i is gallery row i and heads its own list.
+    """
+
+    query: LabelledSet
+    gallery: LabelledSet
+    scorer: Scorer
+    plan: Plan
+    topk: int
+
+    @property
+    def distance(self) -> Distance:
+        """Distance of the scorer."""
+        return self.scorer.distance
+
+    @property
+    def tile_stage(self) -> str:
+        """Progress stage of the tile tasks."""
+        return "sweep"
+
+    @property
+    def identity(self) -> str:
+        """Identity of the computation: inputs by content and every field of every definition, without the plan."""
+        sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
+        apart = ("query", "gallery", "scorer", "plan")
+        rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
+        return fingerprint(sets, self.distance, rest, self.plan.bracket_counts)
+
+    @property
+    def token(self) -> str:
+        """Identity of the job including its plan."""
+        return fingerprint(self.identity, self.plan)[:20]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationJob(SearchJob):
+    """Evaluation of a ranking under a protocol.
+
+    Attributes
+    ----------
+    protocol
+        Evaluation protocol that assigns relevance.
+    ranks
+        Whether the positives are ranked.
     rows_are_items
         Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.
     joined
@@ -108,14 +143,9 @@ class Job:
         Whether the single-shot CMC is also computed with every tie decided for, and against, the positives.
     """
 
-    query: LabelledSet
-    gallery: LabelledSet
-    scorer: Scorer
-    plan: Plan
-    protocol: Protocol | None = None
-    ranks: bool = False
+    protocol: Protocol
     topk: int = 0
-    own_first: bool = False
+    ranks: bool = True
     rows_are_items: bool = False
     joined: tuple[str, ...] = ()
     parts: Partitions | None = None
@@ -127,11 +157,6 @@ class Job:
     tie_rules: bool = False
 
     @property
-    def distance(self) -> Distance:
-        """Distance of the scorer."""
-        return self.scorer.distance
-
-    @property
     def assigns_all(self) -> bool:
         """Whether a result covers all queries, including those without positives."""
         return self.probes or self.impostors or bool(self.brackets)
@@ -141,22 +166,9 @@ class Job:
         """Progress stage of the tile tasks."""
         return "verification" if self.brackets else "sweep"
 
-    @property
-    def identity(self) -> str:
-        """Identity of the computation: inputs by content and every field of every definition, without the plan."""
-        sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
-        apart = ("query", "gallery", "scorer", "plan")
-        rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
-        return fingerprint(sets, self.distance, rest, self.plan.bracket_counts)
-
-    @property
-    def token(self) -> str:
-        """Identity of the job including its plan."""
-        return fingerprint(self.identity, self.plan)[:20]
-
 
 @dataclass(frozen=True)
-class BlockAnswer:
+class BlockResult:
     """Results of a block of queries; None for results that were not requested.
 
     Attributes
@@ -209,7 +221,7 @@ class _GalleryCache:
         self._key: tuple[Any, ...] | None = None
         self._gallery: _Gallery | None = None
 
-    def get(self, job: Job) -> _Gallery:
+    def get(self, job: EvaluationJob) -> _Gallery:
         names = job.joined and job.query.content_digest
         drawn = job.single_shot is not None
         key = (job.gallery.content_digest, job.rows_are_items, names, job.protocol, job.parts, drawn)
@@ -226,12 +238,12 @@ class _GalleryCache:
 _GALLERY = _GalleryCache()
 
 
-def gallery_index(job: Job) -> GalleryIndex:
+def gallery_index(job: EvaluationJob) -> GalleryIndex:
     """Return the sorted labels of the job's gallery."""
     return _GALLERY.get(job).index
 
 
-def set_labels(job: Job, features: LabelledSet) -> Labels:
+def set_labels(job: EvaluationJob, features: LabelledSet) -> Labels:
     """Labels of one of the job's sets, as used by its protocol."""
     return joined_label_set(features, job.query, job.gallery, job.joined, job.protocol, job.rows_are_items)
 
@@ -253,7 +265,7 @@ def joined_label_set(
     query, gallery
         Both sides.
     joined, protocol, rows_are_items
-        As in `Job`.
+        As in `EvaluationJob`.
     """
     item_ids = np.arange(features.n_rows) if rows_are_items else features.item_ids
     if "item_ids" in joined and query.item_ids is not None and gallery.item_ids is not None:
@@ -271,22 +283,18 @@ def joined_label_set(
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def relevance_task(job: Job, rows: RowRange) -> Relevance:
+def relevance_task(job: EvaluationJob, rows: RowRange) -> Relevance:
     """Assign relevance to a block of queries by labels."""
-    if job.protocol is None:
-        raise AssertionError("a search for neighbours judges nobody")
     return assign_relevance(job.protocol, set_labels(job, job.query).take(rows), gallery_index(job))
 
 
-def listed_relevance_task(job: Job, truth: GroundTruth) -> Relevance:
+def listed_relevance_task(job: EvaluationJob, truth: GroundTruth) -> Relevance:
     """Assign relevance to a block of queries by its lists."""
-    if job.protocol is None:
-        raise AssertionError("a search for neighbours judges nobody")
     return assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
 
 
 def relevant_task(
-    job: Job, rows: RowRange, gallery_rows: RowRange, relevance: Relevance
+    job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Positions in the relevance and canonical distances of the positives in a range of gallery rows, both (n,).
 
@@ -303,17 +311,19 @@ def targets_task(relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], 
     return make_targets(relevance, parts)
 
 
-def reductions(job: Job, relevance: Relevance | None, targets: Targets | None) -> dict[str, Reduction[Any]]:
+def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | None) -> dict[str, Reduction[Any]]:
     """Reductions of the tile tasks, by name."""
+    nearest = {"topk": KeepNearest(job.topk, False, job.distance)} if job.topk else {}
+    if not isinstance(job, EvaluationJob):
+        return {**nearest}
     wanted: dict[str, Reduction[Any]] = {}
     if targets is not None:
         wanted["ranks"] = CountNearer(targets, gallery_index(job).mask, job.distance)
-    if job.topk:
-        wanted["topk"] = KeepNearest(job.topk, job.own_first, job.distance)
+    wanted |= nearest
     if job.probes and relevance is not None:
         wanted["probes"] = KeepNearest(1, False, job.distance, relevance.hidden, gallery_index(job).mask)
-    if targets is not None and job.single_shot is not None:
-        wanted |= _single_shot(job, targets, job.single_shot)
+    if targets is not None:
+        wanted |= _single_shot(job, targets)
     if relevance is not None and (job.impostors or job.brackets):
         counted = relevance.reason != REASONS.index("camera_not_counted")
         sight = Sight(relevance.hidden, gallery_index(job).mask, counted, job.distance)
@@ -324,11 +334,11 @@ def reductions(job: Job, relevance: Relevance | None, targets: Targets | None) -
     return wanted
 
 
-def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> dict[str, ListBefore]:
-    """One reduction per rule of ties, the usual one first."""
-    gallery = _GALLERY.get(job)
-    if gallery.identities is None:
-        raise AssertionError("asked for, hence numbered")
+def _single_shot(job: EvaluationJob, targets: Targets) -> dict[str, ListBefore]:
+    """One reduction per rule of ties, the usual one first; none if the single-shot CMC is not requested."""
+    gallery, shot = _GALLERY.get(job), job.single_shot
+    if gallery.identities is None or shot is None:
+        return {}
     rules = {"single_shot": 0}
     if job.tie_rules:
         rules |= {"single_shot, optimistic": BEHIND, "single_shot, pessimistic": BEFORE}
@@ -339,7 +349,7 @@ def _single_shot(job: Job, targets: Targets, shot: SingleShot) -> dict[str, List
 
 
 def tile_task(
-    job: Job, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Targets | None
+    job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Targets | None
 ) -> Partials:
     """Compute the partial results of a block pair."""
     wanted = reductions(job, relevance, targets)
@@ -355,9 +365,9 @@ def tile_task(
     }
 
 
-def _split(job: Job, gallery: FeatureBlock) -> list[FeatureBlock]:
+def _split(job: SearchJob, gallery: FeatureBlock) -> list[FeatureBlock]:
     """Split a block by partition of the gallery, for separate counts."""
-    parts = _GALLERY.get(job).parts
+    parts = _GALLERY.get(job).parts if isinstance(job, EvaluationJob) else None
     if parts is None:
         return [gallery]
     group = parts.group[gallery.numbers]
@@ -368,7 +378,7 @@ def _split(job: Job, gallery: FeatureBlock) -> list[FeatureBlock]:
 
 
 def merge_task(
-    job: Job, relevance: Relevance | None, targets: Targets | None, partials: Sequence[Partials]
+    job: SearchJob, relevance: Relevance | None, targets: Targets | None, partials: Sequence[Partials]
 ) -> Partials:
     """Merge partial results of different gallery blocks."""
     wanted = reductions(job, relevance, targets)
@@ -376,48 +386,33 @@ def merge_task(
 
 
 def curves_task(
-    job: Job, rows: RowRange, targets: Targets, merged: Mapping[str, Any], queries: RowRange
+    job: EvaluationJob, rows: RowRange, targets: Targets, merged: Mapping[str, Any], queries: RowRange
 ) -> NDArray[np.float64]:
-    """Compute the single-shot CMC of some queries of a block; see `BlockAnswer`."""
-    if job.single_shot is None:
-        raise AssertionError("only asked for where there is one")
+    """Compute the single-shot CMC of some queries of a block; see `BlockResult`."""
     query_row = np.arange(rows.start, rows.stop)
-    each = _single_shot(job, targets, job.single_shot).items()
+    each = _single_shot(job, targets).items()
     return np.stack([reduction.finish(merged[name], queries, query_row) for name, reduction in each], axis=-1)
 
 
 def final_task(
-    job: Job,
-    rows: RowRange,
+    job: SearchJob,
     relevance: Relevance | None,
     targets: Targets | None,
     merged: Mapping[str, Any],
     curves: Sequence[NDArray[np.float64]],
-) -> BlockAnswer:
+) -> BlockResult:
     """Compute the final results of a block of queries from merged partial results and pieces of single-shot CMC."""
-    answer = BlockAnswer()
-    if relevance is not None and targets is not None:
-        answer = replace(answer, ranked=rank(relevance, targets, add_counts(list(merged["ranks"].values()))))
+    result = BlockResult(neighbours=merged.get("topk"))
+    if isinstance(job, EvaluationJob) and relevance is not None and targets is not None:
+        result = replace(result, ranked=rank(relevance, targets, add_counts(list(merged["ranks"].values()))))
         parts = _GALLERY.get(job).parts
         if job.parts is not None and parts is not None:
             metrics = [parse_metric(name) for name in job.part_metrics]
             in_parts = rank_in_partitions(relevance, targets, merged["ranks"], job.parts, parts, metrics)
-            answer = replace(answer, in_parts=in_parts)
-    if "topk" in merged:
-        answer = replace(answer, neighbours=_own_first(job, rows, merged["topk"]))
+            result = replace(result, in_parts=in_parts)
     if "probes" in merged and relevance is not None:
-        answer = replace(answer, nearest_kept=merged["probes"].distance[:, 0], mated=relevance.mated)
-    answer = replace(answer, impostors=merged.get("impostors"), bracketed=merged.get("bracketed"))
+        result = replace(result, nearest_kept=merged["probes"].distance[:, 0], mated=relevance.mated)
+    result = replace(result, impostors=merged.get("impostors"), bracketed=merged.get("bracketed"))
     if curves:
-        answer = replace(answer, single_shot=np.concatenate(curves))
-    return answer
-
-
-def _own_first(job: Job, rows: RowRange, neighbours: Neighbours) -> Neighbours:
-    """Insert each query itself at the start of its list, if requested."""
-    if not job.own_first:
-        return neighbours
-    block = job.scorer.open_gallery(rows)
-    place = np.arange(len(rows))
-    own = pair_distances(pair_rows(job.distance, block, block), place, place)
-    return KeepNearest(job.topk, True, job.distance).finish(neighbours, rows, own)
+        result = replace(result, single_shot=np.concatenate(curves))
+    return result

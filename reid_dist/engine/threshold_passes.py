@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reid_dist.engine.graph import run
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.task_graph import Progress
-from reid_dist.engine.tasks import BlockAnswer, Job, set_labels
+from reid_dist.engine.tasks import BlockResult, EvaluationJob, set_labels
 from reid_dist.engine.verification import (
     Crossing,
     Level,
@@ -40,7 +40,7 @@ def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
     return Besides(_PROBE_BYTES if needs_probes(metrics) else 0, pairs=needs_pairs(metrics, roc))
 
 
-def refuse_early(job: Job, metrics: Sequence[Metric]) -> None:
+def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
     """Raise an error for metrics that the labels rule out, before any computation.
 
     Raises
@@ -53,8 +53,8 @@ def refuse_early(job: Job, metrics: Sequence[Metric]) -> None:
 
 
 def verify(
-    job: Job,
-    answer: BlockAnswer,
+    job: EvaluationJob,
+    result: BlockResult,
     metrics: Sequence[Metric],
     roc: bool,
     client: Client | None,
@@ -66,7 +66,7 @@ def verify(
 
     Parameters
     ----------
-    job, answer
+    job, result
         Job of the main pass, and its results.
     metrics
         Requested metrics; metrics of other kinds are ignored.
@@ -86,13 +86,13 @@ def verify(
     RunFailedError
         As in `reid_dist.engine.graph.run`.
     """
-    if not (needs_pairs(metrics, roc) or needs_probes(metrics)) or answer.ranked is None or not len(answer.ranked.rank):
+    if not (needs_pairs(metrics, roc) or needs_probes(metrics)) or result.ranked is None or not len(result.ranked.rank):
         return None
     found: dict[Level, Crossing] = {}
-    if answer.impostors is not None:
-        pairs = pairs_of(answer.ranked)
+    if result.impostors is not None:
+        pairs = pairs_of(result.ranked)
         levels = wanted_levels(metrics, roc, pairs)
-        search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, answer.impostors, job.distance.squared)
+        search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, result.impostors, job.distance.squared)
         further = replace(job, ranks=False, topk=0, parts=None, probes=False, impostors=False, single_shot=None)
         while edges := search.edges:
             counted = run(replace(further, brackets=edges), client, progress, truth, workspace).bracketed
@@ -100,4 +100,4 @@ def verify(
                 raise AssertionError("asked for, hence counted")
             search.take(counted)
         found = search.found
-    return make_verification(metrics, roc, answer, found)
+    return make_verification(metrics, roc, result, found)

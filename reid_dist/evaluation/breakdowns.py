@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.engine.partitions import PartValues
-from reid_dist.engine.tasks import Job, set_labels
+from reid_dist.engine.tasks import EvaluationJob, set_labels
 from reid_dist.metrics.definitions import exact_mean
 from reid_dist.stores import LabelledSet
 
@@ -41,7 +41,7 @@ def make_breakdowns(
     values: Mapping[str, Float64],
     valid: NDArray[np.bool_],
     in_parts: PartValues | None,
-    job: Job,
+    job: EvaluationJob,
     *,
     zero_for_invalid: bool,
 ) -> dict[str, dict[str, Any]]:
@@ -128,7 +128,7 @@ class _Cameras:
     rows: list[NDArray[np.intp]]
 
 
-def _cameras(job: Job, labelled: LabelledSet) -> _Cameras:
+def _cameras(job: EvaluationJob, labelled: LabelledSet) -> _Cameras:
     # As both sets number them together, where their cameras are texts; as the set itself does, for their names.
     joined, own = set_labels(job, labelled).camids, labelled.camids
     if joined is None or own is None:
@@ -137,7 +137,7 @@ def _cameras(job: Job, labelled: LabelledSet) -> _Cameras:
     return _Cameras(_names(own[[of[0] for of in rows]], labelled.camid_names), rows)
 
 
-def _camera_pairs(in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
+def _camera_pairs(in_parts: PartValues | None, job: EvaluationJob, zero_for_invalid: bool) -> dict[str, Any]:
     if in_parts is None or in_parts.by_camera is None:
         raise AssertionError("a table over partitions is computed with the ranks")
     found = in_parts.by_camera
@@ -154,7 +154,7 @@ def _camera_pairs(in_parts: PartValues | None, job: Job, zero_for_invalid: bool)
     }
 
 
-def _gallery_sizes(in_parts: PartValues | None, job: Job, zero_for_invalid: bool) -> dict[str, Any]:
+def _gallery_sizes(in_parts: PartValues | None, job: EvaluationJob, zero_for_invalid: bool) -> dict[str, Any]:
     if in_parts is None or in_parts.by_size is None or job.parts is None:
         raise AssertionError("a table over partitions is computed with the ranks")
     found = in_parts.by_size

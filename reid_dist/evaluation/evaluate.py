@@ -15,7 +15,7 @@ from reid_dist.engine.plan import Plan, make_plan
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Stopwatch
-from reid_dist.engine.tasks import Job
+from reid_dist.engine.tasks import EvaluationJob
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.engine.verification import needs_pairs, needs_probes
 from reid_dist.errors import InputError
@@ -244,12 +244,11 @@ def _evaluate(
     per_query = most_relevant(checked, *visible)
     shot = _single_shot(checked)
     besides = held_besides(checked, visible[1], scorer, per_query, shot)
-    job = Job(
+    job = EvaluationJob(
         *visible,
         scorer,
         plan_for(scorer, client, options["chunk_rows"], per_query, topk, besides=besides),
         protocol=checked.protocol,
-        ranks=True,
         topk=topk,
         rows_are_items=checked.rows_are_items,
         joined=checked.joined,

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
 from reid_dist.engine.checks import check_client, check_count, check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
-from reid_dist.engine.graph import run
+from reid_dist.engine.graph import find_nearest
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Progress
-from reid_dist.engine.tasks import Job
+from reid_dist.engine.tasks import SearchJob
 from reid_dist.errors import InputError
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import make_resources, plan_for
@@ -90,11 +90,8 @@ def nearest(
                     folder = workspace_folder(stack, workspace)
                     return _among_themselves(near, measure, k, make_resources(client, folder, chunk_rows, shown))
                 scorer = FeatureScorer(near, far, measure)
-                job = Job(near, far, scorer, plan_for(scorer, client, chunk_rows, 0.0, k), topk=k)
-                result = run(job, client, shown)
-            if result.neighbours is None:
-                raise AssertionError("a search returns neighbours")
-            return result.neighbours
+                plan = plan_for(scorer, client, chunk_rows, 0.0, k)
+                return find_nearest(SearchJob(near, far, scorer, plan, k), client, shown)
 
         return _remaking(attempt, workspace, shown)
 

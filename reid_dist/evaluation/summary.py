@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Neighbours, RankedQueries, RowRange
-from reid_dist.engine.tasks import BlockAnswer, Job, gallery_index, set_labels
+from reid_dist.engine.tasks import BlockResult, EvaluationJob, gallery_index, set_labels
 from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
@@ -42,8 +42,8 @@ _ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family
 
 def make_report(
     inputs: tuple[LabelledSet, LabelledSet],
-    job: Job,
-    result: BlockAnswer,
+    job: EvaluationJob,
+    result: BlockResult,
     checked: CheckedOptions,
     *,
     verification: Verification | None = None,
@@ -58,8 +58,8 @@ def make_report(
     """
     query, gallery = inputs
     protocol, ranked = job.protocol, result.ranked
-    if protocol is None or ranked is None:
-        raise AssertionError("an evaluation has a protocol and ranks")
+    if ranked is None:
+        raise AssertionError("an evaluation ranks the positives")
     valid = ranked.n_relevant > 0
     reasons = np.array(REASONS)[ranked.reason]
     invalid = dict(Counter(reasons[~valid].tolist()).most_common())
@@ -154,7 +154,7 @@ def _threshold_notes(metrics: list[Metric], verification: Verification | None) -
     return threshold_notes(metrics, rates, counts.get("n_impostor"), counts.get("n_non_mated"))
 
 
-def _values(metric: Metric, ranked: RankedQueries, result: BlockAnswer, rule: int = 0) -> NDArray[np.float64]:
+def _values(metric: Metric, ranked: RankedQueries, result: BlockResult, rule: int = 0) -> NDArray[np.float64]:
     """Values of every query, under one of the rules of ties."""
     if metric.family.needs == RANKS:
         return metric.values(ranked)
@@ -164,7 +164,7 @@ def _values(metric: Metric, ranked: RankedQueries, result: BlockAnswer, rule: in
 
 
 def _curves(
-    protocol: Protocol, ranked: RankedQueries, result: BlockAnswer, max_rank: int
+    protocol: Protocol, ranked: RankedQueries, result: BlockResult, max_rank: int
 ) -> dict[str, NDArray[np.float64]]:
     """The protocol's CMC first, then precision and recall at every rank, and precision at every recall."""
     zero = protocol.zero_for_invalid
@@ -182,14 +182,14 @@ def _curves(
     }
 
 
-def _single_shot_curve(result: BlockAnswer, max_rank: int, zero: bool) -> NDArray[np.float64]:
+def _single_shot_curve(result: BlockResult, max_rank: int, zero: bool) -> NDArray[np.float64]:
     if result.single_shot is None:
         raise AssertionError("a single-shot protocol computes it")
     columns = result.single_shot[:, :max_rank, 0].T
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranked: RankedQueries, result: BlockAnswer, checked: CheckedOptions, zero: bool) -> dict[str, Any]:
+def _ties(ranked: RankedQueries, result: BlockResult, checked: CheckedOptions, zero: bool) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
     ties: dict[str, Any] = {
         "rule": "distance, then gallery row",
@@ -220,8 +220,8 @@ def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
     return int(junk.sum())
 
 
-def _topk(job: Job, neighbours: Neighbours | None, truth: GroundTruth | None) -> TopK | None:
-    if neighbours is None or job.protocol is None:
+def _topk(job: EvaluationJob, neighbours: Neighbours | None, truth: GroundTruth | None) -> TopK | None:
+    if neighbours is None:
         return None
     index = gallery_index(job)
     if truth is not None:

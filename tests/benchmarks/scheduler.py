@@ -27,7 +27,7 @@ from reid_dist.engine.graph import _build
 from reid_dist.engine.plan import DEFAULT_MEMORY, SetShape, make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph
-from reid_dist.engine.tasks import Job
+from reid_dist.engine.tasks import EvaluationJob
 from reid_dist.relevance.protocols import PROTOCOLS
 
 THREADS_PER_WORKER = 2
@@ -35,14 +35,14 @@ PER_QUERY = 20
 DIM = 512
 
 
-def graph_of(n_query: int, n_gallery: int, n_threads: int) -> tuple[TaskGraph, Job]:
+def graph_of(n_query: int, n_gallery: int, n_threads: int) -> tuple[TaskGraph, EvaluationJob]:
     """The graph of an evaluation, as it would be sent; its sets are stand-ins, as no task runs."""
     rng = np.random.default_rng(0)
     few = FeatureSet.from_arrays(rng.standard_normal((4, DIM), np.float32), np.arange(4), np.zeros(4, int))
     shapes = (SetShape(n, DIM, 4, min(n, 8192)) for n in (n_query, n_gallery))
     plan = make_plan(*shapes, n_threads=n_threads, memory_per_thread=DEFAULT_MEMORY, relevant_per_query=PER_QUERY)
     scorer = FeatureScorer(few, few, DISTANCES.get("cosine"))
-    job = Job(few, few, scorer, plan, PROTOCOLS.get("market1501"), ranks=True)
+    job = EvaluationJob(few, few, scorer, plan, protocol=PROTOCOLS.get("market1501"))
     return _build(job, None, None), job
 
 

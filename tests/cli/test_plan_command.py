@@ -17,7 +17,7 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
 from reid_dist.engine.plan import SetShape, make_plan
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.engine.tasks import Job
+from reid_dist.engine.tasks import EvaluationJob
 from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -70,9 +70,8 @@ def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int
     query, gallery = (SetShape(n, 512, 4, min(n, 8192)) for n in sizes)
     plan = make_plan(query, gallery, n_threads=n_threads, relevant_per_query=5.0)
     near, far = (FeatureSet.open(store) for store in stores)
-    job = Job(
-        near, far, FeatureScorer(near, far, DISTANCES.get("cosine")), plan, PROTOCOLS.get("market1501"), ranks=True
-    )
+    scorer = FeatureScorer(near, far, DISTANCES.get("cosine"))
+    job = EvaluationJob(near, far, scorer, plan, protocol=PROTOCOLS.get("market1501"))
     graph = _build(job, None, None)
     assert len(graph.tasks) == plan.n_graph_tasks
     # What all tasks share is sent once, and weighs in a graph of few tasks alone.

@@ -108,7 +108,7 @@ def job(query, gallery):
     asked = {"protocol": "no_cameras", "chunk_rows": chunk_rows, "topk": topk}
     plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, **asked)
     scorer = scorers.FeatureScorer(*sets, DISTANCES.get("cosine"))
-    return tasks.Job(*sets, scorer, plan, PROTOCOLS.get("no_cameras"), ranks=True, topk=topk or 0)
+    return tasks.EvaluationJob(*sets, scorer, plan, protocol=PROTOCOLS.get("no_cameras"), topk=topk or 0)
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.engine.tasks import BlockAnswer
+from reid_dist.engine.tasks import BlockResult
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, first_rank
@@ -159,7 +159,7 @@ def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Le
 
 
 def make_verification(
-    metrics: Sequence[Metric], roc: bool, answer: BlockAnswer, crossings: Mapping[Level, Crossing]
+    metrics: Sequence[Metric], roc: bool, answer: BlockResult, crossings: Mapping[Level, Crossing]
 ) -> Verification:
     """Compute requested metrics and curves from crossings.
 
@@ -221,7 +221,7 @@ def make_verification(
     )
 
 
-def identification_rates(metrics: Sequence[Metric], answer: BlockAnswer) -> dict[str, float]:
+def identification_rates(metrics: Sequence[Metric], answer: BlockResult) -> dict[str, float]:
     """Compute the open-set metrics among `metrics`, by name.
 
     Parameters
@@ -259,7 +259,7 @@ class _Probes:
         If there is no non-mated probe.
     """
 
-    def __init__(self, answer: BlockAnswer) -> None:
+    def __init__(self, answer: BlockResult) -> None:
         ranked, nearest, mated = answer.ranked, answer.nearest_kept, answer.mated
         if ranked is None or nearest is None or mated is None:
             raise AssertionError("asked for, hence computed")

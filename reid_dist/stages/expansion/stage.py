@@ -13,11 +13,11 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.graph import run
+from reid_dist.engine.graph import find_nearest
 from reid_dist.engine.plan import make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph, execute
-from reid_dist.engine.tasks import Job
+from reid_dist.engine.tasks import SearchJob
 from reid_dist.errors import (
     DamagedStoreError,
     IncompleteStoreError,
@@ -111,9 +111,7 @@ def find_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resources)
         chunk_rows=where.chunk_rows,
         k=k,
     )
-    found_lists = run(Job(query, gallery, scorer, plan, topk=k), where.client, where.progress).neighbours
-    if found_lists is None:
-        raise AssertionError("a search finds")
+    found_lists = find_nearest(SearchJob(query, gallery, scorer, plan, k), where.client, where.progress)
     for block, rows in enumerate(cut_rows(query.n_rows, _LIST_ROWS)):
         here = slice(rows.start, rows.stop)
         lists.stage.write(lists.part(block), {"index": found_lists.index[here], "distance": found_lists.distance[here]})
