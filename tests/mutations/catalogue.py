@@ -153,7 +153,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     ],
     "expansion": [
         ("stages/expansion/stage.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
-        ("stages/expansion/stage.py", "here = slice(1, n_others + 1)\n", "here = slice(0, n_others)\n"),
+        ("stages/neighbours/lists.py", "self.index(rows)[:, self.n_own :]", "self.index(rows)[:, 1:]"),
         (
             "stages/expansion/definition.py",
             "or not math.isfinite(alpha) or alpha < 0:",

@@ -9,14 +9,13 @@ from reid_dist.stages.expansion.definition import (
     spelled,
 )
 from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
-from reid_dist.stages.expansion.stage import expand_sets, find_lists
+from reid_dist.stages.expansion.stage import expand_sets
 
 __all__ = [
     "EXPANSIONS",
     "Expansion",
     "describe_expansion",
     "expand_sets",
-    "find_lists",
     "make_step",
     "parse_expand",
     "refuse_unlike_lengths",

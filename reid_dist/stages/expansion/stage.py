@@ -13,11 +13,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.graph import find_nearest
-from reid_dist.engine.plan import make_plan
-from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph, execute
-from reid_dist.engine.tasks import SearchJob
 from reid_dist.errors import (
     DamagedStoreError,
     IncompleteStoreError,
@@ -28,13 +24,13 @@ from reid_dist.errors import (
 )
 from reid_dist.kernels.averaging import average_rows, similarity_weights
 from reid_dist.stages.expansion.definition import Expansion
-from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours
+from reid_dist.stages.neighbours import BlockedLists, Items, Resources, find_neighbours, find_top_lists
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
 from reid_dist.stores.locations import remove
 from reid_dist.stores.matched_labels import join_item_ids
 from reid_dist.stores.stored import open_stored
 
-__all__ = ["TopLists", "averaged_rows", "expand_sets", "find_lists"]
+__all__ = ["averaged_rows", "expand_sets"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -44,78 +40,6 @@ COSINE = DISTANCES.get("cosine")
 # Bytes of neighbour features that a task reads at once.
 _GATHERED_BYTES = 128 << 20
 _MOST_ROWS = 8192
-_LIST_ROWS = 65536
-
-
-@dataclass(frozen=True)
-class TopLists:
-    """Lists of the k nearest gallery rows of each query, in the workspace.
-
-    Attributes
-    ----------
-    stage
-        Stage of the workspace that keeps the lists.
-    n_rows
-        Number of queries.
-    k
-        Length of a list.
-    """
-
-    stage: Stage
-    n_rows: int
-    k: int
-
-    def part(self, block: int) -> str:
-        """Name of a block of lists."""
-        return f"lists-{block:05d}"
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all blocks of lists are finished."""
-        return all(self.stage.has(self.part(block)) for block in range(-(-self.n_rows // _LIST_ROWS)))
-
-    def read(self, rows: RowRange) -> tuple[Int64, Float64]:
-        """Gallery rows, int64, and cosine distances, float64, of a range of queries, both of shape (len(rows), k)."""
-        pieces = []
-        for block in range(rows.start // _LIST_ROWS, -(-rows.stop // _LIST_ROWS)):
-            first = block * _LIST_ROWS
-            part = self.stage.read(self.part(block), "index", "distance")
-            cut = slice(max(rows.start - first, 0), rows.stop - first)
-            pieces.append((part["index"][cut], part["distance"][cut]))
-        index, distance = zip(*pieces, strict=True)
-        return np.concatenate(index), np.concatenate(distance)
-
-
-def find_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resources) -> TopLists:
-    """Find the k nearest gallery rows of every query by cosine distance; finished lists of length k or more are reused.
-
-    Raises
-    ------
-    RunFailedError, StoreError, PlanError
-        If it cannot be done.
-    """
-    k = min(k, gallery.n_rows)
-    of = fingerprint(query.content_digest, gallery.content_digest)
-    for stage in where.workspace.stages("toplists"):
-        found = stage.description
-        if found.get("of") == of and found["k"] >= k:
-            lists = TopLists(stage, query.n_rows, found["k"])
-            if lists.is_complete:
-                return lists
-    lists = TopLists(where.workspace.stage("toplists", [of, k], {"of": of, "k": k}), query.n_rows, k)
-    scorer = FeatureScorer(query, gallery, COSINE)
-    plan = make_plan(
-        *scorer.shapes,
-        n_threads=where.n_threads,
-        memory_per_thread=where.memory_per_thread,
-        chunk_rows=where.chunk_rows,
-        k=k,
-    )
-    found_lists = find_nearest(SearchJob(query, gallery, scorer, plan, k), where.client, where.progress)
-    for block, rows in enumerate(cut_rows(query.n_rows, _LIST_ROWS)):
-        here = slice(rows.start, rows.stop)
-        lists.stage.write(lists.part(block), {"index": found_lists.index[here], "distance": found_lists.distance[here]})
-    return lists
 
 
 @dataclass(frozen=True)
@@ -131,7 +55,7 @@ class _Averaging:
     among
         See `items`.
     lists
-        Neighbour lists; those of `NeighbourLists` begin with the item itself.
+        Neighbour lists.
     first
         Number of the set's first row in the lists.
     step
@@ -143,7 +67,7 @@ class _Averaging:
     stage: Stage
     items: Items
     among: Items
-    lists: TopLists | NeighbourLists
+    lists: BlockedLists
     first: int
     step: Expansion
     n_rows: int
@@ -159,11 +83,7 @@ class _Averaging:
     def neighbours(self, rows: RowRange, own_row: Int64 | None) -> tuple[Int64, Float64]:
         """First `step.n_others` neighbours of some rows, the item itself excluded, and their distances."""
         n_others = self.step.n_others
-        if isinstance(self.lists, NeighbourLists):
-            here = slice(1, n_others + 1)
-            index = self.lists.index(rows)[:, here].astype(np.int64)
-            return index, self.lists.distances(rows)[:, here]
-        index, distance = self.lists.read(rows)
+        index, distance = self.lists.others(rows)
         if own_row is None:
             return index[:, :n_others], distance[:, :n_others]
         # The query's own row is removed from any rank; a stable sort moves it last and keeps the order of the others.
@@ -255,7 +175,7 @@ def _expand(query: FeatureSet, gallery: FeatureSet, step: Expansion, where: Reso
     ready_query = _ready(query, (query, gallery), step, where)
     if ready_query is None:
         own_row = _own_rows(query, gallery) if step.include_self else None
-        top = find_lists(query, gallery, step.k, where)
+        top = find_top_lists(query, gallery, step.k, where)
         among_gallery = Items((gallery,))
         ready_query = _derived(query, (query, gallery), step, where, Items((query,)), among_gallery, top, 0, own_row)
     return ready_query, gallery
@@ -327,7 +247,7 @@ def _derived(
     where: Resources,
     items: Items,
     among: Items,
-    lists: TopLists | NeighbourLists,
+    lists: BlockedLists,
     first: int,
     own_row: Int64 | None,
 ) -> FeatureSet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +18,24 @@ Int64 = NDArray[np.int64]
 
 
 class BlockedLists(ABC):
-    """Lists of the k nearest items of each row, itself first, and its largest distance; cut into blocks of rows.
+    """Lists of the k nearest items of each row, cut into blocks of rows.
 
     Attributes
     ----------
     stage
         Stage of the workspace.
     k
-        Length of a list, the row itself counted.
+        Length of a list, the row itself counted if it is listed.
     block_rows
         Rows of a block.
+    n_own
+        1 if every list begins with the row itself, else 0.
     """
 
     stage: Stage
     k: int
     block_rows: int
+    n_own: ClassVar[int] = 1
 
     @property
     @abstractmethod
@@ -62,16 +66,20 @@ class BlockedLists(ABC):
         return all(self.stage.has(self.block_part(block)) for block in range(self.n_blocks))
 
     def farthest(self, rows: RowRange) -> Float64:
-        """Largest canonical distance of each row in a range, shape (len(rows),), float64."""
+        """Largest canonical distance of each row in a range, shape (len(rows),), float64; not for `TopLists`."""
         return np.concatenate(list(self._pieces(rows, "farthest")))
 
-    def index(self, rows: RowRange) -> NDArray[np.int32]:
-        """Lists of a range of rows, shape (len(rows), k), int32; -1 after the last entry."""
+    def index(self, rows: RowRange) -> NDArray[np.signedinteger]:
+        """Lists of a range of rows, shape (len(rows), k), int32 or int64; -1 after the last entry."""
         return np.concatenate(list(self._pieces(rows, "index")))
 
     def distances(self, rows: RowRange) -> Float64:
         """Distances of the lists of a range of rows, shape (len(rows), k), float64; inf after the last entry."""
         return np.concatenate(list(self._pieces(rows, "distance")))
+
+    def others(self, rows: RowRange) -> tuple[Int64, Float64]:
+        """Lists of a range of rows without the row itself: int64 and float64, of shape (len(rows), k - n_own)."""
+        return self.index(rows)[:, self.n_own :].astype(np.int64), self.distances(rows)[:, self.n_own :]
 
     def last_kept(self, items: NDArray[np.int64], length: int) -> Float64:
         """Distance of the last entry in the lists of some items, ascending, for lists of `length`, the item counted.
