@@ -16,8 +16,6 @@ from reid_dist.reports.tables import fact_table, print_parts, value_table
 from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE, p_value_text
 from reid_dist.reports.words import metric_value
 
-__all__ = ["print_comparison"]
-
 _DIGEST_DIGITS = 16
 
 

@@ -6,8 +6,6 @@ import re
 import shlex
 from collections.abc import Iterable
 
-__all__ = ["command_line", "printable", "without_controls", "without_credentials"]
-
 # What stands before the host of a URI, a password with slashes in it as well; of the two slashes a path keeps one.
 _CREDENTIALS = re.compile(r"(?<=:/)(/?)(?:[^/\s@'\"]+|[^/\s@'\":]+:[^\s@'\"]+)@")
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from reid_dist._version import __version__
 
-__all__ = ["describe_environment", "usable_cores"]
-
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PACKAGES = ("numpy", "numba", "dask", "distributed", "zarr")
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fingerprint", "plain"]
-
 
 def plain(value: Any) -> Any:
     """Return a value as JSON can hold it: dataclasses with the name of their class and every field.

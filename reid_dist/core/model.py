@@ -13,18 +13,6 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "GalleryMask",
-    "Hidden",
-    "Labels",
-    "Neighbours",
-    "RankedQueries",
-    "Relevance",
-    "RowRange",
-    "Targets",
-    "cut_rows",
-]
-
 Int64 = NDArray[np.int64]
 
 

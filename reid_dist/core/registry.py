@@ -12,8 +12,6 @@ from typing import Generic, Protocol, TypeVar
 
 from reid_dist.errors import UnknownNameError
 
-__all__ = ["Named", "Registry", "did_you_mean"]
-
 
 class Named(Protocol):
     """Fields of every definition."""

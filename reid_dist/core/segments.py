@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["order_of_rows", "owners", "segment_running_sums", "segment_suffix_maxima", "segment_sums"]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

@@ -24,22 +24,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = [
-    "NUMBERS",
-    "Interrupted",
-    "acknowledge",
-    "exit_code",
-    "guard",
-    "is_guarded",
-    "kept",
-    "name_of",
-    "on_forced_end",
-    "received",
-    "release",
-    "silence_libraries",
-    "stop_raising",
-]
-
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # By default nothing happens on it, so that it does no harm where the handler is gone.

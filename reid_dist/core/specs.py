@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from reid_dist.errors import InputError
 
-__all__ = ["Call", "parse_spec"]
-
 Value = bool | int | float | str
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*")

@@ -12,8 +12,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LARGEST_SEED", "stream_outputs"]
-
 LARGEST_SEED = 2**64 - 1
 """A seed is the state that a stream of 64-bit words starts at."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
 
-__all__ = ["explain", "in_one_line", "problems_of"]
-
 # A few lines of YAML can name values that take gigabytes to write out.
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 2

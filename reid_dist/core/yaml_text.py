@@ -14,8 +14,6 @@ import yaml
 
 from reid_dist.errors import InputError, StoreNotFoundError
 
-__all__ = ["parse_yaml", "read_yaml_file"]
-
 # Characters of a file, and of a document with every alias (*name) and merge (<<) written out.
 _MOST_CHARACTERS: Final = 1_000_000
 _DEEPEST: Final = 64

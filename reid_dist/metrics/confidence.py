@@ -34,17 +34,6 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 
-__all__ = [
-    "FEW_UNITS",
-    "UNITS",
-    "VERY_FEW_UNITS",
-    "Confidence",
-    "Interval",
-    "bootstrap_intervals",
-    "few_units",
-    "sign_flip_p_values",
-]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

@@ -9,8 +9,6 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import segment_suffix_maxima
 from reid_dist.metrics.definitions import exact_mean, first_rank, positive_number
 
-__all__ = ["RECALL_LEVELS", "cmc_curve", "curve_bytes", "mean_precision_recall", "rank_curves"]
-
 Float64 = NDArray[np.float64]
 
 RECALL_LEVELS = 101

@@ -25,8 +25,6 @@ from reid_dist.core.model import GalleryMask, RankedQueries, Relevance, RowRange
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import METRICS, RANKS, Metric, parse_metric
 
-__all__ = ["ListedMetrics", "ListedRanks", "MetricBounds", "metric_bounds", "rank_lists", "split_metrics"]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]

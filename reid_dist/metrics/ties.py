@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries
 from reid_dist.metrics.definitions import Metric, positive_number
 
-__all__ = ["RULES", "extreme_ranks", "settled_ranks"]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 Rule = Literal["optimistic", "pessimistic"]

@@ -17,8 +17,6 @@ from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import REASONS, JunkRule, Protocol
 
-__all__ = ["GalleryIndex", "assign_listed_relevance", "assign_relevance", "flag_listed", "whole_label"]
-
 Int64 = NDArray[np.int64]
 
 _NO_POSITIVE = REASONS.index("no_positive_in_gallery")

@@ -15,21 +15,6 @@ import numpy as np
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
 
-__all__ = [
-    "CAMERA_NOT_COUNTED",
-    "CMC_FAMILIES",
-    "INVALID_QUERY",
-    "JUNK_PID",
-    "OWN_ROW",
-    "PROTOCOLS",
-    "REASONS",
-    "SAME_CAMERA",
-    "WHOLE_CAMERA",
-    "JunkRule",
-    "Protocol",
-    "compose_protocol",
-]
-
 JUNK_PID = -1
 
 # Index 0 stands for a valid query.  The order is part of the meaning of `Relevance.reason`.

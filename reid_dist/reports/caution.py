@@ -18,8 +18,6 @@ from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED, ZERO
 from reid_dist.reports.notes import WARNING
 from reid_dist.reports.report_data import ReportData
 
-__all__ = ["CAUTION", "STRONG", "Caution", "caution_of", "n_identities", "report_caution", "without_warnings"]
-
 CAUTION: Final = "caution"
 STRONG: Final = "strong"
 

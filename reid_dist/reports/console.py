@@ -19,8 +19,6 @@ from reid_dist.reports.sections.verification import distance_words
 from reid_dist.reports.tables import fact_table, print_parts, value_table
 from reid_dist.reports.words import bounded_value, call, conventions_once, interval, metric_value, resampled
 
-__all__ = ["print_report", "render_table"]
-
 _CALM = "cyan"
 _COLOURS = {CAUTION: "yellow", STRONG: "red"}
 

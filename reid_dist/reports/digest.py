@@ -27,8 +27,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["arrays_digest", "result_digest"]
-
 _HEADER = b"reid-dist result 1"
 
 

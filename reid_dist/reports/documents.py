@@ -22,8 +22,6 @@ import numpy as np
 from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.reports.files import Writer, read_document, refuse_occupied, refuse_uri, write_together
 
-__all__ = ["DIGEST", "DocumentReport", "SavedDocument", "plain"]
-
 DIGEST: Final = "document_digest"
 """The entry that holds the digest."""
 

@@ -14,15 +14,6 @@ from typing import Any, Final
 from reid_dist.errors import InputError
 from reid_dist.reports.documents import plain
 
-__all__ = [
-    "BREAKDOWN_KEYS",
-    "checked_bounds",
-    "checked_breakdowns",
-    "checked_confidence",
-    "checked_run",
-    "checked_verification",
-]
-
 BREAKDOWN_KEYS: Final = {"camera": "camid", "identity": "pid"}
 """Column that names the groups of a breakdown; ``value`` for every label column."""
 

@@ -32,22 +32,6 @@ from reid_dist.errors import (
     StoreNotFoundError,
 )
 
-__all__ = [
-    "ALL",
-    "DOCUMENT",
-    "ReportFiles",
-    "Writer",
-    "pack_arrays",
-    "read_document",
-    "read_files",
-    "refuse_occupied",
-    "refuse_uri",
-    "report_writers",
-    "unpack_arrays",
-    "write_together",
-    "written_files",
-]
-
 DOCUMENT = "report.json"
 PAGE = "report.html"
 PER_QUERY = "per_query.npz"

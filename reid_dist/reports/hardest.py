@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.topk import TopK
 
-__all__ = ["average_precision_column", "hardest_by_lists", "hardest_queries"]
-
 
 def average_precision_column(report: ReportData) -> str:
     """Return the column of the protocol's average precision, the other one where that is missing."""

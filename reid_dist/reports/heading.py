@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["Heading", "described_run", "make_heading"]
-
 _DIGEST_DIGITS = 16
 
 

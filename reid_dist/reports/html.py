@@ -28,8 +28,6 @@ from reid_dist.reports.sections.metrics import headline, metric_table
 from reid_dist.reports.sections.queries import hardest_table, invalid_queries, ranked_pictures
 from reid_dist.reports.sections.verification import verification
 
-__all__ = ["page_environment", "page_opening", "render_html"]
-
 _HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>')
 
 _COUNTS = {

@@ -21,16 +21,6 @@ from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import own_queries
 
-__all__ = [
-    "LEAST_FALSE_ACCEPTS",
-    "WARNING",
-    "notes_of_splits",
-    "own_row_notes",
-    "side_notes",
-    "smallest_rate",
-    "threshold_notes",
-]
-
 WARNING: Final = "warning: "
 """How a note begins that a reader must see before any number."""
 

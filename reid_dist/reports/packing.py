@@ -14,8 +14,6 @@ from reid_dist.errors import DamagedStoreError
 from reid_dist.reports.files import ReportFiles, pack_arrays, unpack_arrays
 from reid_dist.reports.report import SAVED, Report
 
-__all__ = ["PackedReport", "pack", "unpack"]
-
 
 @dataclass(frozen=True, slots=True)
 class PackedReport:

@@ -23,8 +23,6 @@ from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.thumbnails import UnreadableImageError, pillow_is_there, thumbnail
 from reid_dist.reports.topk import TopK
 
-__all__ = ["make_pictures"]
-
 _MOST_IMAGE_BYTES = 4_000_000  # of thumbnails in all; a few kilobytes each
 
 Paths = Sequence[Any] | NDArray[np.str_]

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from reid_dist.errors import InputError
 
-__all__ = ["MARKS", "Picture", "Pictures", "RankedPictures"]
-
 MARKS: Final = ("query", "right", "wrong", "junk", "not judged")
 """What an item is to its query."""
 

@@ -22,8 +22,6 @@ from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.summary import report_frame, summarise
 from reid_dist.reports.topk import TopK
 
-__all__ = ["SCHEMA", "Report"]
-
 SCHEMA: Final = 1
 """The version of ``report.json``; a reader refuses every other one."""
 

@@ -22,8 +22,6 @@ from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.ranked_pictures import Pictures
 from reid_dist.reports.topk import TopK
 
-__all__ = ["ReportData"]
-
 _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
 
 

@@ -13,8 +13,6 @@ from reid_dist.reports import words
 from reid_dist.reports.caution import Caution, caution_of
 from reid_dist.reports.html import page_environment, page_opening
 
-__all__ = ["render_splits", "splits_caution"]
-
 
 def render_splits(document: Mapping[str, Any]) -> str:
     """Return the page of a report over splits.

@@ -16,8 +16,6 @@ from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
 from reid_dist.reports.words import bounded_value, interval
 
-__all__ = ["Summary", "make_frame", "report_frame", "summarise"]
-
 _MOST_ROWS = 30
 _MOST_NOTES = 5
 _NOTE_LENGTH = 200

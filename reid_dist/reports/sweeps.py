@@ -11,8 +11,6 @@ from reid_dist.reports.caution import caution_of
 from reid_dist.reports.html import page_environment, page_opening
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
 
-__all__ = ["BEST", "render_sweep"]
-
 BEST = "\N{BLACK DIAMOND}"
 """Sign of the best value of a metric."""
 

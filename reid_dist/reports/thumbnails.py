@@ -8,8 +8,6 @@ import warnings
 from io import BytesIO
 from pathlib import Path
 
-__all__ = ["THUMBNAIL_SIZE", "UnreadableImageError", "pillow_is_there", "thumbnail"]
-
 THUMBNAIL_SIZE = 256, 128
 """Greatest width and height of a thumbnail, in pixels; a smaller picture keeps its size."""
 

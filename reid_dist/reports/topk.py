@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
 
-__all__ = ["TopK"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TopK:

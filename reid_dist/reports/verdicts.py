@@ -23,18 +23,6 @@ from typing import Final
 
 from reid_dist.metrics.confidence import Interval
 
-__all__ = [
-    "BETTER",
-    "ROUNDING",
-    "SAME",
-    "SMALLEST_EFFECT",
-    "UNDECIDED",
-    "WORSE",
-    "decidable",
-    "p_value_text",
-    "verdict_of",
-]
-
 BETTER: Final = "better"
 SAME: Final = "same"
 WORSE: Final = "worse"

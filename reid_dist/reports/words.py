@@ -14,22 +14,6 @@ from typing import Any
 from reid_dist.core.formatting import counted, integer, percent
 from reid_dist.metrics.definitions import metric_family
 
-__all__ = [
-    "advice",
-    "bounded_value",
-    "breakdown_title",
-    "call",
-    "conventions_once",
-    "counted_queries",
-    "flatten",
-    "interval",
-    "is_share",
-    "metric_value",
-    "metric_words",
-    "resampled",
-    "scalar",
-]
-
 # Fields of a description that are no parameters.
 _PROSE = frozenset({"name", "summary", "source", "definition"})
 

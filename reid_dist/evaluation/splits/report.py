@@ -19,8 +19,6 @@ from reid_dist.reports.splits import render_splits
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import metric_value
 
-__all__ = ["DOCUMENT", "PAGE", "SCHEMA", "SplitReport"]
-
 SCHEMA: Final = 1
 """The version of ``splits.json``."""
 

@@ -20,8 +20,6 @@ from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
 from reid_dist.reports.words import metric_value
 
-__all__ = ["DOCUMENT", "PAGE", "SCHEMA", "SweepReport"]
-
 SCHEMA: Final = 1
 """The version of ``sweep.json``."""
 

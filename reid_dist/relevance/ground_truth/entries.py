@@ -15,8 +15,6 @@ from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth.lists import LISTS, GroundTruth, RowLists
 from reid_dist.relevance.ground_truth.names import Faults, ItemIds, in_short
 
-__all__ = ["Entry", "collect"]
-
 Int64 = NDArray[np.int64]
 
 # An Oxford entry that says only ``ok`` has no ``good`` rows and the other way round; all else must be said.

@@ -12,8 +12,6 @@ from reid_dist.relevance.ground_truth.entries import Entry
 from reid_dist.relevance.ground_truth.lists import LISTS
 from reid_dist.relevance.ground_truth.names import Faults, ItemIds, ItemNames, bare_name
 
-__all__ = ["entries_of_directory", "load_json"]
-
 _QUERY_SUFFIX: Final = "_query.txt"
 _IMAGE_PREFIX: Final = "oxc1_"
 

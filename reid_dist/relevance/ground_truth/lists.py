@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
 
-__all__ = ["LISTS", "GroundTruth", "RowLists"]
-
 Int64 = NDArray[np.int64]
 
 LISTS: Final[Mapping[str, tuple[str, ...]]] = {"oxford": ("good", "ok", "junk"), "revisitop": ("easy", "hard", "junk")}

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 
-__all__ = ["Faults", "ItemIds", "ItemNames", "bare_name", "in_short"]
-
 ItemIds = NDArray[np.generic]
 
 # Comparing a name with very many others takes seconds; then only its neighbours in the alphabet are looked at.

@@ -15,8 +15,6 @@ from reid_dist.relevance.ground_truth.files import entries_of_directory, load_js
 from reid_dist.relevance.ground_truth.lists import GroundTruth
 from reid_dist.relevance.ground_truth.names import Faults, ItemIds, ItemNames, in_short
 
-__all__ = ["read_ground_truth"]
-
 
 def read_ground_truth(
     source: Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | os.PathLike[str],

@@ -12,8 +12,6 @@ from reid_dist.reports import Report
 from reid_dist.reports.comparison.values import Difference
 from reid_dist.reports.words import flatten, scalar
 
-__all__ = ["differing_conditions", "differing_options", "refuse_unlike"]
-
 # What a description says about itself in prose; the wording is no part of the meaning.
 _PROSE: Final = frozenset({"summary", "source", "definition"})
 

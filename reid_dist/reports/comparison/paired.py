@@ -20,8 +20,6 @@ from reid_dist.reports.comparison.conditions import differing_conditions, differ
 from reid_dist.reports.comparison.values import ChangedQuery, Comparison, MetricComparison
 from reid_dist.reports.verdicts import ROUNDING, SMALLEST_EFFECT, decidable, verdict_of
 
-__all__ = ["compare", "query_values", "untestable"]
-
 Float64 = NDArray[np.float64]
 
 _REASONS: Final = (

@@ -10,8 +10,6 @@ from typing import Any, Final
 from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.verdicts import UNDECIDED, WORSE
 
-__all__ = ["SCHEMA", "ChangedQuery", "Comparison", "Difference", "MetricComparison"]
-
 SCHEMA: Final = 1
 """The version of the comparison as JSON."""
 

@@ -21,8 +21,6 @@ from reid_dist.reports.plots.frame import (
     y_ends,
 )
 
-__all__ = ["histogram"]
-
 _BINS = 20
 
 

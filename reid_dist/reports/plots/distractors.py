@@ -26,8 +26,6 @@ from reid_dist.reports.plots.frame import (
     y_ends,
 )
 
-__all__ = ["distractor_plot", "distractor_scale"]
-
 _MOST_DOTS = 60
 
 

@@ -13,42 +13,6 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-__all__ = [
-    "BOTTOM",
-    "HEIGHT",
-    "LEFT",
-    "MOST_POINTS",
-    "RIGHT",
-    "TOP",
-    "WIDTH",
-    "Axis",
-    "LinearAxis",
-    "LogAxis",
-    "area",
-    "at",
-    "caption",
-    "dot",
-    "frame",
-    "line",
-    "log_ticks",
-    "nothing",
-    "padded_y_axis",
-    "polygon",
-    "polyline",
-    "round_ticks",
-    "rule",
-    "shape",
-    "share_ticks",
-    "svg",
-    "text",
-    "thinned",
-    "touch",
-    "upright",
-    "value_label",
-    "x_ends",
-    "y_ends",
-]
-
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 30, 46
 MOST_POINTS = 400  # more than there are pixels

@@ -10,8 +10,6 @@ from markupsafe import Markup
 from reid_dist.core.formatting import integer, percent
 from reid_dist.reports.plots.frame import WIDTH, at, nothing, svg, text
 
-__all__ = ["heat_map", "heat_map_is_wide"]
-
 _LEFT, _TOP, _EDGE = 58, 48, 6
 _ROW = 30
 _NARROWEST = 40  # of a cell: "100.0" in the font of the page

@@ -25,8 +25,6 @@ from reid_dist.reports.plots.frame import (
     y_ends,
 )
 
-__all__ = ["cmc_axis_start", "cmc_plot", "precision_recall_plot"]
-
 
 def cmc_axis_start(curve: NDArray[np.float64]) -> float:
     """Return where the vertical axis of a CMC starts: 0, or a round share below a curve that is high throughout.

@@ -27,8 +27,6 @@ from reid_dist.reports.plots.frame import (
 )
 from reid_dist.reports.words import is_share, metric_value
 
-__all__ = ["SweepLine", "sweep_plot"]
-
 _MOST_DOTS = 80
 _LETTER = 6.6  # width of a letter of the font of line names
 _LABEL_STEP = 16.0

@@ -28,8 +28,6 @@ from reid_dist.reports.plots.frame import (
     y_ends,
 )
 
-__all__ = ["det_plot", "roc_plot"]
-
 Marked = Sequence[tuple[str, float, float]]
 
 

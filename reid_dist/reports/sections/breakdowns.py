@@ -13,8 +13,6 @@ from reid_dist.reports.extras import BREAKDOWN_KEYS
 from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map, heat_map_is_wide
 from reid_dist.reports.report_data import ReportData
 
-__all__ = ["breakdown_line", "breakdowns"]
-
 _MOST_GROUPS = 40
 _MOST_IDENTITIES = 20
 _MOST_CAMERAS = 32

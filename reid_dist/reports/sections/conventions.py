@@ -11,8 +11,6 @@ from reid_dist.metrics.definitions import curve_family, metric_family
 from reid_dist.reports import words
 from reid_dist.reports.report_data import ReportData
 
-__all__ = ["described_rows", "in_words", "parameters"]
-
 _LABELS = {"cmc_family": "CMC family", "ap_family": "AP family", "uri": "URI", "cpu": "CPU"}
 
 # What the rules of `protocols` come to; another text stands as it is.

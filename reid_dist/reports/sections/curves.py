@@ -13,8 +13,6 @@ from reid_dist.reports.hardest import average_precision_column
 from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
 from reid_dist.reports.report_data import ReportData
 
-__all__ = ["curves", "distributions"]
-
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
 
 

@@ -9,8 +9,6 @@ from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.report_data import ReportData
 
-__all__ = ["headline", "metric_names", "metric_table", "tie_values"]
-
 
 def metric_names(report: ReportData) -> list[str]:
     """Return the names of all metrics, those of which only bounds are known last."""

@@ -15,8 +15,6 @@ from reid_dist.reports.hardest import average_precision_column, hardest_queries
 from reid_dist.reports.ranked_pictures import Picture, RankedPictures
 from reid_dist.reports.report_data import ReportData
 
-__all__ = ["hardest_table", "invalid_queries", "ranked_pictures"]
-
 _HARDEST = 20
 _LISTED_ROWS = 100
 _SHARES = ("AP", "AP_trapezoid", "INP")

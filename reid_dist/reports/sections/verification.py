@@ -14,8 +14,6 @@ from reid_dist.reports import words
 from reid_dist.reports.plots import det_plot, roc_plot
 from reid_dist.reports.report_data import ReportData
 
-__all__ = ["distance_words", "verification"]
-
 _MOST_POINTS = 12
 _COUNTED = {
     "n_genuine": "genuine pairs: kept, of one identity",

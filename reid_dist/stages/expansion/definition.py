@@ -13,8 +13,6 @@ from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.errors import InputError
 
-__all__ = ["EXPANSIONS", "Expansion", "Method", "describe_expansion", "make_step", "parse_expand", "spelled"]
-
 
 @dataclass(frozen=True)
 class Method:

@@ -17,8 +17,6 @@ from reid_dist.kernels.canonical import squared_norms
 from reid_dist.stages.expansion.definition import Expansion, spelled
 from reid_dist.stores import FeatureSet
 
-__all__ = ["refuse_unlike_lengths"]
-
 _GIVEN, _UNIT, _AVERAGED = "as they are given", "of length 1", "un-normalised averages"
 _SIDES = ("query", "gallery")
 

@@ -10,8 +10,6 @@ from reid_dist.stages.expansion.definition import Expansion
 from reid_dist.stages.expansion.stage import averaged_rows
 from reid_dist.stages.neighbours.plan import block_bytes, choose_block_rows
 
-__all__ = ["ExpandPlan", "plan_expand"]
-
 # Bytes of a neighbour in the tables from which rows are averaged: row number, weight, distance, and copies.
 _BYTES_PER_NEIGHBOUR = 48
 

@@ -30,8 +30,6 @@ from reid_dist.stores.locations import remove
 from reid_dist.stores.matched_labels import join_item_ids
 from reid_dist.stores.stored import open_stored
 
-__all__ = ["averaged_rows", "expand_sets"]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

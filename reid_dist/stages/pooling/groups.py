@@ -15,8 +15,6 @@ from reid_dist.stores import FeatureSet
 from reid_dist.stores.labels import Labels, make_labels
 from reid_dist.stores.rows import Offenders
 
-__all__ = ["CamidRule", "RowGroups", "group_rows", "pooled_labels", "share"]
-
 Int64 = NDArray[np.int64]
 
 CamidRule = Literal["keep", "drop"]

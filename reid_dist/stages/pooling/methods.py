@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from reid_dist.core.registry import Registry
 
-__all__ = ["POOLINGS", "Pooling"]
-
 Float64 = NDArray[np.float64]
 
 

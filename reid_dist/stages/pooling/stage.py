@@ -17,8 +17,6 @@ from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_featur
 from reid_dist.stores.featureset import Progress, ranges_with
 from reid_dist.stores.rows import Offenders, convert_rows, kept_dtype
 
-__all__ = ["pool"]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

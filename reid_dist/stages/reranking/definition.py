@@ -12,8 +12,6 @@ from reid_dist.core.specs import parse_spec
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.errors import InputError
 
-__all__ = ["RERANKERS", "VARIANTS", "KReciprocal", "Variant", "parse_rerank"]
-
 # A smaller weight is lost in the rounding of the mixed distance.
 _LEAST_WEIGHT = 1e-9
 

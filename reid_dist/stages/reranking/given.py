@@ -25,8 +25,6 @@ from reid_dist.stages.reranking.build import mixing, weighing
 from reid_dist.stages.reranking.definition import KReciprocal, parse_rerank
 from reid_dist.stages.reranking.weights import Weighing, cut_sparse, join_rows
 
-__all__ = ["rerank_blocks"]
-
 Float64 = NDArray[np.float64]
 
 _MOST_ITEMS = 20_000

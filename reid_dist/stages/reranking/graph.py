@@ -32,7 +32,6 @@ from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, StoredGraph, write_g
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["KeptRows", "NeighbourGraph", "jaccard_distances"]
 
 Int64 = NDArray[np.int64]
 Rows = Sequence[int] | NDArray[np.integer]

@@ -8,8 +8,6 @@ from reid_dist.engine.plan import SetShape
 from reid_dist.stages.neighbours.plan import block_bytes, choose_block_rows
 from reid_dist.stages.reranking.definition import KReciprocal
 
-__all__ = ["RerankPlan", "plan_rerank"]
-
 # Members of a row of weights, and of its mean over k2 items, per requested neighbour: measured on real and synthetic
 # features, rounded up.  They only project the workspace size and cause no refusal.
 _MEMBERS_PER_NEIGHBOUR = 1.6

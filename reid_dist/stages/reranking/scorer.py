@@ -20,8 +20,6 @@ from reid_dist.kernels.rescoring import mixed_values
 from reid_dist.stages.neighbours import BlockedLists
 from reid_dist.stages.reranking.weights import WeightRows
 
-__all__ = ["Mix", "RerankedScorer"]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

@@ -13,8 +13,6 @@ from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows,
 from reid_dist.stages.neighbours import BlockedLists, NeighbourLists, Table
 from reid_dist.stores import Stage
 
-__all__ = ["Weighing", "WeightRows", "join_rows", "mean_task", "weigh_task"]
-
 Float64 = NDArray[np.float64]
 
 # Rows of weights of a block that are computed at once.
