@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Pending, fill_steps, first_reached, make_pending, make_steps, place
 from reid_dist.kernels.canonical import LANES, PairRows, row_distances
+from reid_dist.kernels.deciding import BATCH, Bands, Doubts, RankCounts, add_tie, decide, first_at_least, make_doubts
 from reid_dist.kernels.settings import kernel
 
 __all__ = ["BLOCK", "FEW_THRESHOLDS", "PATCH", "Bands", "RankCounts", "count_tile", "first_at_least"]
@@ -54,65 +55,6 @@ FEW_THRESHOLDS = 10
 
 # Up to so many values of a block that reach the farthest threshold, bisection beats the table.
 _FEW_REACHED = 16
-
-
-class Bands(NamedTuple):
-    """Thresholds of the queries of a tile, and hidden columns.
-
-    Attributes
-    ----------
-    indptr
-        Thresholds of query ``i`` are ``indptr[i]:indptr[i + 1]``, near to far, without repetition; int64.
-    lower, upper
-        Edges in screening values, in the type of the tiles, falling within each query.
-    distance
-        Canonical distances, float64, rising within each query.
-    positive_start
-        Positives of threshold ``u`` are ``positive_start[u]:positive_start[u + 1]``, in order of gallery row; int64.
-        Those of the first threshold are ``before[0]`` and on in the counts.
-    positive_row
-        Gallery rows of the positives, int64.
-    hidden_indptr, hidden_column
-        Columns, ascending, excluded from the counts of a query: its relevant items and its junk; int64.
-    """
-
-    indptr: NDArray[np.int64]
-    lower: NDArray[np.floating]
-    upper: NDArray[np.floating]
-    distance: NDArray[np.float64]
-    positive_start: NDArray[np.int64]
-    positive_row: NDArray[np.int64]
-    hidden_indptr: NDArray[np.int64]
-    hidden_column: NDArray[np.int64]
-
-
-class RankCounts(NamedTuple):
-    """Counts, int32 or int64; added to.
-
-    Attributes
-    ----------
-    near, tied
-        Per threshold: negatives nearer than it, and negatives exactly at it.
-    before
-        Per positive: tied negatives whose gallery row lies between that of the positive before it, within the same
-        threshold, and its own.  A running sum within the threshold gives the tied negatives that precede it.
-    """
-
-    near: NDArray[np.signedinteger]
-    tied: NDArray[np.signedinteger]
-    before: NDArray[np.signedinteger]
-
-
-@kernel
-def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, stop: int, wanted: float) -> int:
-    """Find the first place from `start` to `stop` whose value is at least `wanted`; values ascend, `stop` for none."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if values[middle] < wanted:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 class _Row(NamedTuple):
@@ -141,16 +83,6 @@ class _Row(NamedTuple):
     slot: NDArray[np.int64]
     wide: NDArray[np.float64]
     lanes: NDArray[np.float64]
-
-
-@kernel
-def _add_tie(row: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
-    """Count a negative at exactly the distance of a threshold."""
-    counts.tied[threshold] += 1
-    stop = bands.positive_start[threshold + 1]
-    follower = first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
-    if follower < stop:
-        counts.before[follower - bands.positive_start[0]] += 1
 
 
 @kernel
@@ -226,7 +158,7 @@ def _settle_few(
 ) -> int:
     """Add a row with few thresholds to the counts; return the number of decided pairs, -1 if more than `room`."""
     first = bands.indptr[q]
-    pending, known, unique, slot = row.pending, row.known, row.unique, row.slot
+    pending, known, unique, slot, above = row.pending, row.known, row.unique, row.slot, row.above
     decided = 0
     for p in range(n_pending):
         column = pending.column[p]
@@ -244,67 +176,50 @@ def _settle_few(
         threshold = first + pending.place[p]
         distance = pending.distance[slot[column]]
         if distance < bands.distance[threshold]:
-            counts.near[threshold] += 1
+            above[pending.place[p]] += np.int32(1)
         elif distance == bands.distance[threshold]:
-            _add_tie(row_of[column], threshold, bands, counts)
+            add_tie(row_of[column], threshold, bands, counts)
+    before = 0
     for u in range(bands.indptr[q + 1] - first):
-        counts.near[first + u] += row.above[u]
+        counts.near[first + u] += above[u] - before
+        before = above[u]
     return decided
 
 
 @kernel
 def _settle_many(
-    q: int,
-    n_pending: int,
-    room: int,
-    row: _Row,
-    row_of: NDArray[np.int64],
-    bands: Bands,
-    rows: PairRows,
-    counts: RankCounts,
+    q: int, n_pending: int, room: int, row: _Row, doubts: Doubts, n_doubts: int, bands: Bands, counts: RankCounts
 ) -> int:
-    """Add a row with many thresholds to the counts; return the number of decided pairs, -1 if more than `room`."""
+    """Add a row with many thresholds to the counts, and its pairs inside bands to `doubts`.
+
+    Returns
+    -------
+    The number of these, -1 if more than `room`.
+    """
     first = bands.indptr[q]
     last = bands.indptr[q + 1]
     lower, upper = bands.lower[first:last], bands.upper[first:last]
     columns, places, values = row.pending.column, row.pending.place, row.pending.value
-    placed = row.placed[0]
-    thresholds = bands.distance
-    decided = 0
+    even, odd = row.placed[0], row.placed[1]
+    n = n_doubts
     for p in range(n_pending):
         value = values[p]
         a = places[p]
         if a < last - first and lower[a] > value:
             a = first_reached(lower, value, a + 1, last - first)
         if a == last - first or value > upper[a]:
-            placed[a] += np.int32(1)
+            even[a] += np.int32(1)
             continue
-        columns[decided] = columns[p]
-        places[decided] = a
-        decided += 1
-    if decided > room:
+        doubts.row[n] = q
+        doubts.column[n] = columns[p]
+        doubts.threshold[n] = first + a
+        n += 1
+    if n - n_doubts > room:
         return -1
-    if decided:
-        row_distances(rows, q, columns[:decided], row.pending.distance[:decided], row.wide, row.lanes)
-    for p in range(decided):
-        distance = row.pending.distance[p]
-        # The first threshold that is not nearer than the value; mostly that whose band it lies in, or the next.
-        a = first + places[p]
-        if thresholds[a] < distance:
-            a += 1
-            if a < last and thresholds[a] < distance:
-                a = first_at_least(thresholds, a + 1, last, distance)
-        if a < last and distance == thresholds[a]:
-            _add_tie(row_of[columns[p]], a, bands, counts)
-            a += 1
-        placed[a - first] += np.int32(1)
-    running = 0
-    even, odd = row.placed[0], row.placed[1]
     near = counts.near[first:last]
-    for u in range(last - first):
-        running += even[u] + odd[u]
-        near[u] += running
-    return decided
+    for u in range(len(near)):
+        near[u] += even[u] + odd[u]
+    return int(n - n_doubts)
 
 
 @kernel
@@ -359,6 +274,8 @@ def count_tile(
         np.empty(rows.query.shape[1], np.float64),
         np.empty(LANES, np.float64),
     )
+    doubts = make_doubts(BATCH + n_columns)
+    n_doubts = 0
     decided = 0
     for q in range(tile.shape[0]):
         first = bands.indptr[q]
@@ -407,10 +324,16 @@ def count_tile(
             continue
         room = limit - decided
         if many:
-            settled = _settle_many(q, n_pending, room, row, row_of, bands, rows, counts)
+            settled = _settle_many(q, n_pending, room, row, doubts, n_doubts, bands, counts)
         else:
             settled = _settle_few(q, n_pending, room, row, row_of, bands, rows, counts)
+        if settled >= 0:
+            decided += settled
+            n_doubts += settled if many else 0
+        if n_doubts >= BATCH or settled < 0:
+            decide(doubts, n_doubts, row_of, bands, rows, counts)
+            n_doubts = 0
         if settled < 0:
             return q, decided
-        decided += settled
+    decide(doubts, n_doubts, row_of, bands, rows, counts)
     return tile.shape[0], decided

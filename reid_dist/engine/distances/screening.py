@@ -59,7 +59,7 @@ _ROUNDOFF = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float64): 2.0**-53}
 _TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float64): 2.0**-1022}
 
 # Maximal elements of a part, for products in parts; products of much smaller parts are slow.
-_PART = 176
+_PART = 256
 
 # Beyond this norm, squares and their sums may exceed the range of float32.
 _LARGEST_NORM = 1e18

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
-from reid_dist.core.segments import order_of_rows, owners
+from reid_dist.core.segments import order_of_rows, owners, segment_running_sums
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
@@ -204,7 +204,8 @@ class _Counting:
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
         counts = self._counts
-        near = counts.near.astype(count_dtype(len(self._reduction.mask.junk_row)), copy=False)
+        nearer = segment_running_sums(counts.near, self._reduction.targets.indptr)
+        near = nearer.astype(count_dtype(len(self._reduction.mask.junk_row)), copy=False)
         partial = PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
         return {self._gallery.group: partial}
 
