@@ -17,8 +17,8 @@ raised by the number of places, so that one counter array takes all values witho
 comparison with the upper edge then finds both the values inside a band and those that were not settled, since these
 lie below the lower edge of their place.  They are few, and they are left *pending*.
 
-The bins cover the range of the row's values, estimated from a sample, and not the range of the thresholds: with one
-very near threshold, the latter would put all values into a few bins.
+The bins cover the range of the values, estimated from a sample, and not the range of the thresholds: with one very near
+threshold, the latter would put all values into a few bins.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["BINS", "Pending", "Steps", "bin_of", "fill_steps", "first_reached", 
 BINS = 4096
 
 # Bins that are written together.
-_RUN = 32
+_RUN = 64
 
 # Size of the sample that estimates the range of a row.
 _SAMPLE = 64
@@ -126,17 +126,16 @@ def fill_steps(
     lower: NDArray[np.floating],
     upper: NDArray[np.floating],
     values: NDArray[np.floating],
-    bias: NDArray[np.floating],
     steps: Steps,
 ) -> tuple[np.floating, np.floating]:
-    """Prepare the thresholds of a query for placing the values of a row.
+    """Prepare the thresholds of a query for placing values such as some given ones.
 
     Parameters
     ----------
     lower, upper
         Edges of the query's thresholds, near to far, at least one.
-    values, bias
-        Values of the row and their bias, which is subtracted; equal shapes.
+    values
+        Some of the values that will be placed, for their range.
     steps
         Written to.
 
@@ -154,7 +153,7 @@ def fill_steps(
     smallest = end
     largest = base
     for k in range(0, len(values), max(1, len(values) // _SAMPLE)):
-        value = values[k] - bias[k]
+        value = values[k]
         # A hidden column holds minus infinity and does not count in the range.
         if value > -np.inf:
             smallest = min(smallest, value)
@@ -183,7 +182,10 @@ def fill_steps(
             table[run : run + _RUN] = np.uint32(u)
         # If a nearer threshold enters the same bin, the bin has that threshold's place, which is written last.
         table[begin] = np.uint32(u) + raised
-        for mixed in range(begin + 1, min(np.int64(leaves[u]) + 1, end)):
+        # Most bands reach into the next bin at most: written always, as a branch on that is unpredictable.  If a nearer
+        # threshold enters that bin, it overwrites this.
+        table[begin + 1] = np.uint32(u) + raised * np.uint32(np.int64(leaves[u]) > begin)
+        for mixed in range(begin + 2, min(np.int64(leaves[u]) + 1, end)):
             table[mixed] = np.uint32(u) + raised
     return base, scale
 

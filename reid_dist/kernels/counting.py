@@ -309,7 +309,7 @@ def count_tile(
                 if not started:
                     row.placed[:, : last - first + 1] = 0
                 if not filled and reached > _FEW_REACHED:
-                    base, scale = fill_steps(lower, upper, tile[q], bias[bias_of[q]], steps)
+                    base, scale = fill_steps(lower, upper, values, steps)
                     filled = True
                 if filled:
                     n_pending = place(values, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)

@@ -187,15 +187,13 @@ def _look_up(
     lower: NDArray[np.floating],
     upper: NDArray[np.floating],
     n: int,
-    shift: NDArray[np.floating],
     scratch: Scratch,
 ) -> None:
     """Find the nearest threshold of nearly every value by the table of bins."""
     value = scratch.value[:n]
     nearest = scratch.nearest[:n]
     steps = scratch.steps
-    # The bias is off already.
-    base, scale = fill_steps(lower, upper, value, shift, steps)
+    base, scale = fill_steps(lower, upper, value, steps)
     low, high, table = steps.lower, steps.upper, steps.table
     raised = np.uint64(len(low))
     for k in range(len(value)):
@@ -240,7 +238,7 @@ def place_row(tile: ScreenedTile, q: int, live: int, scratch: Scratch) -> tuple[
     elif last - first <= _FEW_THRESHOLDS:
         _compare_all(lower, upper, n, scratch)
     else:
-        _look_up(lower, upper, n, np.zeros(n, lower.dtype), scratch)
+        _look_up(lower, upper, n, scratch)
     start = bands.positive_start[first : last + 1]
     place = scratch.place[:n]
     decided = 0
