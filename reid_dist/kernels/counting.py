@@ -26,10 +26,11 @@ something, and only then are the values looked at one by one, 64 at a time.
 thresholds: each is counted at the nearest threshold that it passes, and the counts are added up once per row.  The
 table is not made for a row of which few values reach the farthest threshold: bisection places these.
 
-*Row by row.*  Values inside a band are noted until the row is finished; then the canonical distances of all of them are
-computed together, once per pair, and only then are the results of the row added to the counts.
+*Row by row.*  Values inside a band are noted until the row is finished, and only then are the results of the row added
+to the counts.  With few thresholds, the canonical distances of these pairs are computed together, once per pair; with
+more, those of several rows are decided together (`reid_dist.kernels.deciding`).
 
-*Limit on crowded bands.*  Before the pairs that were decided canonically exceed a given number the kernel stops and
+*Limit on crowded bands.*  Before the pairs inside bands exceed a given number the kernel stops and
 returns the row: a float64 product with its far narrower bands is cheaper for the rest.
 """
 
@@ -251,12 +252,12 @@ def count_tile(
     bands, rows, counts
         See the classes.
     limit
-        Largest number of pairs to decide canonically.
+        Largest number of pairs inside bands to decide.
 
     Returns
     -------
-    Number of rows added, all of them unless the next one would have exceeded `limit`; and the number of pairs decided
-    canonically.
+    Number of rows added, all of them unless the next one would have exceeded `limit`; and the number of pairs inside
+    bands that were decided.
     """
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
