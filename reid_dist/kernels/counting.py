@@ -42,9 +42,22 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Pending, fill_steps, first_reached, make_pending, make_steps, place
 from reid_dist.kernels.canonical import LANES, PairRows, row_distances
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 
-__all__ = ["BLOCK", "FEW_THRESHOLDS", "PATCH", "Bands", "RankCounts", "count_tile", "first_at_least"]
+__all__ = [
+    "BLOCK",
+    "FEW_THRESHOLDS",
+    "PATCH",
+    "Bands",
+    "RankCounts",
+    "Row",
+    "compare_few",
+    "count_tile",
+    "first_at_least",
+    "note_reached",
+    "settle_few",
+    "settle_many",
+]
 
 BLOCK = 512
 PATCH = 64
@@ -103,7 +116,7 @@ class RankCounts(NamedTuple):
     before: NDArray[np.signedinteger]
 
 
-@kernel
+@inner_kernel
 def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, stop: int, wanted: float) -> int:
     """Find the first place from `start` to `stop` whose value is at least `wanted`; values ascend, `stop` for none."""
     while start < stop:
@@ -115,7 +128,7 @@ def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, 
     return start
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """Intermediate results of one row of a tile before they are added to the counts.
 
     Attributes
@@ -143,7 +156,7 @@ class _Row(NamedTuple):
     lanes: NDArray[np.float64]
 
 
-@kernel
+@inner_kernel
 def _add_tie(row: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
     """Count a negative at exactly the distance of a threshold."""
     counts.tied[threshold] += 1
@@ -153,8 +166,8 @@ def _add_tie(row: int, threshold: int, bands: Bands, counts: RankCounts) -> None
         counts.before[follower - bands.positive_start[0]] += 1
 
 
-@kernel
-def _compare_few(
+@inner_kernel
+def compare_few(
     values: NDArray[np.floating],
     start: int,
     lower: NDArray[np.floating],
@@ -192,8 +205,8 @@ def _compare_few(
     return n_pending
 
 
-@kernel
-def _note_reached(
+@inner_kernel
+def note_reached(
     values: NDArray[np.floating], start: int, lowest: np.floating, pending: Pending, n_pending: int
 ) -> int:
     """Note the values of a block that reach the farthest threshold as pending; return the number of pending values."""
@@ -213,12 +226,12 @@ def _note_reached(
     return n_pending
 
 
-@kernel
-def _settle_few(
+@inner_kernel
+def settle_few(
     q: int,
     n_pending: int,
     room: int,
-    row: _Row,
+    row: Row,
     row_of: NDArray[np.int64],
     bands: Bands,
     rows: PairRows,
@@ -252,12 +265,12 @@ def _settle_few(
     return decided
 
 
-@kernel
-def _settle_many(
+@inner_kernel
+def settle_many(
     q: int,
     n_pending: int,
     room: int,
-    row: _Row,
+    row: Row,
     row_of: NDArray[np.int64],
     bands: Bands,
     rows: PairRows,
@@ -345,11 +358,12 @@ def count_tile(
     """
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
-    most = 0
+    # Typed zeros: the type of a literal is its value, and every kernel that takes one would be compiled once more.
+    most = np.int64(0)
     for i in range(tile.shape[0]):
         most = max(most, bands.indptr[i + 1] - bands.indptr[i])
     steps = make_steps(most, BLOCK, tile)
-    row = _Row(
+    row = Row(
         np.empty(FEW_THRESHOLDS, np.int32),
         np.empty((2, 2 * most + 2), np.int32),
         make_pending(n_columns * max(1, min(most, FEW_THRESHOLDS)), tile),
@@ -370,7 +384,7 @@ def count_tile(
         base = scale = lowest
         many = last - first > FEW_THRESHOLDS
         started = filled = False
-        n_pending = 0
+        n_pending = np.int64(0)
         hidden_stop = bands.hidden_indptr[q + 1]
         hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
@@ -397,19 +411,19 @@ def count_tile(
                 if filled:
                     n_pending = place(values, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
                 else:
-                    n_pending = _note_reached(values, start, lowest, row.pending, n_pending)
+                    n_pending = note_reached(values, start, lowest, row.pending, n_pending)
             else:
                 if not started:
                     row.above[:] = 0
-                n_pending = _compare_few(values, start, lower, upper, row.above, row.pending, n_pending)
+                n_pending = compare_few(values, start, lower, upper, row.above, row.pending, n_pending)
             started = True
         if not started:
             continue
         room = limit - decided
         if many:
-            settled = _settle_many(q, n_pending, room, row, row_of, bands, rows, counts)
+            settled = settle_many(q, n_pending, room, row, row_of, bands, rows, counts)
         else:
-            settled = _settle_few(q, n_pending, room, row, row_of, bands, rows, counts)
+            settled = settle_few(q, n_pending, room, row, row_of, bands, rows, counts)
         if settled < 0:
             return q, decided
         decided += settled

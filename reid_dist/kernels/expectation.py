@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.single_shot import Listed
 from reid_dist.kernels.trials import ItemTable, OversizedGroups, advance, make_trials
 
@@ -23,7 +23,7 @@ __all__ = ["expected_curves"]
 AT_ONCE = 4
 
 
-@kernel
+@inner_kernel
 def _multiply_in(
     success: NDArray[np.float64],
     failure: NDArray[np.float64],

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import LANES, PairRows, pair_distance
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 __all__ = [
     "HIDDEN",
@@ -142,7 +142,7 @@ class Brackets(NamedTuple):
     slope: float
 
 
-@kernel
+@inner_kernel
 def _find_places(
     source: NDArray[np.floating],
     shift: NDArray[np.floating],
@@ -209,7 +209,7 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
     span[0], span[1] = first, last
 
 
-@kernel
+@inner_kernel
 def _edges_up_to(edges: NDArray[np.float64], value: float) -> int:
     """Count the edges that are at most a value."""
     start = 0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 __all__ = ["overlap_block", "overlap_pairs", "row_sums"]
 
@@ -57,7 +57,7 @@ def overlap_pairs(
     return overlap
 
 
-@kernel
+@inner_kernel
 def _invert(
     rows: SparseRows, n_columns: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32], NDArray[np.float64]]:
