@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from numba import config, njit

@@ -1,9 +1,9 @@
 """One compilation per kernel, in whichever process comes first; the others wait for it and load the machine code.
 
-The first run of a machine calls the same kernels in several processes.  A lock on a file beside the index of a kernel is
-held from the look-up that finds nothing until the machine code is saved.  A kernel is locked before those that it calls,
-and kernels call each other without cycles, so that no two processes wait for each other.  The system releases the locks
-of a process that ends.  Where files cannot be locked, and after a long wait, a process compiles for itself.
+The first run on a machine calls the same kernels in several processes.  A lock on a file beside the index of a kernel
+is held from the look-up that finds nothing until the machine code is saved.  A kernel is locked before those that it
+calls, and kernels call each other without cycles, so that no two processes wait for each other.  The system releases
+the locks of a process that ends.  Where files cannot be locked, and after a long wait, a process compiles for itself.
 """
 
 from __future__ import annotations
@@ -104,6 +104,6 @@ def _locked(file: int) -> bool:
 
 
 def share_compilation(cache: Any, path: Path, waits: tuple[Callable[[Any], None], Callable[[Any], None]]) -> None:
-    """Have a cache of Numba look up and save under a lock on a file; `waits` are called as each wait begins and ends."""
+    """Have a cache of Numba look up and save under a lock on a file; call `waits` as each wait begins and ends."""
     shared = _Shared(cache.load_overload, cache.save_overload, path, waits)
     cache.load_overload, cache.save_overload = shared.load, shared.save

@@ -1,8 +1,7 @@
 """Kernels of a usual evaluation, compiled from examples of their arguments, by a process beside the workers.
 
-The first tasks of the workers need the canonical distances and the last ones the k nearest rows, so that the list begins
-with kernels that neither of the two waits for.  A kernel that another process compiles meanwhile is loaded from the
-cache.
+The first tasks of the workers need the canonical distances and the last ones the k nearest rows: the list begins with
+kernels that need neither.  A kernel that another process compiles meanwhile is loaded from the cache.
 """
 
 from __future__ import annotations
