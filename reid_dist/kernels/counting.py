@@ -359,7 +359,7 @@ def count_tile(
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
     # Typed zeros: the type of a literal is its value, and every kernel that takes one would be compiled once more.
-    most = np.int64(0)
+    most = int(np.int64(0))
     for i in range(tile.shape[0]):
         most = max(most, bands.indptr[i + 1] - bands.indptr[i])
     steps = make_steps(most, BLOCK, tile)
@@ -384,7 +384,7 @@ def count_tile(
         base = scale = lowest
         many = last - first > FEW_THRESHOLDS
         started = filled = False
-        n_pending = np.int64(0)
+        n_pending = int(np.int64(0))
         hidden_stop = bands.hidden_indptr[q + 1]
         hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):

@@ -31,12 +31,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
 from numba import config, njit
 from numba.core import event
 
+from reid_dist.kernels.inlining import inner_options
 from reid_dist.kernels.sharing import share_compilation
 
 __all__ = [
@@ -63,12 +64,12 @@ def sources_stamp() -> tuple[tuple[str, int, int], ...]:
 
 def kernel(function: F) -> F:
     """Compile a function of arrays and numbers at its first call; the declared types are kept for readers and mypy."""
-    return _kept(_cached(function, no_cfunc_wrapper=True))
+    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True)))
 
 
 def inner_kernel(function: F) -> F:
     """Compile as `kernel` does, to be called by other kernels only: conversion of Python objects is left out."""
-    return _kept(_cached(function, no_cfunc_wrapper=True, no_cpython_wrapper=True))
+    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True, no_cpython_wrapper=True, **inner_options())))
 
 
 def _kept(compiled: Any) -> Any:
@@ -138,7 +139,7 @@ def cache_folder() -> Path | None:
     return _Cache.path
 
 
-def _cached(function: Callable[..., Any], **options: bool) -> Any:
+def _cached(function: Callable[..., Any], **options: Any) -> Any:
     """Compile to a cache on disk if there is a place for one."""
     if _Cache.is_usual or _Cache.folder is not None:
         try:
@@ -153,7 +154,7 @@ def _cached(function: Callable[..., Any], **options: bool) -> Any:
     return _compiled(function, cached=False, **options)
 
 
-def _compiled(function: Callable[..., Any], *, cached: bool, **options: bool) -> Any:
+def _compiled(function: Callable[..., Any], *, cached: bool, **options: Any) -> Any:
     return njit(nogil=True, cache=cached, fastmath=False, error_model="numpy", **options)(function)
 
 

@@ -30,6 +30,8 @@ from reid_dist.kernels.topk import collect_tile, make_candidates, settle, thin
 
 __all__ = ["compile_usual", "lacks_usual"]
 
+_type_of: Any = typeof
+
 
 def lacks_usual() -> bool:
     """Whether the kernels of a usual evaluation have no current machine code in the cache."""
@@ -39,7 +41,7 @@ def lacks_usual() -> bool:
 def compile_usual() -> None:
     """Compile the kernels of a usual evaluation that the cache lacks."""
     for function, arguments in _examples():
-        function.compile(tuple(typeof(argument) for argument in arguments))
+        function.compile(tuple(_type_of(argument) for argument in arguments))
 
 
 def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
