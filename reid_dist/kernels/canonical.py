@@ -22,25 +22,6 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import inner_kernel, kernel
 
-__all__ = [
-    "COSINE",
-    "EUCLIDEAN",
-    "GIVEN",
-    "LANES",
-    "PLAIN",
-    "SQEUCLIDEAN",
-    "PairRows",
-    "Rescoring",
-    "falling_at",
-    "mix",
-    "pair_distance",
-    "pair_distances",
-    "plain_distance",
-    "read_only",
-    "row_distances",
-    "squared_norms",
-]
-
 LANES = 32
 
 COSINE = 0
