@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from reid_dist.clusters.beside import compile_beside_workers
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.core.environment import usable_cores
@@ -69,6 +70,7 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
 
     workers, threads = shares(config)
     limit = memory_of_worker(config)
+    compile_beside_workers()
     try:
         cluster = distributed.LocalCluster(
             n_workers=workers,

@@ -8,8 +8,6 @@ from functools import lru_cache
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_blas_thread"]
-
 
 @lru_cache(maxsize=1)
 def _thread_pools() -> ThreadpoolController:

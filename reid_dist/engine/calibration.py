@@ -15,8 +15,6 @@ from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed, run_sym
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import squared_norms
 
-__all__ = ["ListRates", "Rates", "calibrate", "calibrate_lists"]
-
 _ROWS = 3072
 _TILE_ROWS = 1024
 

@@ -18,17 +18,6 @@ from reid_dist.stores.labels import ambiguous_numbers
 from reid_dist.stores.matched_labels import join_item_ids, numbers_among
 from reid_dist.stores.overlap import shared_items
 
-__all__ = [
-    "check_client",
-    "check_count",
-    "check_ground_truth",
-    "check_labels",
-    "check_metrics",
-    "check_sets",
-    "joined_labels",
-    "refuse_thresholds",
-]
-
 
 def check_count(name: str, value: object) -> None:
     """Raise `InputError` unless `value` is a whole number from 1 to 2**31 - 1."""

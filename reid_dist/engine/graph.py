@@ -41,7 +41,6 @@ from reid_dist.stores.encoding import decode, encode
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["find_nearest", "run"]
 
 # Queries per task of single-shot curves.
 _CURVES_AT_ONCE = 256

@@ -20,15 +20,6 @@ from reid_dist.engine.reductions import PartialCounts, add_counts, rank
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import Metric
 
-__all__ = [
-    "GalleryPartitions",
-    "PartValues",
-    "Partitions",
-    "gallery_sizes",
-    "rank_in_partitions",
-    "seeded_order",
-]
-
 Int64 = NDArray[np.int64]
 
 _DEFAULT_STEPS = 10

@@ -12,18 +12,6 @@ from dataclasses import dataclass
 from reid_dist.core.formatting import byte_size
 from reid_dist.errors import InputError, PlanError
 
-__all__ = [
-    "DEFAULT_MEMORY",
-    "DEFAULT_TILE",
-    "MERGED_AT_ONCE",
-    "Besides",
-    "Plan",
-    "SetShape",
-    "TileShape",
-    "make_plan",
-    "rounded_up",
-]
-
 # Rows of a tile.  512 x 2048 float32 values fit into the last-level cache, at full speed of the product.
 DEFAULT_TILE_QUERY = 512
 DEFAULT_TILE_GALLERY = 2048

@@ -18,10 +18,8 @@ from reid_dist.engine.distances import GIVEN_DISTANCE, Distance
 from reid_dist.engine.plan import SetShape
 from reid_dist.engine.reductions import FeatureBlock
 from reid_dist.errors import DamagedStoreError
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import DistanceBlock, FeatureSet
-
-__all__ = ["BlockScorer", "FeatureScorer", "Scorer"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -91,7 +89,7 @@ def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
     DamagedStoreError
         If a row is not finite, or the checksum of its chunk differs.
     """
-    block = features.read(rows.start, rows.stop)
+    block = read_only(features.read(rows.start, rows.stop))
     norm = squared_norms(block)
     if not np.isfinite(norm).all():
         row = rows.start + int(np.flatnonzero(~np.isfinite(norm))[0])
@@ -136,7 +134,7 @@ class FeatureScorer(Scorer):
         distance = np.empty(len(owner))
         for start in range(0, len(opens), _PEEKED_ROWS):
             stop = min(start + _PEEKED_ROWS, len(opens))
-            features = self.gallery.read_unverified(ordered[opens[start:stop]])
+            features = read_only(self.gallery.read_unverified(ordered[opens[start:stop]]))
             position = np.repeat(np.arange(stop - start), np.diff(bounds[start : stop + 1]))
             mine = order[bounds[start] : bounds[stop]]
             pairs = PairRows(self.distance.kind, query.features, features, query.norm, squared_norms(features))

@@ -30,7 +30,6 @@ from reid_dist.kernels.settings import compiled_spans, listen
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Progress", "Stopwatch", "TaskGraph", "execute"]
 
 # Workers import this module with their tasks.
 listen(report_to_scheduler)

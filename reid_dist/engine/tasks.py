@@ -47,24 +47,6 @@ from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.matched_labels import join_item_ids, join_numbers
 
-__all__ = [
-    "BlockResult",
-    "EvaluationJob",
-    "Partials",
-    "SearchJob",
-    "curves_task",
-    "final_task",
-    "gallery_index",
-    "joined_label_set",
-    "listed_relevance_task",
-    "merge_task",
-    "relevance_task",
-    "relevant_task",
-    "set_labels",
-    "targets_task",
-    "tile_task",
-]
-
 Partials = dict[str, Any]
 """Partial results by the name of their reduction."""
 

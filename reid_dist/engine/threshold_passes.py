@@ -29,7 +29,6 @@ from reid_dist.stores import Workspace
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["held_by_verification", "refuse_early", "verify"]
 
 # Bytes per query for the nearest kept row: candidates, and lists that wait to be merged.
 _PROBE_BYTES = 1200

@@ -13,8 +13,6 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, Precision, Products, Reduction, Tile, pair_rows, screen_pairs
 
-__all__ = ["run_tiles"]
-
 
 def run_tiles(
     query: FeatureBlock,

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.exponential import fixed_power
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["average_rows", "similarity_weights"]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 
 @kernel
@@ -27,7 +25,7 @@ def similarity_weights(distance: NDArray[np.float64], alpha: float) -> NDArray[n
     return weights
 
 
-@kernel
+@inner_kernel
 def _add(row: NDArray[np.float32], weight: float, unit: bool, total: NDArray[np.float64]) -> None:
     """Add a row times its weight to `total`, shape (dim,), float64; scaled to length 1 before if `unit`."""
     length = 1.0

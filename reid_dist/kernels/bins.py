@@ -28,9 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["BINS", "Pending", "Steps", "bin_of", "fill_steps", "first_reached", "make_pending", "make_steps", "place"]
+from reid_dist.kernels.settings import inner_kernel
 
 BINS = 4096
 
@@ -85,7 +83,7 @@ class Pending(NamedTuple):
     distance: NDArray[np.float64]
 
 
-@kernel
+@inner_kernel
 def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
     """Allocate `Steps` for `most` thresholds and for blocks of `block` values of the type of `like`."""
     return Steps(
@@ -99,14 +97,14 @@ def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
     )
 
 
-@kernel
+@inner_kernel
 def make_pending(most: int, like: NDArray[np.floating]) -> Pending:
     """Allocate `Pending` for `most` values of the type of `like`, and one more that is written and discarded."""
     room = most + 1
     return Pending(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, like.dtype), np.empty(room))
 
 
-@kernel
+@inner_kernel
 def bin_of(value: np.floating, base: np.floating, scale: np.floating) -> np.uint32:
     """Bin of a value: 1 below `base`, 2 to BINS + 2 from there on; non-decreasing in the value.
 
@@ -121,7 +119,7 @@ def bin_of(value: np.floating, base: np.floating, scale: np.floating) -> np.uint
     return np.uint32(place)
 
 
-@kernel
+@inner_kernel
 def fill_steps(
     lower: NDArray[np.floating],
     upper: NDArray[np.floating],
@@ -144,8 +142,10 @@ def fill_steps(
     First value of the bins, and bins per unit, as arguments of `bin_of`.
     """
     n = len(lower)
-    steps.lower[:n] = lower
-    steps.upper[:n] = upper
+    # Element by element: assigning an array to a slice makes the compiler format the message of a shape mismatch.
+    for u in range(n):
+        steps.lower[u] = lower[u]
+        steps.upper[u] = upper[u]
     steps.lower[n] = np.nan
     steps.upper[n] = np.nan
     base = lower[n - 1]
@@ -190,7 +190,7 @@ def fill_steps(
     return base, scale
 
 
-@kernel
+@inner_kernel
 def place(
     values: NDArray[np.floating],
     start: int,
@@ -272,7 +272,7 @@ def place(
     return int(np.int64(kept))
 
 
-@kernel
+@inner_kernel
 def first_reached(lower: NDArray[np.floating], value: np.floating, start: int, stop: int) -> int:
     """Find the first place from `start` to `stop` whose lower edge a value reaches; edges fall, `stop` for none."""
     while start < stop:

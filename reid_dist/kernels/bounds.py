@@ -31,9 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, PairRows
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["bound_pairs"]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 _LANES = 32
 
@@ -44,7 +42,7 @@ _TERMS = 4
 _SHORTEST = 2.0**-60
 
 
-@kernel
+@inner_kernel
 def _fold(lanes: NDArray[np.float32]) -> float:
     """Sum of the 32 lanes in halves."""
     for lane in range(16):
@@ -56,12 +54,12 @@ def _fold(lanes: NDArray[np.float32]) -> float:
     return float((lanes[0] + lanes[2]) + (lanes[1] + lanes[3]))
 
 
-@kernel
+@inner_kernel
 def _gamma(roundings: float, roundoff: float) -> float:
     return roundings * roundoff / (1.0 - roundings * roundoff)
 
 
-@kernel
+@inner_kernel
 def _sum_products(
     rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64], sums: NDArray[np.float64]
 ) -> None:

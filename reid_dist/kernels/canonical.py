@@ -15,30 +15,12 @@ it for each query, for all pairs except a few whose values are given and looked 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import kernel
-
-__all__ = [
-    "COSINE",
-    "EUCLIDEAN",
-    "GIVEN",
-    "LANES",
-    "PLAIN",
-    "SQEUCLIDEAN",
-    "PairRows",
-    "Rescoring",
-    "falling_at",
-    "mix",
-    "pair_distance",
-    "pair_distances",
-    "plain_distance",
-    "row_distances",
-    "squared_norms",
-]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 LANES = 32
 
@@ -113,7 +95,14 @@ class PairRows(NamedTuple):
     rescoring: Rescoring = PLAIN
 
 
-@kernel
+def read_only(rows: NDArray[Any]) -> NDArray[Any]:
+    """View that cannot be written, as kernels take rows: they are compiled for read-only and writable arrays apart."""
+    view = rows.view()
+    view.flags.writeable = False
+    return view
+
+
+@inner_kernel
 def _fold(lanes: NDArray[np.float64]) -> float:
     """Sum of the 32 lanes in halves; written out, as a loop over halves is not unrolled."""
     for lane in range(16):
@@ -125,7 +114,7 @@ def _fold(lanes: NDArray[np.float64]) -> float:
     return float((lanes[0] + lanes[2]) + (lanes[1] + lanes[3]))
 
 
-@kernel
+@inner_kernel
 def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
     """Canonical product of two rows; four terms of a lane at a time, so that lanes are loaded and stored less often."""
     n = x.shape[0]
@@ -150,7 +139,7 @@ def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float
     return _fold(lanes)
 
 
-@kernel
+@inner_kernel
 def _two_dots(
     x: NDArray[np.float64],
     y: NDArray[np.float32],
@@ -186,13 +175,13 @@ def _two_dots(
     return _fold(lanes), _fold(others)
 
 
-@kernel
+@inner_kernel
 def _squared(x: np.float32, y: np.float32) -> float:
     difference = np.float64(x) - np.float64(y)
     return float(difference * difference)
 
 
-@kernel
+@inner_kernel
 def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
     """Canonical sum of squared differences of two rows; structured as `_dot`."""
     n = x.shape[0]
@@ -217,7 +206,7 @@ def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: N
     return _fold(lanes)
 
 
-@kernel
+@inner_kernel
 def _cosine(xy: float, xx: float, yy: float) -> float:
     """Cosine distance of two rows, from their canonical product and squared norms."""
     if xx == 0.0 or yy == 0.0:
@@ -225,7 +214,7 @@ def _cosine(xy: float, xx: float, yy: float) -> float:
     return 1.0 - xy / math.sqrt(xx * yy)
 
 
-@kernel
+@inner_kernel
 def plain_distance(
     kind: int,
     x: NDArray[np.floating],
@@ -260,7 +249,7 @@ def plain_distance(
     return total
 
 
-@kernel
+@inner_kernel
 def mix(weight: float, squares: bool, scale: float, distance: float, jaccard: float) -> float:
     """Mix a plain distance with a Jaccard distance; see `Rescoring` for the first three."""
     term = distance * distance if squares else distance
@@ -268,7 +257,7 @@ def mix(weight: float, squares: bool, scale: float, distance: float, jaccard: fl
     return (1.0 - weight) * jaccard + weight * share
 
 
-@kernel
+@inner_kernel
 def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) -> float:
     """Canonical distance of query `i` and gallery row `j`, rescored if `rows.rescoring` is active.
 
@@ -304,7 +293,7 @@ def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) ->
     return distance
 
 
-@kernel
+@inner_kernel
 def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
     """Falling value at a canonical distance of query `i`: the screening value decreases linearly with it.
 
@@ -333,6 +322,35 @@ def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
     return value
 
 
+@inner_kernel
+def _distances_from(
+    kind: int,
+    x: NDArray[np.floating],
+    xx: float,
+    rows: NDArray[np.floating],
+    norms: NDArray[np.float64],
+    index: NDArray[np.int64],
+    distances: NDArray[np.float64],
+    wide: NDArray[np.float64],
+    lanes: NDArray[np.float64],
+    others: NDArray[np.float64],
+) -> None:
+    """Write the plain distances of row `x` and rows ``rows[index]`` to `distances`: symmetric, but for ``GIVEN``."""
+    done = 0
+    if kind == COSINE and len(index) >= 2:
+        for k in range(len(wide)):
+            wide[k] = x[k]
+        while done + 2 <= len(index):
+            j, k = index[done], index[done + 1]
+            first, second = _two_dots(wide, rows[j], rows[k], lanes, others)
+            distances[done] = _cosine(first, xx, norms[j])
+            distances[done + 1] = _cosine(second, xx, norms[k])
+            done += 2
+    for p in range(done, len(index)):
+        j = index[p]
+        distances[p] = plain_distance(kind, x, rows[j], xx, norms[j], lanes)
+
+
 @kernel
 def pair_distances(
     rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
@@ -352,7 +370,7 @@ def pair_distances(
     """
     distances = np.empty(query_index.shape[0], np.float64)
     lanes = np.empty(LANES, np.float64)
-    if rows.rescoring.active:
+    if rows.rescoring.active or rows.kind == GIVEN:
         for pair in range(query_index.shape[0]):
             distances[pair] = pair_distance(rows, query_index[pair], gallery_index[pair], lanes)
         return distances
@@ -367,23 +385,13 @@ def pair_distances(
         stop = done + 1
         while stop < len(distances) and gallery_index[stop] == j:
             stop += 1
-        if kind == COSINE and stop - done >= 2:
-            for k in range(len(wide)):
-                wide[k] = gallery[j, k]
-            while done + 2 <= stop:
-                i, k = query_index[done], query_index[done + 1]
-                first, second = _two_dots(wide, query[i], query[k], lanes, others)
-                distances[done] = _cosine(first, query_norm[i], gallery_norm[j])
-                distances[done + 1] = _cosine(second, query_norm[k], gallery_norm[j])
-                done += 2
-        for pair in range(done, stop):
-            i = query_index[pair]
-            distances[pair] = plain_distance(kind, query[i], gallery[j], query_norm[i], gallery_norm[j], lanes)
+        own, index, found = gallery[j], query_index[done:stop], distances[done:stop]
+        _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found, wide, lanes, others)
         done = stop
     return distances
 
 
-@kernel
+@inner_kernel
 def row_distances(
     rows: PairRows,
     i: int,
@@ -394,8 +402,8 @@ def row_distances(
 ) -> None:
     """Write the canonical distances of query `i` and some gallery rows to `distances`.
 
-    A call per pair costs several times as much: here the fields of `rows` and the query, widened to float64, are read
-    once.
+    A call per pair costs several times as much: here the fields of `rows` are read once, and the query is widened to
+    float64 once.
 
     Parameters
     ----------
@@ -412,22 +420,9 @@ def row_distances(
         for p in range(len(columns)):
             distances[p] = pair_distance(rows, i, columns[p], lanes)
         return
-    kind, query, gallery, norm = rows.kind, rows.query[i], rows.gallery, rows.gallery_norm
-    own_norm = rows.query_norm[i]
-    for k in range(len(wide)):
-        wide[k] = query[k]
-    done = 0
-    if kind == COSINE:
-        others = np.empty(LANES, np.float64)
-        while done + 2 <= len(columns):
-            j, k = columns[done], columns[done + 1]
-            first, second = _two_dots(wide, gallery[j], gallery[k], lanes, others)
-            distances[done] = _cosine(first, own_norm, norm[j])
-            distances[done + 1] = _cosine(second, own_norm, norm[k])
-            done += 2
-    for p in range(done, len(columns)):
-        j = columns[p]
-        distances[p] = plain_distance(kind, wide, gallery[j], own_norm, norm[j], lanes)
+    others = np.empty(LANES, np.float64)
+    query, norm = rows.query[i], rows.query_norm[i]
+    _distances_from(rows.kind, query, norm, rows.gallery, rows.gallery_norm, columns, distances, wide, lanes, others)
 
 
 @kernel

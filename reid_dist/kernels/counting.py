@@ -44,9 +44,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bins import Pending, fill_steps, first_reached, make_pending, make_steps, place
 from reid_dist.kernels.canonical import LANES, PairRows, row_distances
 from reid_dist.kernels.deciding import BATCH, Bands, Doubts, RankCounts, add_tie, decide, first_at_least, make_doubts
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["BLOCK", "FEW_THRESHOLDS", "PATCH", "Bands", "RankCounts", "count_tile", "first_at_least"]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
 PATCH = 64
@@ -58,7 +56,7 @@ FEW_THRESHOLDS = 10
 _FEW_REACHED = 16
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """Intermediate results of one row of a tile before they are added to the counts.
 
     Attributes
@@ -86,8 +84,8 @@ class _Row(NamedTuple):
     lanes: NDArray[np.float64]
 
 
-@kernel
-def _compare_few(
+@inner_kernel
+def compare_few(
     values: NDArray[np.floating],
     start: int,
     lower: NDArray[np.floating],
@@ -125,8 +123,8 @@ def _compare_few(
     return n_pending
 
 
-@kernel
-def _note_reached(
+@inner_kernel
+def note_reached(
     values: NDArray[np.floating], start: int, lowest: np.floating, pending: Pending, n_pending: int
 ) -> int:
     """Note the values of a block that reach the farthest threshold as pending; return the number of pending values."""
@@ -146,12 +144,12 @@ def _note_reached(
     return n_pending
 
 
-@kernel
-def _settle_few(
+@inner_kernel
+def settle_few(
     q: int,
     n_pending: int,
     room: int,
-    row: _Row,
+    row: Row,
     row_of: NDArray[np.int64],
     bands: Bands,
     rows: PairRows,
@@ -187,9 +185,9 @@ def _settle_few(
     return decided
 
 
-@kernel
-def _settle_many(
-    q: int, n_pending: int, room: int, row: _Row, doubts: Doubts, n_doubts: int, bands: Bands, counts: RankCounts
+@inner_kernel
+def settle_many(
+    q: int, n_pending: int, room: int, row: Row, doubts: Doubts, n_doubts: int, bands: Bands, counts: RankCounts
 ) -> int:
     """Add a row with many thresholds to the counts, and its pairs inside bands to `doubts`.
 
@@ -261,11 +259,12 @@ def count_tile(
     """
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
-    most = 0
+    # Typed zeros: the type of a literal is its value, and every kernel that takes one would be compiled once more.
+    most = int(np.int64(0))
     for i in range(tile.shape[0]):
         most = max(most, bands.indptr[i + 1] - bands.indptr[i])
     steps = make_steps(most, BLOCK, tile)
-    row = _Row(
+    row = Row(
         np.empty(FEW_THRESHOLDS, np.int32),
         np.empty((2, 2 * most + 2), np.int32),
         make_pending(n_columns * max(1, min(most, FEW_THRESHOLDS)), tile),
@@ -276,8 +275,8 @@ def count_tile(
         np.empty(LANES, np.float64),
     )
     doubts = make_doubts(BATCH + n_columns)
-    n_doubts = 0
-    decided = 0
+    n_doubts = int(np.int64(0))
+    decided = int(np.int64(0))
     for q in range(tile.shape[0]):
         first = bands.indptr[q]
         last = bands.indptr[q + 1]
@@ -288,7 +287,7 @@ def count_tile(
         base = scale = lowest
         many = last - first > FEW_THRESHOLDS
         started = filled = False
-        n_pending = 0
+        n_pending = int(np.int64(0))
         hidden_stop = bands.hidden_indptr[q + 1]
         hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
@@ -315,25 +314,25 @@ def count_tile(
                 if filled:
                     n_pending = place(values, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
                 else:
-                    n_pending = _note_reached(values, start, lowest, row.pending, n_pending)
+                    n_pending = note_reached(values, start, lowest, row.pending, n_pending)
             else:
                 if not started:
                     row.above[:] = 0
-                n_pending = _compare_few(values, start, lower, upper, row.above, row.pending, n_pending)
+                n_pending = compare_few(values, start, lower, upper, row.above, row.pending, n_pending)
             started = True
         if not started:
             continue
         room = limit - decided
         if many:
-            settled = _settle_many(q, n_pending, room, row, doubts, n_doubts, bands, counts)
+            settled = settle_many(q, n_pending, room, row, doubts, n_doubts, bands, counts)
         else:
-            settled = _settle_few(q, n_pending, room, row, row_of, bands, rows, counts)
+            settled = settle_few(q, n_pending, room, row, row_of, bands, rows, counts)
         if settled >= 0:
             decided += settled
             n_doubts += settled if many else 0
         if n_doubts >= BATCH or settled < 0:
             decide(doubts, n_doubts, row_of, bands, rows, counts)
-            n_doubts = 0
+            n_doubts = int(np.int64(0))
         if settled < 0:
             return q, decided
     decide(doubts, n_doubts, row_of, bands, rows, counts)

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bounds import bound_pairs
 from reid_dist.kernels.canonical import PairRows, pair_distances
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["BATCH", "Bands", "Doubts", "RankCounts", "add_tie", "decide", "first_at_least", "make_doubts"]
+from reid_dist.kernels.settings import inner_kernel
 
 # Pairs that are decided together.
 BATCH = 1024
@@ -72,7 +70,7 @@ class RankCounts(NamedTuple):
     before: NDArray[np.signedinteger]
 
 
-@kernel
+@inner_kernel
 def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, stop: int, wanted: float) -> int:
     """Find the first place from `start` to `stop` whose value is at least `wanted`; values ascend, `stop` for none."""
     while start < stop:
@@ -104,7 +102,7 @@ class Doubts(NamedTuple):
     most: NDArray[np.float64]
 
 
-@kernel
+@inner_kernel
 def add_tie(row: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
     """Count a negative at exactly the distance of a threshold."""
     counts.tied[threshold] += 1
@@ -114,7 +112,7 @@ def add_tie(row: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
         counts.before[follower - bands.positive_start[0]] += 1
 
 
-@kernel
+@inner_kernel
 def _first_not_nearer(thresholds: NDArray[np.float64], start: int, stop: int, distance: float) -> int:
     """Find the first threshold that is at least a distance; mostly the one at `start` or the next."""
     if start < stop and thresholds[start] < distance:
@@ -124,7 +122,7 @@ def _first_not_nearer(thresholds: NDArray[np.float64], start: int, stop: int, di
     return start
 
 
-@kernel
+@inner_kernel
 def make_doubts(most: int) -> Doubts:
     """Allocate `Doubts` for `most` pairs."""
     return Doubts(
@@ -132,7 +130,7 @@ def make_doubts(most: int) -> Doubts:
     )
 
 
-@kernel
+@inner_kernel
 def decide(doubts: Doubts, n: int, row_of: NDArray[np.int64], bands: Bands, rows: PairRows, counts: RankCounts) -> None:
     """Add pairs inside bands to the counts.
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.single_shot import Listed
 from reid_dist.kernels.trials import ItemTable, OversizedGroups, advance, make_trials
 
-__all__ = ["drawn_curves", "identity_states", "query_states"]
 
-
-@kernel
+@inner_kernel
 def _mix(state: np.uint64) -> np.uint64:
     """Finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a permutation of 64-bit numbers."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -48,7 +46,7 @@ def identity_states(pid: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return states
 
 
-@kernel
+@inner_kernel
 def _drawn(state: np.uint64, identity_state: np.uint64, n: int) -> np.int64:
     """Number of the drawn item out of ``n``: both states, mixed and scaled to 0 … n - 1.
 

@@ -6,10 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import first_reached
-from reid_dist.kernels.counting import first_at_least
+from reid_dist.kernels.deciding import first_at_least
 from reid_dist.kernels.settings import kernel
-
-__all__ = ["band_edges", "count_in_bands"]
 
 
 @kernel

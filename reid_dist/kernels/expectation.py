@@ -12,18 +12,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.single_shot import Listed
 from reid_dist.kernels.trials import ItemTable, OversizedGroups, advance, make_trials
-
-__all__ = ["expected_curves"]
-
 
 # Identities that are multiplied in together.
 AT_ONCE = 4
 
 
-@kernel
+@inner_kernel
 def _multiply_in(
     success: NDArray[np.float64],
     failure: NDArray[np.float64],

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["fixed_exp", "fixed_log", "fixed_power"]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 _PER_LN2 = float.fromhex("0x1.71547652b82fep+0")
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
@@ -44,7 +42,7 @@ _C13 = float.fromhex("0x1.6124613a86d09p-33")
 _C14 = float.fromhex("0x1.93974a8c07c9dp-37")
 
 
-@kernel
+@inner_kernel
 def _power_of_two(k: int) -> float:
     """``2**k`` for -1022 <= k <= 1023, from its bits."""
     return float(np.int64((k + 1023) << 52).view(np.float64))

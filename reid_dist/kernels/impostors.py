@@ -30,20 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import LANES, PairRows, pair_distance
-from reid_dist.kernels.settings import kernel
-
-__all__ = [
-    "HIDDEN",
-    "LARGEST_KEY",
-    "N_PLACES",
-    "TOUCHED",
-    "Brackets",
-    "Screened",
-    "count_keys",
-    "falling_keys",
-    "key_edges",
-    "split_tile",
-]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
 
@@ -142,7 +129,7 @@ class Brackets(NamedTuple):
     slope: float
 
 
-@kernel
+@inner_kernel
 def _find_places(
     source: NDArray[np.floating],
     shift: NDArray[np.floating],
@@ -209,7 +196,7 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
     span[0], span[1] = first, last
 
 
-@kernel
+@inner_kernel
 def _edges_up_to(edges: NDArray[np.float64], value: float) -> int:
     """Count the edges that are at most a value."""
     start = 0

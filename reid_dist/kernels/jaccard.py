@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["overlap_block", "overlap_pairs", "row_sums"]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 
 @kernel
@@ -57,7 +55,7 @@ def overlap_pairs(
     return overlap
 
 
-@kernel
+@inner_kernel
 def _invert(
     rows: SparseRows, n_columns: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32], NDArray[np.float64]]:

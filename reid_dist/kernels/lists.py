@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["listed_distances", "merge_lists"]
-
 
 @kernel
 def merge_lists(

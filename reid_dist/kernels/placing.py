@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
 from reid_dist.kernels.canonical import LANES, PairRows, row_distances
-from reid_dist.kernels.counting import BLOCK, PATCH, Bands, first_at_least
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["BEFORE", "BEHIND", "Scratch", "ScreenedTile", "make_scratch", "place_row"]
+from reid_dist.kernels.counting import BLOCK, PATCH
+from reid_dist.kernels.deciding import Bands, first_at_least
+from reid_dist.kernels.settings import inner_kernel
 
 # What equal distances mean for an item that is no positive; see `ScreenedTile`.
 BEFORE = 1
@@ -102,7 +101,7 @@ class Scratch(NamedTuple):
     lanes: NDArray[np.float64]
 
 
-@kernel
+@inner_kernel
 def make_scratch(tile: ScreenedTile) -> Scratch:
     """Scratch for the rows of a tile."""
     values = tile.values
@@ -126,7 +125,7 @@ def make_scratch(tile: ScreenedTile) -> Scratch:
     )
 
 
-@kernel
+@inner_kernel
 def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> int:
     """Pack the columns of a row whose values reach `base`, and that the query may see; return how many."""
     bands = tile.bands
@@ -164,7 +163,7 @@ def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> 
     return n
 
 
-@kernel
+@inner_kernel
 def _compare_all(lower: NDArray[np.floating], upper: NDArray[np.floating], n: int, scratch: Scratch) -> None:
     """Find the nearest threshold of every value by comparing it with all of them."""
     value = scratch.value[:n]
@@ -182,7 +181,7 @@ def _compare_all(lower: NDArray[np.floating], upper: NDArray[np.floating], n: in
         nearest[k] = nearest[k] if nearest[k] + passed[k] == len(lower) else -1
 
 
-@kernel
+@inner_kernel
 def _look_up(
     lower: NDArray[np.floating],
     upper: NDArray[np.floating],
@@ -205,7 +204,7 @@ def _look_up(
         nearest[k] = np.int32(-1) if v <= high[a] else np.int32(a)
 
 
-@kernel
+@inner_kernel
 def place_row(tile: ScreenedTile, q: int, live: int, scratch: Scratch) -> tuple[int, int]:
     """Place the negatives of one row of a tile that come before one of the query's first positives.
 

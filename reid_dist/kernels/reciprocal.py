@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.exponential import fixed_exp
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["SparseRows", "binary_rows", "gaussian_rows", "grown_sets", "mean_rows", "reciprocal_sets"]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 # What an item is to the one whose set is being collected.
 _RECIPROCAL = 1
@@ -43,7 +41,7 @@ class SparseRows(NamedTuple):
     value: NDArray[np.float64]
 
 
-@kernel
+@inner_kernel
 def _names(index: NDArray[np.integer], row: int, length: int, item: int) -> bool:
     """Whether the first `length` neighbours of a row include an item."""
     for place in range(length):  # noqa: SIM110 - generators are not compiled
@@ -52,7 +50,7 @@ def _names(index: NDArray[np.integer], row: int, length: int, item: int) -> bool
     return False
 
 
-@kernel
+@inner_kernel
 def _mark_reciprocal(
     index: NDArray[np.integer], i: int, length: int, state: NDArray[np.uint8], member: NDArray[np.int32]
 ) -> int:
@@ -67,7 +65,7 @@ def _mark_reciprocal(
     return n
 
 
-@kernel
+@inner_kernel
 def _add_candidate(
     index: NDArray[np.integer],
     c: int,
@@ -239,7 +237,7 @@ def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseR
     return SparseRows(indptr, member, np.ones(len(member), np.float64))
 
 
-@kernel
+@inner_kernel
 def _place_of(rows: NDArray[np.int64], item: int) -> int:
     """Where ascending numbers hold an item."""
     # Whole ranges are common.
@@ -259,7 +257,7 @@ def _place_of(rows: NDArray[np.int64], item: int) -> int:
     return low
 
 
-@kernel
+@inner_kernel
 def _add_row(
     column: NDArray[np.int32],
     value: NDArray[np.float64],

@@ -6,10 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import PairRows, falling_at, mix
-from reid_dist.kernels.counting import first_at_least
+from reid_dist.kernels.deciding import first_at_least
 from reid_dist.kernels.settings import kernel
-
-__all__ = ["falling_values", "mixed_values", "put_values"]
 
 
 @kernel

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["centred_squared_norms", "scale_rows", "subtract_centre"]
-
 
 @kernel
 def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], first: int, out: NDArray[np.floating]) -> None:

@@ -37,7 +37,8 @@ from uuid import uuid4
 from numba import config, njit
 from numba.core import event
 
-__all__ = ["Listener", "cache_folder", "cache_words", "compiled_spans", "kernel", "listen", "listening"]
+from reid_dist.kernels.inlining import inner_options
+from reid_dist.kernels.sharing import share_compilation
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,7 +52,16 @@ def sources_stamp() -> tuple[tuple[str, int, int], ...]:
 
 def kernel(function: F) -> F:
     """Compile a function of arrays and numbers at its first call; the declared types are kept for readers and mypy."""
-    compiled = _cached(function)
+    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True)))
+
+
+def inner_kernel(function: F) -> F:
+    """Compile as `kernel` does, to be called by other kernels only: conversion of Python objects is left out."""
+    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True, no_cpython_wrapper=True, **inner_options())))
+
+
+def _kept(compiled: Any) -> Any:
+    """Set the rules of the cache for a kernel."""
     # Numba has no public way to set either; tests notice if these go.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if cache_file is not None:
@@ -60,7 +70,15 @@ def kernel(function: F) -> F:
         base = cache_file._index_name.removesuffix(".nbi")
         cache_file._data_name = lambda number: f"{base}.{uuid4().hex}.nbc"
         cache_file._load_index = partial(_loaded_index, cache_file._load_index)
-    return cast("F", compiled)
+        lock = _Cache.path / f"{base}.lock"
+        share_compilation(compiled._cache, lock, (_COMPILATIONS.on_start, _COMPILATIONS.on_end))
+    return compiled
+
+
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Whether the cache holds current machine code of a kernel, for any types."""
+    cache_file = getattr(getattr(function, "_cache", None), "_cache_file", None)
+    return cache_file is not None and bool(cache_file._load_index())
 
 
 def _loaded_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
@@ -109,23 +127,23 @@ def cache_folder() -> Path | None:
     return _Cache.path
 
 
-def _cached(function: Callable[..., Any]) -> Any:
+def _cached(function: Callable[..., Any], **options: Any) -> Any:
     """Compile to a cache on disk if there is a place for one."""
     if _Cache.is_usual or _Cache.folder is not None:
         try:
-            return _compiled(function, cached=True)
+            return _compiled(function, cached=True, **options)
         except RuntimeError:
             # Its only error here: no place that can be written.
             if _Cache.is_usual:
                 _Cache.is_usual, _Cache.folder = False, _private_folder()
                 vars(config)["CACHE_DIR"] = str(_Cache.folder or "")
-                return _cached(function)
+                return _cached(function, **options)
             _Cache.folder = None
-    return _compiled(function, cached=False)
+    return _compiled(function, cached=False, **options)
 
 
-def _compiled(function: Callable[..., Any], *, cached: bool) -> Any:
-    return njit(nogil=True, cache=cached, fastmath=False, error_model="numpy")(function)
+def _compiled(function: Callable[..., Any], *, cached: bool, **options: Any) -> Any:
+    return njit(nogil=True, cache=cached, fastmath=False, error_model="numpy", **options)(function)
 
 
 def _private_folder() -> Path | None:

@@ -22,9 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.placing import ScreenedTile, make_scratch, place_row
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["Listed", "Lists", "add_weights", "copy_active", "count_active", "list_tile", "prune", "prune_heavy"]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 
 class Lists(NamedTuple):
@@ -70,7 +68,7 @@ class Listed(NamedTuple):
     live: NDArray[np.int64]
 
 
-@kernel
+@inner_kernel
 def _first_dead(totals: NDArray[np.int64], limit: int) -> tuple[int, int]:
     """Find the first place at which the running sum of `totals` passes the limit, and the sum before that place."""
     running = 0
@@ -81,7 +79,7 @@ def _first_dead(totals: NDArray[np.int64], limit: int) -> tuple[int, int]:
     return len(totals), running
 
 
-@kernel
+@inner_kernel
 def _prune(q: int, bits: int, weight: NDArray[np.int64], limit: int, lists: Lists) -> None:
     """Strike out what comes before none of the live positives of a query."""
     entry = lists.entry[q, : lists.size[q]]

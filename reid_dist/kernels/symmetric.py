@@ -26,10 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import LANES, PairRows, falling_at, pair_distance
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.topk import Candidates, offer
-
-__all__ = ["Side", "collect_both", "collect_one"]
 
 
 class Side(NamedTuple):
@@ -64,7 +62,7 @@ class Side(NamedTuple):
     rows: PairRows
 
 
-@kernel
+@inner_kernel
 def _reach(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> None:
     """Compare a pair with the item's largest distance, and lower the floor when it is larger."""
     distance = pair_distance(side.rows, item, other, lanes)
@@ -75,7 +73,7 @@ def _reach(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> Non
         side.floor[item] = edge + abs(edge) * 2.0**-22 + 2.0**-125
 
 
-@kernel
+@inner_kernel
 def _make_room(item: int, other: int, value: np.floating, side: Side, lanes: NDArray[np.float64]) -> None:
     """Put an item on a full list, once it has been thinned."""
     offer(

@@ -23,11 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.kernels.canonical import LANES, PairRows, falling_at, pair_distance, plain_distance
+from reid_dist.kernels.canonical import LANES, PairRows, falling_at, row_distances
 from reid_dist.kernels.selection import order_of, select
-from reid_dist.kernels.settings import kernel
-
-__all__ = ["Candidates", "collect_tile", "make_candidates", "offer", "settle"]
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
 PATCH = 64
@@ -66,8 +64,8 @@ def make_candidates(n_query: int, k: int, dtype: DTypeLike = np.float32) -> Cand
     )
 
 
-@kernel
-def _thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
+@inner_kernel
+def thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
     """Drop what lies more than two bands below the k-th best value."""
     size = lists.size[q]
     if size <= k:
@@ -88,7 +86,7 @@ def _thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
         lists.level[q] = level
 
 
-@kernel
+@inner_kernel
 def _settle_one(
     q: int,
     k: int,
@@ -99,15 +97,10 @@ def _settle_one(
     """Keep the k best of a list by canonical distance, in ascending order of column; return their distances."""
     size = lists.size[q]
     distances = np.empty(size, np.float64)
-    if rows.rescoring.active:
-        for c in range(size):
-            distances[c] = pair_distance(rows, q, lists.column[q, c], lanes)
-    else:
-        # Out of their tuple once: to pass it on costs as much as a short sum.
-        own, norm, gallery, gallery_norm = rows.query[q], rows.query_norm[q], rows.gallery, rows.gallery_norm
-        for c in range(size):
-            j = lists.column[q, c]
-            distances[c] = plain_distance(rows.kind, own, gallery[j], norm, gallery_norm[j], lanes)
+    columns = np.empty(size, np.int64)
+    for c in range(size):
+        columns[c] = lists.column[q, c]
+    row_distances(rows, q, columns, distances, np.empty(rows.query.shape[1], np.float64), lanes)
     if size <= k:
         return distances
     order = order_of(distances)
@@ -125,7 +118,7 @@ def _settle_one(
     return distances[:kept]
 
 
-@kernel
+@inner_kernel
 def offer(
     q: int,
     column: int,
@@ -153,10 +146,13 @@ def offer(
     """
     capacity = lists.value.shape[1]
     if lists.size[q] == capacity:
-        _thin(q, k, epsilon, lists)
+        thin(q, k, epsilon, lists)
         if lists.size[q] > capacity - 32:
             distances = _settle_one(q, k, rows, lists, lanes)
-            edge = centre - slope * falling_at(rows, q, distances.max(), 1.0) - epsilon
+            largest = distances[0]
+            for p in range(1, len(distances)):
+                largest = max(largest, distances[p])
+            edge = centre - slope * falling_at(rows, q, largest, 1.0) - epsilon
             settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
             if settled > np.float64(lists.level[q]):
                 lists.level[q] = settled
@@ -250,7 +246,7 @@ def settle(
     """
     lanes = np.empty(LANES, np.float64)
     for q in range(lists.size.shape[0]):
-        _thin(q, k, epsilon[q], lists)
+        thin(q, k, epsilon[q], lists)
         distances = _settle_one(q, k, rows, lists, lanes)
         order = order_of(distances)
         for place in range(len(order)):

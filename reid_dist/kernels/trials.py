@@ -12,11 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.counting import first_at_least
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.deciding import first_at_least
+from reid_dist.kernels.settings import inner_kernel
 from reid_dist.kernels.single_shot import Listed
-
-__all__ = ["ItemTable", "OversizedGroups", "Trials", "advance", "make_trials"]
 
 
 class ItemTable(NamedTuple):
@@ -90,7 +88,7 @@ class Trials(NamedTuple):
     trial_of_giant: NDArray[np.int64]
 
 
-@kernel
+@inner_kernel
 def _kept_items(table: ItemTable, q: int, identity: int) -> int:
     """Count the items of an identity that a query sees."""
     kept = table.size[identity]
@@ -108,7 +106,7 @@ def _kept_items(table: ItemTable, q: int, identity: int) -> int:
     return int(kept)
 
 
-@kernel
+@inner_kernel
 def make_trials(
     listed: Listed,
     q: int,
@@ -179,7 +177,7 @@ def make_trials(
     )
 
 
-@kernel
+@inner_kernel
 def _add(trials: Trials, t: int, more: int) -> int:
     trials.before[t] += more
     count = trials.before[t]
@@ -190,7 +188,7 @@ def _add(trials: Trials, t: int, more: int) -> int:
     return int(count == kept)
 
 
-@kernel
+@inner_kernel
 def advance(trials: Trials, place: int, giant_before: NDArray[np.int32]) -> tuple[bool, int]:
     """Go on to the positive at `place`, in the order of the places.
 

@@ -8,6 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reid_dist.kernels.bins import BINS, bin_of, fill_steps, make_pending, make_steps, place
+from tests.compiled import from_python
+
+bin_of, fill_steps, make_pending, make_steps, place = map(
+    from_python, (bin_of, fill_steps, make_pending, make_steps, place)
+)
 
 SPREADS = ("even", "outliers", "heap", "few values", "equal")
 

@@ -20,6 +20,9 @@ from reid_dist.kernels.canonical import (
     row_distances,
     squared_norms,
 )
+from tests.compiled import from_python
+
+plain_distance, row_distances = map(from_python, (plain_distance, row_distances))
 
 ALL = (COSINE, SQEUCLIDEAN, EUCLIDEAN)
 

@@ -11,7 +11,8 @@ from reid_dist.core.model import RowRange
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
-from reid_dist.kernels.counting import FEW_THRESHOLDS, Bands, RankCounts, count_tile
+from reid_dist.kernels.counting import FEW_THRESHOLDS, count_tile
+from reid_dist.kernels.deciding import Bands, RankCounts
 
 
 def canonical(kind: int, query: np.ndarray, gallery: np.ndarray) -> np.ndarray:

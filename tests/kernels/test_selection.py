@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reid_dist.kernels.selection import order_of, select
+from tests.compiled import from_python
+
+order_of, select = map(from_python, (order_of, select))
 
 # Few different values, so that many are equal; and some beyond all others.
 VALUES = st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 1.0, 2.0, np.inf]) | st.floats(-3, 3), min_size=1)

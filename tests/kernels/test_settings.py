@@ -27,6 +27,9 @@ from reid_dist.kernels.settings import kernel
 def calling(x):
     return 10 * called(x)
 """
+# As where files cannot be locked.
+_UNLOCKED = "from reid_dist.kernels import sharing; sharing._LONGEST_WAIT_S = 0.0\n"
+
 _CALL = "from reid_dist.kernels.second import calling; print(calling({argument}))"
 # As a process does that read the index before others wrote theirs.
 _CALL_UNAWARE = """
@@ -55,7 +58,7 @@ def package(tmp_path: Path) -> Path:
     kernels.mkdir(parents=True)
     (kernels.parent / "__init__.py").touch()
     source = Path(reid_dist.__file__).parent / "kernels"
-    for name in ("__init__.py", "settings.py"):
+    for name in ("__init__.py", "inlining.py", "settings.py", "sharing.py"):
         shutil.copy(source / name, kernels / name)
     (kernels / "second.py").write_text(_SECOND)
     add(tmp_path, 1)
@@ -111,11 +114,53 @@ def test_a_changed_callee_is_noticed(package: Path) -> None:
 def test_old_machine_code_is_not_found_under_a_new_index(package: Path) -> None:
     assert printed(package, _CALL.format(argument=1)) == [20]
     add(package, 2)
-    assert printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_CALL.format(argument=1))) == [30]
+    assert printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_UNLOCKED + _CALL.format(argument=1))) == [30]
 
 
 @pytest.mark.slow
 def test_two_processes_that_compile_at_once_do_not_mix_up_their_kernels(package: Path) -> None:
-    printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_CALL_UNAWARE.format(argument=1.5)))
+    printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_UNLOCKED + _CALL_UNAWARE.format(argument=1.5)))
     assert printed(package, _CALL.format(argument=1.5)) == [25]
     assert printed(package, _CALL.format(argument=1)) == [20]
+
+
+def test_processes_that_start_at_once_compile_a_kernel_once(package: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment |= {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
+    words = [sys.executable, "-c", _CALL.format(argument=1)]
+    running = [
+        subprocess.Popen(words, cwd=package, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    assert [float(each.communicate(timeout=120)[0]) for each in running] == [20, 20, 20]
+    # Every compilation saves a file of its own name, unless it overwrites the entry of an earlier one.
+    assert len(list(package.rglob("*.nbc"))) == 2
+
+
+def test_a_process_that_ends_while_it_compiles_holds_up_no_other(package: Path) -> None:
+    killed = """
+import os
+from reid_dist.kernels.second import calling
+calling._cache._cache_file._save_data = lambda name, data: os._exit(1)
+calling(1)
+"""
+    with pytest.raises(subprocess.CalledProcessError):
+        printed(package, killed)
+    assert printed(package, _CALL.format(argument=1)) == [20]
+
+
+def test_a_failed_compilation_does_not_lock_out_its_own_process(package: Path) -> None:
+    failing = """
+from reid_dist.kernels.second import calling
+file = calling._cache._cache_file
+write = file._save_data
+def full(name, data):
+    file._save_data = write
+    raise OSError("disk full")
+file._save_data = full
+for argument in (1, 1.5):
+    try:
+        print(calling(argument))
+    except OSError:
+        print(-1)
+"""
+    assert printed(package, failing) == [-1, 25]

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
 from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
-from reid_dist.kernels.counting import Bands
+from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
 from reid_dist.kernels.placing import BEFORE, BEHIND, ScreenedTile, make_scratch, place_row
 from reid_dist.kernels.single_shot import Listed, Lists, list_tile, prune_heavy
 from reid_dist.kernels.trials import ItemTable, OversizedGroups
+from tests.compiled import from_python
+
+make_scratch, place_row = map(from_python, (make_scratch, place_row))
 
 NO_GIANTS = OversizedGroups(np.empty(0, np.int64), np.empty((0, 0), np.int32))
 SEEDS = st.integers(0, 2**32 - 1)

@@ -40,17 +40,6 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.edges import band_edges
 from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_centre
 
-__all__ = [
-    "CentredScreen",
-    "GivenScreen",
-    "Mirrored",
-    "Screen",
-    "UnitScreen",
-    "Values",
-    "can_be_split",
-    "part_width",
-]
-
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
 Float64 = NDArray[np.float64]

@@ -10,11 +10,10 @@ from reid_dist.engine.distances import Distance, Screen, can_be_split, part_widt
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.kernels.counting import FEW_THRESHOLDS, Bands
+from reid_dist.kernels.counting import FEW_THRESHOLDS
+from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.edges import count_in_bands
 from reid_dist.kernels.placing import ScreenedTile
-
-__all__ = ["ScreenedTargets", "most_decided"]
 
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
 

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Hidden, RowRange
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.tiles import Tile
-from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring
-
-__all__ = ["Accumulator", "FeatureBlock", "HiddenColumns", "KnownPairs", "Reduction", "cut_pairs", "pair_rows"]
+from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, read_only
 
 Int64 = NDArray[np.int64]
 
@@ -60,7 +58,8 @@ class FeatureBlock:
     numbers
         Row numbers in the set, ascending, shape (n,), int64.
     features
-        Shape (n, dim), float32, C order.  For precomputed distances, see `reid_dist.kernels.canonical.PairRows`.
+        Shape (n, dim), float32, C order, read-only.  For precomputed distances, see
+        `reid_dist.kernels.canonical.PairRows`.
     norm
         Canonical squared norms, shape (n,), float64.
     group
@@ -74,6 +73,9 @@ class FeatureBlock:
     norm: NDArray[np.float64]
     group: int = 0
     reranked: KnownPairs | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", read_only(self.features))
 
     def __len__(self) -> int:
         return len(self.numbers)

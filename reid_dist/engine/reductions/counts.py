@@ -16,10 +16,9 @@ from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.kernels.counting import RankCounts, count_tile
+from reid_dist.kernels.counting import count_tile
+from reid_dist.kernels.deciding import RankCounts
 from reid_dist.kernels.placing import ScreenedTile
-
-__all__ = ["CountNearer", "GroupedCounts", "PartialCounts", "SparseCounts", "add_counts"]
 
 Int64 = NDArray[np.int64]
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, RowRange, Targets
 from reid_dist.kernels.trials import ItemTable
 
-__all__ = ["MOST_OVERSIZED", "OVERSIZED_ITEMS", "Identities", "oversized_groups"]
-
 Int64 = NDArray[np.int64]
 
 # Oversized groups are counted instead of listed: at most so many of the largest identities, of more items than this.

@@ -28,16 +28,6 @@ from reid_dist.kernels.impostors import (
     split_tile,
 )
 
-__all__ = [
-    "BracketCounts",
-    "CollectImpostors",
-    "CountImpostors",
-    "ImpostorHistogram",
-    "Sight",
-    "add_bracket_counts",
-    "add_histograms",
-]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KeyCounts", "add_key_counts", "distance_of", "falling_of", "ordered_keys"]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

@@ -14,8 +14,6 @@ from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_r
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 
-__all__ = ["KeepNearest"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeepNearest:

@@ -17,8 +17,6 @@ from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.rescoring import falling_values, put_values
 
-__all__ = ["make_screen", "screen_pairs"]
-
 Float64 = NDArray[np.float64]
 
 # Maximal share of queries in a product for which they are copied together.

@@ -48,8 +48,6 @@ from reid_dist.kernels.single_shot import (
 )
 from reid_dist.kernels.trials import OversizedGroups
 
-__all__ = ["ListBefore", "ListedItems", "SingleShot", "inactive_mass", "longest_list"]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

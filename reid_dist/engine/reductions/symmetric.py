@@ -15,8 +15,6 @@ from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side, collect_both, collect_one
 from reid_dist.kernels.topk import make_candidates, settle
 
-__all__ = ["Seed", "Surroundings", "merge_surroundings", "run_directed_tiles", "run_symmetric_tiles"]
-
 Float64 = NDArray[np.float64]
 
 _GROUPS_PER_NEIGHBOUR = 3

@@ -12,8 +12,6 @@ from reid_dist.core.model import RankedQueries, Relevance, RowRange, Targets
 from reid_dist.core.segments import owners, segment_running_sums
 from reid_dist.engine.reductions.counts import PartialCounts
 
-__all__ = ["make_targets", "rank", "relevant_places"]
-
 Int64 = NDArray[np.int64]
 
 # Mean positives per query from which sorting query by query is faster than sorting all at once.

@@ -16,8 +16,6 @@ import numpy as np
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Screen, Values
 
-__all__ = ["Precision", "Products", "Tile"]
-
 
 class Precision(Enum):
     """Precision of the values of a tile, from the fastest to the one with the narrowest bands."""

@@ -39,8 +39,6 @@ from reid_dist.engine.reductions import (
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.impostors import key_edges
 
-__all__ = ["Crossing", "Level", "ThresholdSearch"]
-
 Float64 = NDArray[np.float64]
 Range = tuple[int, int]
 """Ordered keys from the first to, exclusively, the second."""

@@ -23,19 +23,6 @@ from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, first_rank
 from reid_dist.relevance.protocols import REASONS
 
-__all__ = [
-    "ROC_RATES",
-    "Pairs",
-    "Verification",
-    "identification_rates",
-    "make_verification",
-    "needs_pairs",
-    "needs_probes",
-    "pairs_of",
-    "refuse_without_non_mated",
-    "wanted_levels",
-]
-
 Float64 = NDArray[np.float64]
 
 _PER_DECADE = ("1", "1.584893192461113", "2.511886431509580", "3.981071705534972", "6.309573444801932")

@@ -12,7 +12,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions import FeatureBlock
 from reid_dist.engine.scorers import read_block
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
@@ -90,7 +90,7 @@ class Items:
             if low < high:
                 parts.append(features.read_unverified(items[low:high] - first))
             first += features.n_rows
-        return np.concatenate(parts) if len(parts) != 1 else parts[0]
+        return read_only(np.concatenate(parts) if len(parts) != 1 else parts[0])
 
     def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> NDArray[np.float64]:
         """Canonical distances of listed pairs, computed in pieces of bounded memory.

@@ -1,0 +1,71 @@
+"""Kernels of a usual evaluation, compiled from examples of their arguments, by a process beside the workers.
+
+The first tasks of the workers need the canonical distances and the last ones the k nearest rows: the list begins with
+kernels that need neither.  A kernel that another process compiles meanwhile is loaded from the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba import typeof
+
+from reid_dist.kernels.bins import Pending, Steps, fill_steps, place
+from reid_dist.kernels.canonical import PairRows, falling_at, read_only
+from reid_dist.kernels.counting import (
+    Row,
+    compare_few,
+    count_tile,
+    note_reached,
+    settle_few,
+    settle_many,
+)
+from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, decide
+from reid_dist.kernels.selection import order_of
+from reid_dist.kernels.settings import is_compiled
+from reid_dist.kernels.topk import collect_tile, make_candidates, settle, thin
+
+_type_of: Any = typeof
+
+
+def lacks_usual() -> bool:
+    """Whether the kernels of a usual evaluation have no current machine code in the cache."""
+    return not (is_compiled(count_tile) and is_compiled(collect_tile))
+
+
+def compile_usual() -> None:
+    """Compile the kernels of a usual evaluation that the cache lacks."""
+    for function, arguments in _examples():
+        function.compile(tuple(_type_of(argument) for argument in arguments))
+
+
+def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Kernels with arguments of the types that they are called with."""
+    q = k = n = limit = 1
+    ints, small, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
+    unsigned, floats, tile = np.empty(1, np.uint32), np.empty(1, np.float32), np.empty((1, 1), np.float32)
+    features = read_only(tile)
+    rows = PairRows(0, features, features, float64s, float64s)
+    lists = make_candidates(1, 1)
+    edge, value = np.float32(0.0), 0.0
+    steps = Steps(floats, floats, unsigned, unsigned, unsigned, unsigned, unsigned)
+    pending = Pending(ints, ints, floats, float64s)
+    row = Row(small, np.empty((1, 1), np.int32), pending, ints, ints, ints, float64s, float64s)
+    bands = Bands(ints, floats, floats, float64s, ints, ints, ints, ints)
+    counts = RankCounts(small, small, small)
+    doubts = Doubts(ints, ints, ints, float64s, float64s)
+    yield thin, (q, k, value, lists)
+    yield order_of, (float64s,)
+    yield falling_at, (rows, q, value, value)
+    yield fill_steps, (floats, floats, floats, steps)
+    yield place, (floats, n, edge, edge, edge, steps, row.placed, pending, n)
+    yield compare_few, (floats, n, floats, floats, small, pending, n)
+    yield note_reached, (floats, n, edge, pending, n)
+    yield decide, (doubts, n, ints, bands, rows, counts)
+    yield settle_many, (q, n, limit, row, doubts, n, bands, counts)
+    yield settle_few, (q, n, limit, row, ints, bands, rows, counts)
+    yield settle, (k, float64s, rows, lists, np.empty((1, 1), np.int64), np.empty((1, 1), np.float64))
+    yield collect_tile, (tile, tile, ints, q, n, ints, k, float64s, float64s, value, rows, lists)
+    yield count_tile, (tile, tile, ints, n, ints, bands, rows, counts, limit)
