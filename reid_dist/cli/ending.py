@@ -127,10 +127,13 @@ def make_temporary_folder() -> None:
     """Put all temporary files of this process and of its workers into one directory, which goes when it ends."""
     if not signals.is_guarded() or _Process.temporary is not None:
         return
-    import secrets
     import tempfile
 
-    place = Path(tempfile.gettempdir(), f"reid-dist-{secrets.token_hex(4)}")
+    from reid_dist.core.temporary import new_name, remove_abandoned
+
+    usual = tempfile.gettempdir()
+    remove_abandoned(usual)
+    place = Path(usual, new_name())
     # Noted before it is made, so that an interruption in between leaves nothing.
     _Process.temporary = place
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import secrets
 import shutil
 import signal
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reid_dist.core.signals as signals
+from reid_dist.core.temporary import NAME_BYTES, new_name, remove_abandoned
 from reid_dist.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _TEMPORARY = "TMPDIR"
 # multiprocessing, and this package before it, append to the temporary directory.
 _LONGEST_ADDRESS = 103
 _APPENDED = len("/pymp-12345678/listener-12345678")
-_OWN = len("/reid-dist-12345678")
+_OWN = len("/") + NAME_BYTES
 _SHORT_PLACES = tuple(Path(os.sep, *names) for names in (("tmp",), ("var", "tmp"), ("dev", "shm")))
 
 
@@ -89,7 +89,8 @@ def _place_sockets() -> None:
     if _Sockets.folder is not None or len(os.fsencode(usual)) + _APPENDED <= _LONGEST_ADDRESS:
         return
     for place in _SHORT_PLACES:
-        folder = place / f"reid-dist-{secrets.token_hex(4)}"
+        remove_abandoned(str(place))
+        folder = place / new_name()
         # Noted before it is made, so that an interruption in between leaves nothing.
         _Sockets.folder = folder
         try:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from reid_dist.core.processes import has_ended, start_of
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores.locations import hidden_beside
 from reid_dist.stores.object_errors import is_object_uri
@@ -67,16 +68,7 @@ def unlock(path: Path | None, pid: int) -> None:
 
 
 def _owner() -> dict[str, Any]:
-    return {"host": os.uname().nodename, "pid": os.getpid(), "started": _start_of(os.getpid())}
-
-
-def _start_of(pid: int) -> str | None:
-    """When a process of this host was started, in ticks of its clock; None if there is none, or no way to tell."""
-    try:
-        # The name of the program, in parentheses, may hold spaces.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
+    return {"host": os.uname().nodename, "pid": os.getpid(), "started": start_of(os.getpid())}
 
 
 def _read(file: IO[str]) -> dict[str, Any] | None:
@@ -93,14 +85,7 @@ def _is_abandoned(owner: dict[str, Any] | None, file: IO[str]) -> bool:
         return time.time() - os.fstat(file.fileno()).st_mtime > _EMPTY_SECONDS
     if owner["host"] != os.uname().nodename:
         return False
-    try:
-        os.kill(owner["pid"], 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError, TypeError):
-        return False
-    # The number of a process is used again after some time.
-    return bool(_start_of(owner["pid"]) != owner["started"])
+    return has_ended(owner["pid"], owner["started"])
 
 
 def _remove_abandoned(path: Path, file: IO[str]) -> None:
