@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
+from reid_dist.clusters.scratch import scratch_directory
+from reid_dist.clusters.security import new_certificates
 from reid_dist.core.environment import usable_cores
 from reid_dist.core.formatting import byte_size
 from reid_dist.errors import ClusterError, InputError
@@ -69,18 +72,24 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
 
     workers, threads = shares(config)
     limit = memory_of_worker(config)
-    try:
-        cluster = distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=threads,
-            memory_limit=limit or 0,
-            host="127.0.0.1",
-            # None would be Dask's own default: a server at a fixed port, which a second run finds taken.
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": config.dashboard},
-            silence_logs=50,
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ClusterError(f"cannot start {workers} local workers with {threads} threads each: {error}") from error
-    with cluster, distributed.Client(cluster) as client:
-        yield client
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch_directory())
+            # Every user of the machine reaches loopback.
+            security = stack.enter_context(new_certificates(Path(folder)))
+            cluster = distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=threads,
+                memory_limit=limit or 0,
+                host="127.0.0.1",
+                security=security,
+                # None would be Dask's own default: a server at a fixed port, which a second run finds taken.
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": config.dashboard},
+                local_directory=folder,
+                silence_logs=50,
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ClusterError(f"cannot start {workers} local workers with {threads} threads each: {error}") from error
+        stack.enter_context(cluster)
+        yield stack.enter_context(distributed.Client(cluster))
