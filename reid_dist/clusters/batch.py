@@ -21,7 +21,7 @@ from reid_dist.clusters.existing import await_workers
 from reid_dist.clusters.extras import import_extra
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import BatchCluster, LSFCluster, PBSCluster, SGECluster, SLURMCluster
-from reid_dist.clusters.scratch import PRELOADED
+from reid_dist.clusters.scratch import PRELOADED, private_scratch
 from reid_dist.clusters.security import certificates_on_disk
 from reid_dist.clusters.settings import serialized
 from reid_dist.errors import ClusterError, InputError
@@ -118,7 +118,7 @@ def batch_cluster(config: Any) -> Iterator[Any]:
     name, _, own = _SYSTEMS[config.kind]
     module = import_jobqueue(config.kind)
     shared = private_directory(config.shared_directory)
-    with certificates_on_disk(config, shared) as security:
+    with private_scratch(), certificates_on_disk(config, shared) as security:
         try:
             cluster = getattr(module, name)(**_options(config, shared, security), **own(config))
         except (OSError, ValueError, RuntimeError) as error:

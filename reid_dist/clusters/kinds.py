@@ -64,7 +64,7 @@ class _Distributed(Described):
 
 
 class LocalCluster(_Distributed):
-    """Worker processes on this machine, listening on loopback alone."""
+    """Worker processes on this machine, which listen on loopback and admit each other alone."""
 
     kind: Literal["local"]
     workers: Count | None = Field(default=None, description="Worker processes; by default one per 8 cores.")

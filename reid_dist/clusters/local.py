@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
-from reid_dist.clusters.scratch import scratch_directory
+from reid_dist.clusters.scratch import private_scratch
 from reid_dist.clusters.security import new_certificates
 from reid_dist.core.environment import usable_cores
 from reid_dist.core.formatting import byte_size
@@ -74,7 +74,7 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
     limit = memory_of_worker(config)
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(scratch_directory())
+            folder = stack.enter_context(private_scratch())
             # Every user of the machine reaches loopback.
             security = stack.enter_context(new_certificates(Path(folder)))
             cluster = distributed.LocalCluster(
@@ -86,7 +86,6 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
                 # None would be Dask's own default: a server at a fixed port, which a second run finds taken.
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": config.dashboard},
-                local_directory=folder,
                 silence_logs=50,
             )
         except (OSError, ValueError, RuntimeError) as error:

@@ -1,6 +1,7 @@
-"""Preloaded by nannies that a batch system or SSH has started: their workers' scratch is for this user alone.
+"""Preloaded by schedulers and nannies that a batch system or SSH has started: scratch is for this user alone.
 
-A nanny takes the settings of its worker after its preloads are imported, and the directory goes with the nanny.
+A scheduler makes its scratch, and a nanny takes the settings of its worker, after preloads are imported; the directory
+goes with their process.  A nanny has made Dask's own directory before, and leaves it empty.
 """
 
 from __future__ import annotations

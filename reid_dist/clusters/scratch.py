@@ -5,13 +5,15 @@ Dask makes a directory of a fixed name in the temporary one, by the umask, and s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from reid_dist.core.temporary import temporary_directory
 
-__all__ = ["PRELOADED", "scratch_directory"]
+__all__ = ["PRELOADED", "private_scratch", "scratch_directory"]
 
 PRELOADED = "reid_dist.clusters.remote_scratch"
 """Module that the nannies of workers preload which another program starts."""
@@ -33,3 +35,12 @@ def scratch_directory(place: str | os.PathLike[str] | None = None) -> tempfile.T
     folder = Path(place).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return temporary_directory(str(folder))
+
+
+@contextlib.contextmanager
+def private_scratch() -> Iterator[str]:
+    """Have schedulers and nannies of this process, and their workers, use such a directory."""
+    import dask
+
+    with scratch_directory() as folder, dask.config.set({"temporary-directory": folder}):
+        yield folder

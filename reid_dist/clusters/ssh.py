@@ -45,7 +45,7 @@ def open_ssh(config: SSHCluster) -> Iterator[Client]:
     with contextlib.ExitStack() as stack:
         security = stack.enter_context(_certificates(config, hosts))
         common = _common(security)
-        scheduler = {**common, "host": config.scheduler_host, "port": 0, "preload": [_ENDS_WITH_CLIENT]}
+        scheduler = {**common, "host": config.scheduler_host, "port": 0, "preload": [_ENDS_WITH_CLIENT, PRELOADED]}
         workers = {
             number: {"cls": Worker, "options": {**reached, "address": host, "kwargs": _worker(config, host, common)}}
             for number, host in enumerate(config.worker_hosts)
