@@ -30,7 +30,7 @@ from reid_dist.clusters.kinds import Cluster, SLURMJobCluster
 from reid_dist.clusters.scratch import scratch_directory
 from reid_dist.clusters.security import FIELDS, certificates, temporary_certificates
 from reid_dist.clusters.settings import in_force
-from reid_dist.clusters.workers import end_local_workers
+from reid_dist.clusters.workers import end_local_workers, place_sockets
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def take_part(config: Cluster) -> None:
     if ended:
         sys.exit(0)
     threading.Thread(target=_leave_at_end, args=(task, folder), daemon=True).start()
+    place_sockets()
     # Held until `_vanish` has ended the workers and then removes it.
     try:
         scratch = scratch_directory(config.local_directory)

@@ -24,7 +24,7 @@ from reid_dist.errors import ClusterError
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["end_local_workers", "prepare_local_workers", "remove_sockets", "workers_of"]
+__all__ = ["end_local_workers", "place_sockets", "prepare_local_workers", "remove_sockets", "workers_of"]
 
 _PRELOADED = ["reid_dist.clusters.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -57,7 +57,7 @@ def prepare_local_workers() -> None:
     ClusterError
         If no directory for its socket can be made.
     """
-    _place_sockets()
+    place_sockets()
     # BLAS reads the number of threads when it is loaded; a pool of its own in the server would be a thread.
     added = {name: value for name, value in _ONE_THREAD.items() if name not in os.environ}
     before = os.environ.get(_TEMPORARY)
@@ -83,7 +83,7 @@ def prepare_local_workers() -> None:
             os.environ[_TEMPORARY] = before
 
 
-def _place_sockets() -> None:
+def place_sockets() -> None:
     """Have multiprocessing make its sockets where their addresses fit; batch systems set long temporary directories."""
     usual = tempfile.gettempdir()
     if _Sockets.folder is not None or len(os.fsencode(usual)) + _APPENDED <= _LONGEST_ADDRESS:
