@@ -19,6 +19,7 @@ import click
 import reid_dist.core.signals as signals
 from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.core.credentials import without_credentials
+from reid_dist.core.shortages import shortage
 from reid_dist.errors import ReidDistError, RunFailedError
 
 ABORTED = 130
@@ -70,6 +71,8 @@ def ending_of(error: BaseException) -> Ending | None:
             _discard_output()
             where = "the output"
         failed = RunFailedError(f"cannot write {where}: {error.strerror}; make room and run again")
+    elif (refused := shortage(error)) is not None:
+        failed = RunFailedError(refused)
     elif isinstance(error, MemoryError):
         cause = " ".join(str(error).split()) or "no more is given to it"
         failed = RunFailedError(
