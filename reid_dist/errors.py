@@ -18,6 +18,7 @@ __all__ = [
     "PlanError",
     "ReidDistError",
     "RunFailedError",
+    "ShortageError",
     "StoreError",
     "StoreExistsError",
     "StoreNotFoundError",
@@ -102,3 +103,7 @@ class ClusterError(ReidDistError, RuntimeError):
 
 class RunFailedError(ReidDistError, RuntimeError):
     """A run that started and could not be finished."""
+
+
+class ShortageError(RunFailedError, MemoryError):
+    """A thread or an open file that the system does not give this process."""

@@ -19,6 +19,7 @@ import click
 import reid_dist.core.signals as signals
 from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.core.credentials import without_credentials
+from reid_dist.core.shortages import shortage
 from reid_dist.errors import ReidDistError, RunFailedError
 
 ABORTED = 130
@@ -70,6 +71,8 @@ def ending_of(error: BaseException) -> Ending | None:
             _discard_output()
             where = "the output"
         failed = RunFailedError(f"cannot write {where}: {error.strerror}; make room and run again")
+    elif (refused := shortage(error)) is not None:
+        failed = RunFailedError(refused)
     elif isinstance(error, MemoryError):
         cause = " ".join(str(error).split()) or "no more is given to it"
         failed = RunFailedError(
@@ -127,10 +130,13 @@ def make_temporary_folder() -> None:
     """Put all temporary files of this process and of its workers into one directory, which goes when it ends."""
     if not signals.is_guarded() or _Process.temporary is not None:
         return
-    import secrets
     import tempfile
 
-    place = Path(tempfile.gettempdir(), f"reid-dist-{secrets.token_hex(4)}")
+    from reid_dist.core.temporary import new_name, remove_abandoned
+
+    usual = tempfile.gettempdir()
+    remove_abandoned(usual)
+    place = Path(usual, new_name())
     # Noted before it is made, so that an interruption in between leaves nothing.
     _Process.temporary = place
     try:

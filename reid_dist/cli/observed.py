@@ -6,16 +6,23 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reid_dist.cli.progress import notify
 from reid_dist.clusters import ClusterConfig, Threads, connect
 from reid_dist.clusters.diagnostics import dashboard_link, performance_report, refuse_without_bokeh
 from reid_dist.clusters.failures import cluster_failures
+from reid_dist.clusters.security import open_connection
 from reid_dist.errors import InputError, StoreExistsError
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+_OPEN_DASHBOARD = (
+    "warning: the dashboard has no password: everyone who can connect to it, every user of its machine at least, can "
+    "read names of tasks, call stacks and logs"
+)
 
 
 def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: bool = True) -> None:
@@ -57,9 +64,14 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
         stack.enter_context(cluster_failures(client))
         if client is not None:
             quiet.enter_context(_without_logs_of_dask())
+            scheduler: Any = client.scheduler
+            warning = open_connection(scheduler.address)
+            if warning is not None:
+                notify("open_connection", warning, message=warning)
             link = dashboard_link(client)
             if link is not None:
                 notify("dashboard", f"dashboard: {link}", link=link)
+                notify("open_dashboard", _OPEN_DASHBOARD, message=_OPEN_DASHBOARD)
             if page is not None:
                 stack.enter_context(performance_report(client, page))
         yield client

@@ -3,8 +3,8 @@
 A cluster file says nothing about data and cannot run code: it is validated field by field, what it may start comes from
 the kinds in `reid_dist.clusters.kinds`, and no field holds words for a shell.
 
-Connections beyond this machine use TLS.  Any process that reaches a scheduler without it can run code there, so such an
-address is refused unless the file has ``insecure: true``.
+Connections use TLS, also on loopback, which every user of a machine reaches.  Any process that reaches a scheduler
+without it can run code there, so such an address beyond loopback is refused unless the file has ``insecure: true``.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from reid_dist.clusters.existing import await_workers
 from reid_dist.clusters.extras import import_extra
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import BatchCluster, LSFCluster, PBSCluster, SGECluster, SLURMCluster
+from reid_dist.clusters.scratch import PRELOADED, private_scratch
 from reid_dist.clusters.security import certificates_on_disk
 from reid_dist.clusters.settings import serialized
 from reid_dist.errors import ClusterError, InputError
@@ -28,7 +29,6 @@ from reid_dist.errors import ClusterError, InputError
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-__all__ = ["batch_cluster", "import_jobqueue", "open_batch", "private_directory"]
 
 _JOB_NAME = "reid-dist"
 
@@ -117,7 +117,7 @@ def batch_cluster(config: Any) -> Iterator[Any]:
     name, _, own = _SYSTEMS[config.kind]
     module = import_jobqueue(config.kind)
     shared = private_directory(config.shared_directory)
-    with certificates_on_disk(config, shared) as security:
+    with private_scratch(), certificates_on_disk(config, shared) as security:
         try:
             cluster = getattr(module, name)(**_options(config, shared, security), **own(config))
         except (OSError, ValueError, RuntimeError) as error:
@@ -129,7 +129,7 @@ def batch_cluster(config: Any) -> Iterator[Any]:
 def _options(config: BatchCluster, shared: Path, security: Security | None) -> dict[str, Any]:
     """What all batch systems take."""
     # Workers serve pages of their own, outside TLS.
-    words = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    words = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--preload-nanny", PRELOADED]
     if config.lifetime is not None and config.lifetime_stagger is not None:
         words += ["--lifetime", config.lifetime, "--lifetime-stagger", config.lifetime_stagger]
     return {
@@ -140,13 +140,12 @@ def _options(config: BatchCluster, shared: Path, security: Security | None) -> d
         "interface": config.interface,
         "job_name": _JOB_NAME,
         "python": config.python or shlex.quote(sys.executable),
-        "local_directory": config.local_directory,
         "log_directory": str(private_directory(str(shared / "logs"))),
         "security": security,
         "worker_extra_args": words,
         "job_script_prologue": [
             *(f"module load {name}" for name in config.modules),
-            f"export DASK_INTERNAL_INHERIT_CONFIG={serialized(config.dask)}",
+            f"export DASK_INTERNAL_INHERIT_CONFIG={serialized(_settings(config))}",
         ],
         "scheduler_options": {
             "dashboard": config.dashboard,
@@ -155,6 +154,12 @@ def _options(config: BatchCluster, shared: Path, security: Security | None) -> d
         },
         "silence_logs": "critical",
     }
+
+
+def _settings(config: BatchCluster) -> dict[str, Any]:
+    """Dask's settings of workers; each makes its own directory where `local_directory` is."""
+    place = {} if config.local_directory is None else {"temporary-directory": config.local_directory}
+    return {**config.dask, **place}
 
 
 @contextlib.contextmanager

@@ -9,8 +9,6 @@ from reid_dist.core.environment import usable_cores
 from reid_dist.kernels.settings import cache_folder
 from reid_dist.kernels.usual import compile_usual, lacks_usual
 
-__all__ = ["compile_beside_workers"]
-
 
 def compile_beside_workers() -> None:
     """Start a process that compiles the kernels of a usual evaluation, if the cache lacks them; do not wait for it.

@@ -17,7 +17,6 @@ from reid_dist.kernels.settings import cache_words, listening
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Spans", "compilation_of", "report_to_scheduler"]
 
 _TOPIC = "reid-dist-compilation"
 

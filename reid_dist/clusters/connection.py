@@ -12,7 +12,7 @@ from reid_dist.clusters.gateway import open_gateway
 from reid_dist.clusters.kinds import Cluster, LocalCluster, Threads
 from reid_dist.clusters.kubernetes import open_kubernetes
 from reid_dist.clusters.local import open_local
-from reid_dist.clusters.settings import in_force
+from reid_dist.clusters.settings import PAGES, in_force
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh
 from reid_dist.clusters.workers import prepare_local_workers
@@ -20,7 +20,6 @@ from reid_dist.clusters.workers import prepare_local_workers
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["connect"]
 
 # What a cluster file may start, by its kind; nothing else can be named.
 _OPENERS: dict[str, Callable[[Any], contextlib.AbstractContextManager[Client]]] = {
@@ -57,5 +56,6 @@ def connect(config: Cluster) -> Iterator[Client | None]:
         return
     if isinstance(config, LocalCluster):
         prepare_local_workers()
-    with in_force(config.dask), _OPENERS[config.kind](config) as client:
+    pages = PAGES if getattr(config, "dashboard", False) else ()
+    with in_force(config.dask, pages), _OPENERS[config.kind](config) as client:
         yield client

@@ -14,7 +14,6 @@ from reid_dist.errors import InputError, RunFailedError, StoreError, StoreExists
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["dashboard_link", "performance_report", "refuse_without_bokeh"]
 
 # The one thing that Dask's page would fetch although all else is in it.
 _ICON = re.compile(r"<link rel=.shortcut icon.[^>]*>")

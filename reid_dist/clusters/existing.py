@@ -18,7 +18,6 @@ from reid_dist.errors import ClusterError, InputError
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-__all__ = ["address_in", "await_workers", "open_existing", "reach"]
 
 _ASKED_EVERY_S = 0.1
 # How long a scheduler may take to answer, and a client that has lost it to find it again.

@@ -7,8 +7,6 @@ from types import ModuleType
 
 from reid_dist.errors import InputError
 
-__all__ = ["import_extra"]
-
 
 def import_extra(module: str, extra: str, kind: str) -> ModuleType:
     """Import a package of an extra.

@@ -17,7 +17,6 @@ from reid_dist.errors import ReidDistError, RunFailedError
 if TYPE_CHECKING:
     from distributed import Client, KilledWorker
 
-__all__ = ["cluster_failures"]
 
 # The topic under which a nanny tells the scheduler that it has ended a worker for its memory, and the one under which
 # the scheduler tells of workers that are gone, and of the tasks that they had.

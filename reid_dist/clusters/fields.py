@@ -13,25 +13,6 @@ from pydantic import AfterValidator, Field, Strict
 
 from reid_dist.core.formatting import byte_size
 
-__all__ = [
-    "LEAST_MEMORY",
-    "Count",
-    "DaskSettings",
-    "Duration",
-    "FilePath",
-    "Flag",
-    "HostName",
-    "Interface",
-    "Memory",
-    "ModuleName",
-    "Name",
-    "ResourceSpec",
-    "Timeout",
-    "Walltime",
-    "memory_bytes",
-    "seconds",
-]
-
 _LETTERS = "kKMGTiB "
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _BYTES = {

@@ -17,7 +17,6 @@ from reid_dist.errors import ClusterError, InputError
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["open_gateway"]
 
 _VARIABLE = "DASK_GATEWAY_PASSWORD"  # of the environment
 

@@ -23,25 +23,6 @@ from reid_dist.clusters.fields import (
     seconds,
 )
 
-__all__ = [
-    "KINDS",
-    "BatchCluster",
-    "Cluster",
-    "ClusterConfig",
-    "ExistingCluster",
-    "GatewayCluster",
-    "KubernetesCluster",
-    "LSFCluster",
-    "LocalCluster",
-    "PBSCluster",
-    "SGECluster",
-    "SLURMCluster",
-    "SLURMJobCluster",
-    "SSHCluster",
-    "Secured",
-    "Threads",
-]
-
 
 class Described(BaseModel):
     """Fields of every cluster file."""
@@ -64,7 +45,7 @@ class _Distributed(Described):
 
 
 class LocalCluster(_Distributed):
-    """Worker processes on this machine, listening on loopback alone."""
+    """Worker processes on this machine, which listen on loopback and admit each other alone."""
 
     kind: Literal["local"]
     workers: Count | None = Field(default=None, description="Worker processes; by default one per 8 cores.")

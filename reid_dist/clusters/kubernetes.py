@@ -11,13 +11,12 @@ from reid_dist.clusters.extras import import_extra
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import KubernetesCluster
 from reid_dist.clusters.security import refuse_open_network
-from reid_dist.clusters.settings import serialized
+from reid_dist.clusters.settings import HEALTH, serialized
 from reid_dist.errors import ClusterError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["manifest", "open_kubernetes"]
 
 _COMM_PORT, _HTTP_PORT = 8786, 8787
 
@@ -25,7 +24,7 @@ _COMM_PORT, _HTTP_PORT = 8786, 8787
 def manifest(config: KubernetesCluster) -> dict[str, Any]:
     """The DaskCluster resource that the operator is given."""
     environment = [
-        {"name": "DASK_INTERNAL_INHERIT_CONFIG", "value": serialized(config.dask)},
+        {"name": "DASK_INTERNAL_INHERIT_CONFIG", "value": serialized(config.dask, HEALTH)},
         # The nanny sets these for workers; here they hold for all that runs in the pod.
         *({"name": f"{library}_NUM_THREADS", "value": "1"} for library in ("OMP", "OPENBLAS", "MKL")),
     ]

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reid_dist.clusters.beside import compile_beside_workers
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
+from reid_dist.clusters.scratch import private_scratch
+from reid_dist.clusters.security import new_certificates
 from reid_dist.core.environment import usable_cores
-from reid_dist.core.formatting import byte_size
+from reid_dist.core.formatting import byte_size, counted
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["memory_of_worker", "open_local", "shares"]
 
 _LOGGER = logging.getLogger(__name__)
 
 # One worker process per this many threads: kernels and BLAS release the GIL, reading and merging hold it now and then.
 _THREADS_PER_PROCESS = 8
+
+# Open files of this process with its scheduler and nannies: measured are 22 and 9 for each worker, before any work.
+_FILES, _FILES_PER_WORKER = 40, 16
 
 
 def shares(config: LocalCluster) -> tuple[int, int]:
@@ -55,6 +61,17 @@ def memory_of_worker(config: LocalCluster) -> int | None:
     return None if not limit else int(limit)
 
 
+def _refuse_without_files(workers: int) -> None:
+    """Refuse a cluster that would run out of open files, which Dask reports by tracebacks or not at all."""
+    needed, (limit, _) = _FILES + _FILES_PER_WORKER * workers, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
+        raise ClusterError(
+            f"{counted(workers, 'local worker')} need some {needed} open files, and the limit of this process is "
+            f"{limit}: raise it (ulimit -n {max(1024, needed)}), or run with fewer --workers or in threads (kind: "
+            "threads)"
+        )
+
+
 @contextlib.contextmanager
 def open_local(config: LocalCluster) -> Iterator[Client]:
     """Start workers, and stop them.
@@ -70,19 +87,25 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
 
     workers, threads = shares(config)
     limit = memory_of_worker(config)
+    _refuse_without_files(workers)
     compile_beside_workers()
-    try:
-        cluster = distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=threads,
-            memory_limit=limit or 0,
-            host="127.0.0.1",
-            # None would be Dask's own default: a server at a fixed port, which a second run finds taken.
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": config.dashboard},
-            silence_logs=50,
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ClusterError(f"cannot start {workers} local workers with {threads} threads each: {error}") from error
-    with cluster, distributed.Client(cluster) as client:
-        yield client
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(private_scratch())
+            # Every user of the machine reaches loopback.
+            security = stack.enter_context(new_certificates(Path(folder)))
+            cluster = distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=threads,
+                memory_limit=limit or 0,
+                host="127.0.0.1",
+                security=security,
+                # None would be Dask's own default: a server at a fixed port, which a second run finds taken.
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": config.dashboard},
+                silence_logs=50,
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ClusterError(f"cannot start {workers} local workers with {threads} threads each: {error}") from error
+        stack.enter_context(cluster)
+        yield stack.enter_context(distributed.Client(cluster))

@@ -16,8 +16,6 @@ import signal
 import reid_dist.core.signals as signals
 from reid_dist.kernels.settings import kernel
 
-__all__ = ["MODULES"]
-
 MODULES = (
     "distributed",
     "distributed.nanny",

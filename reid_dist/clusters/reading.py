@@ -15,8 +15,6 @@ from reid_dist.core.validation import explain
 from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.errors import InputError
 
-__all__ = ["cluster_schema", "read_cluster"]
-
 _ADAPTER: TypeAdapter[Cluster] = TypeAdapter(ClusterConfig)
 _CLASSES = {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in KINDS}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -26,4 +27,7 @@ def _end_with_input() -> None:
             pass
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_CLOSES_WITHIN_S)
+    scratch = sys.modules.get("reid_dist.clusters.remote_scratch")
+    if scratch is not None:
+        scratch.remove()
     os._exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import ipaddress
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,9 +16,12 @@ from reid_dist.errors import InputError
 if TYPE_CHECKING:
     from distributed import Security
 
-__all__ = ["certificates", "certificates_on_disk", "is_loopback", "refuse_open_network", "temporary_certificates"]
 
 _ROLES = ("client", "scheduler", "worker")
+FIELDS = ("tls_ca_file", *(f"tls_{role}_{part}" for role in _ROLES for part in ("cert", "key")))
+"""Attributes of `distributed.Security` that hold certificates and keys."""
+
+_CLOCKS_DIFFER, _VALID = datetime.timedelta(days=1), datetime.timedelta(days=365)
 
 
 def certificates(config: Secured) -> Security | None:
@@ -38,8 +42,8 @@ def certificates(config: Secured) -> Security | None:
         except OSError as error:
             raise InputError(f"cannot read {name} {str(path)!r} of the cluster: {error.strerror}") from None
         # Absolute, for workers start in directories of their own.
-        paths[name] = str(path.absolute())
-    security = _from_files(paths)
+        paths[name.removesuffix("_file")] = str(path.absolute())
+    security = _security(paths)
     try:
         security.get_connection_args("client")
     except OSError as error:
@@ -50,11 +54,12 @@ def certificates(config: Secured) -> Security | None:
     return security
 
 
-def _from_files(paths: Mapping[str, str]) -> Security:
+def _security(pem: Mapping[str, str]) -> Security:
+    """Authority, certificate and key for every role; each as the path of a file, or as its content."""
     from distributed import Security
 
-    roles = {f"tls_{role}_{part}": paths[f"{part}_file"] for role in _ROLES for part in ("cert", "key")}
-    return Security(tls_ca_file=paths["ca_file"], require_encryption=True, **roles)
+    roles = {f"tls_{role}_{part}": pem[part] for role in _ROLES for part in ("cert", "key")}
+    return Security(tls_ca_file=pem["ca"], require_encryption=True, **roles)
 
 
 @contextlib.contextmanager
@@ -68,43 +73,68 @@ def certificates_on_disk(config: Secured, folder: Path) -> Iterator[Security | N
     folder
         Where new ones are written, readable for this user alone.
     """
-    security = temporary_certificates(config)
-    if security is None or config.has_certificates:
+    security = certificates(config)
+    if security is not None or config.insecure:
         yield security
         return
-    with tempfile.TemporaryDirectory(prefix="certificates-", dir=folder) as place:
-        # The names that Dask itself uses; of one certificate for all roles.
-        made = {"ca": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
+    with new_certificates(folder) as security:
+        yield security
+
+
+@contextlib.contextmanager
+def new_certificates(folder: Path) -> Iterator[Security]:
+    """Certificates made for one run, in files of mode 0600 in a directory of mode 0700 that is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="certificates-", dir=folder, ignore_cleanup_errors=True) as place:
         paths = {}
-        for name, field in made.items():
-            path = Path(place) / f"{name}.pem"
+        for name, text in _made().items():
+            path = Path(place, f"{name}.pem")
             path.touch(mode=0o600)
-            path.write_text(getattr(security, field))
-            paths[f"{name}_file"] = str(path)
-        yield _from_files(paths)
+            path.write_text(text)
+            paths[name] = str(path)
+        yield _security(paths)
 
 
 def temporary_certificates(config: Secured) -> Security | None:
-    """Certificates of the file; without any, new ones for this run, or None for ``insecure``.
+    """Certificates of the file; without any, new ones for this run, in memory, or None for ``insecure``.
 
     Raises
     ------
     InputError
-        If certificates cannot be read, or cannot be made.
+        If certificates cannot be read.
     """
     security = certificates(config)
     if security is not None or config.insecure:
         return security
-    from distributed import Security
+    return _security(_made())
 
-    try:
-        made: Security = Security.temporary()
-    except ImportError:
-        raise InputError(
-            "certificates for this run need the package cryptography; pip install cryptography, or name ca_file, "
-            "cert_file and key_file"
-        ) from None
-    return made
+
+def _made() -> dict[str, str]:
+    """A key and a certificate that is its own authority, as PEM: who has the key is admitted, nobody else.
+
+    Keys on a curve, for one of RSA takes up to a tenth of a second to find and more time in every handshake.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "reid-dist")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # The clocks of nodes differ.
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    kept = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return {"ca": pem, "cert": pem, "key": key.private_bytes(*kept).decode()}
 
 
 def is_loopback(host: str) -> bool:
@@ -116,6 +146,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def open_connection(address: str) -> str | None:
+    """What a connection to a scheduler admits, in one line; None where TLS or memory of one process carries it."""
+    scheme, _, rest = address.partition("://")
+    if scheme != "tcp":
+        return None
+    who = "every user of this machine" if is_loopback(rest.rpartition(":")[0]) else "every process that reaches it"
+    return (
+        f"warning: {address} does not use TLS: {who} can run code with the rights of its workers and of this command; "
+        "see Security in cluster_configs/README.md"
+    )
 
 
 def refuse_open_network(config: Secured, what: str) -> None:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["in_force", "serialized"]
+HEALTH = ("distributed.http.health",)
+PAGES = (
+    *HEALTH,
+    "distributed.http.scheduler.info",
+    "distributed.http.scheduler.json",
+    "distributed.http.scheduler.prometheus",
+    "distributed.http.statics",
+)
+"""Pages of a scheduler with a dashboard: Dask's own but for the one that passes requests on to any other address."""
 
 _SETTINGS: dict[str, Any] = {
     # A job whose workers never come must end, not hang.
@@ -23,18 +31,24 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+def _settings(own: Mapping[str, Any], pages: Sequence[str]) -> dict[str, Any]:
+    # Dask serves pages outside TLS, with or without a dashboard: logs, calls and names of tasks, for who can connect.
+    served = {"distributed.scheduler.http.routes": [*pages], "distributed.worker.http.routes": []}
+    return {**_SETTINGS, **served, **own}
+
+
 @contextlib.contextmanager
-def in_force(own: Mapping[str, Any]) -> Iterator[None]:
-    """Settings of this process while a cluster is there."""
+def in_force(own: Mapping[str, Any], pages: Sequence[str] = ()) -> Iterator[None]:
+    """Settings of this process while a cluster is there; `pages` are what its scheduler serves outside TLS."""
     import dask
 
     # Before settings are made: its import adds the defaults, which must not go when the settings do.
     importlib.import_module("distributed")
-    with dask.config.set({**_SETTINGS, **own}):
+    with dask.config.set(_settings(own, pages)):
         yield
 
 
-def serialized(own: Mapping[str, Any]) -> str:
+def serialized(own: Mapping[str, Any], pages: Sequence[str] = ()) -> str:
     """The same settings as text for a worker's environment, of letters, digits and ``+ / = - _`` alone.
 
     Only these: the user's own settings may hold secrets.
@@ -42,6 +56,6 @@ def serialized(own: Mapping[str, Any]) -> str:
     import dask
 
     nested: dict[str, Any] = {}
-    with dask.config.set({**_SETTINGS, **own}, config=nested):
+    with dask.config.set(_settings(own, pages), config=nested):
         text: str = dask.config.serialize(nested)
     return text

@@ -27,15 +27,15 @@ from reid_dist.clusters.batch import import_jobqueue, private_directory
 from reid_dist.clusters.existing import address_in, await_workers, reach
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import Cluster, SLURMJobCluster
-from reid_dist.clusters.security import certificates, temporary_certificates
+from reid_dist.clusters.scratch import scratch_directory
+from reid_dist.clusters.security import FIELDS, certificates, temporary_certificates
 from reid_dist.clusters.settings import in_force
-from reid_dist.clusters.workers import end_local_workers
+from reid_dist.clusters.workers import end_local_workers, place_sockets
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-__all__ = ["open_single_job", "take_part"]
 
 _SCHEDULER, _CLIENT = 0, 1
 _OTHERS = 2  # tasks that do not work
@@ -48,10 +48,6 @@ _NEEDED, _ENDED = "needed", "ended"
 # What is the same in all tasks of a job step and another in every other: when the job began, and where its srun
 # listens.  Numbers of jobs begin again where SLURM is set up anew.
 _OF_ONE_START = ("JOB_START_TIME", "SRUN_COMM_HOST", "SRUN_COMM_PORT", "STEP_LAUNCHER_PORT")
-_FIELDS = (
-    "tls_ca_file",
-    *(f"tls_{role}_{part}" for role in ("client", "scheduler", "worker") for part in ("cert", "key")),
-)
 
 
 def take_part(config: Cluster) -> None:
@@ -88,8 +84,14 @@ def take_part(config: Cluster) -> None:
     if ended:
         sys.exit(0)
     threading.Thread(target=_leave_at_end, args=(task, folder), daemon=True).start()
+    place_sockets()
+    # Held until `_vanish` has ended the workers and then removes it.
     try:
-        _serve(config, task, folder)
+        scratch = scratch_directory(config.local_directory)
+    except OSError as error:
+        raise InputError(f"cannot make a directory in local_directory of the cluster: {error}") from None
+    try:
+        _serve(config, task, folder, scratch.name)
     except SystemExit:
         pass
     except Exception:
@@ -172,7 +174,7 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"cannot make {folder} in shared_directory of the cluster: {error.strerror}") from None
 
 
-def _serve(config: SLURMJobCluster, task: int, folder: Path) -> None:
+def _serve(config: SLURMJobCluster, task: int, folder: Path, scratch: str) -> None:
     """Be the scheduler or a worker until the end."""
     module = import_jobqueue(config.kind, "dask_jobqueue.slurm")
     common = {"protocol": "tcp://" if _open(config) else "tls://", "interface": config.interface}
@@ -191,7 +193,7 @@ def _serve(config: SLURMJobCluster, task: int, folder: Path) -> None:
                 "security": security,
                 "nthreads": config.threads_per_worker,
                 "memory_limit": memory_bytes(config.memory),
-                "local_directory": config.local_directory,
+                "local_directory": scratch,
                 "dashboard": False,
                 "dashboard_address": "127.0.0.1:0",
                 "death_timeout": config.timeout_s,
@@ -227,7 +229,7 @@ def _open(config: SLURMJobCluster) -> bool:
 def _make_certificates(config: SLURMJobCluster, folder: Path) -> Security | None:
     security = temporary_certificates(config)
     if security is not None and not config.has_certificates:
-        made = {name: getattr(security, name) for name in _FIELDS}
+        made = {name: getattr(security, name) for name in FIELDS}
         file = folder / _CERTIFICATES
         file.touch(mode=0o600, exist_ok=False)
         file.write_text(json.dumps(made))
@@ -241,7 +243,7 @@ def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None
     from distributed import Security
 
     made = json.loads((folder / _CERTIFICATES).read_text())
-    return Security(require_encryption=True, **{name: made[name] for name in _FIELDS})
+    return Security(require_encryption=True, **{name: made[name] for name in FIELDS})
 
 
 def _end(folder: Path) -> None:

@@ -18,8 +18,6 @@ from reid_dist.clusters.local import memory_of_worker, shares
 from reid_dist.clusters.workers import workers_of
 from reid_dist.core.environment import usable_cores
 
-__all__ = ["Size", "cluster_size"]
-
 
 @dataclass(frozen=True, slots=True)
 class Size:

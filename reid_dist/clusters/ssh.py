@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,16 @@ from reid_dist.clusters.existing import await_workers
 from reid_dist.clusters.extras import import_extra
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import SSHCluster
-from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
+from reid_dist.clusters.scratch import PRELOADED
+from reid_dist.clusters.security import FIELDS, certificates, certificates_on_disk, is_loopback, refuse_open_network
+from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
     from distributed import Client, Security
 
 # Ends a scheduler or a nanny, and the nanny its worker, once the connection to this process is closed.
-_PRELOADED = "reid_dist.clusters.remote_end"
+_ENDS_WITH_CLIENT = "reid_dist.clusters.remote_end"
 
 
 @contextlib.contextmanager
@@ -34,35 +36,54 @@ def open_ssh(config: SSHCluster) -> Iterator[Client]:
         If a host cannot be reached, refuses the key, or starts nothing.
     """
     asyncssh = import_extra("asyncssh", "ssh", config.kind)
+    import dask
     import distributed
     from distributed.deploy.ssh import Scheduler, Worker
 
-    # SSH starts the processes; their messages go from one to the other directly.
-    security = certificates(config)
     hosts = (config.scheduler_host, *config.worker_hosts)
-    beyond = next((host for host in hosts if not is_loopback(host)), None)
-    if security is None and beyond is not None:
-        refuse_open_network(config, f"the connection of the scheduler and {beyond}")
     reached = {"connect_options": _connect_options(config), "remote_python": config.python}
-    common = _common(config, security)
-    scheduler = {**common, "host": config.scheduler_host, "port": 0, "preload": [_PRELOADED]}
-    workers = {
-        number: {"cls": Worker, "options": {**reached, "address": host, "kwargs": _worker(config, host, common)}}
-        for number, host in enumerate(config.worker_hosts)
-    }
-    try:
-        cluster = distributed.SpecCluster(
-            workers,
-            {"cls": Scheduler, "options": {**reached, "address": config.scheduler_host, "kwargs": scheduler}},
-            name="ssh",
-            security=security,
-            silence_logs=logging.CRITICAL,
-        )
-    except (OSError, RuntimeError, asyncssh.Error) as error:
-        raise ClusterError(f"cannot start a cluster over SSH on {', '.join(hosts)}: {_reason(error)}") from error
-    with cluster, distributed.Client(cluster, security=security) as client:
+    with contextlib.ExitStack() as stack:
+        security = stack.enter_context(_certificates(config, hosts))
+        common = _common(security)
+        scheduler = {**common, "host": config.scheduler_host, "port": 0, "preload": [_ENDS_WITH_CLIENT, PRELOADED]}
+        workers = {
+            number: {"cls": Worker, "options": {**reached, "address": host, "kwargs": _worker(config, host, common)}}
+            for number, host in enumerate(config.worker_hosts)
+        }
+        if config.local_directory is not None:
+            # A setting, since each nanny makes its own directory there.
+            stack.enter_context(dask.config.set({"temporary-directory": config.local_directory}))
+        try:
+            cluster = distributed.SpecCluster(
+                workers,
+                {"cls": Scheduler, "options": {**reached, "address": config.scheduler_host, "kwargs": scheduler}},
+                name="ssh",
+                security=security,
+                silence_logs=logging.CRITICAL,
+            )
+        except (OSError, RuntimeError, asyncssh.Error) as error:
+            raise ClusterError(f"cannot start a cluster over SSH on {', '.join(hosts)}: {_reason(error)}") from error
+        stack.enter_context(cluster)
+        client = stack.enter_context(distributed.Client(cluster, security=security))
         await_workers(client, config.wait_for_workers, config.timeout_s, "the cluster over SSH", "look at the hosts")
         yield client
+
+
+@contextlib.contextmanager
+def _certificates(config: SSHCluster, hosts: Sequence[str]) -> Iterator[Security | None]:
+    """Certificates of the file; where all hosts are this machine, else new ones; None for ``insecure``.
+
+    SSH starts the processes; their messages go from one to the other directly, and every user reaches loopback.
+    """
+    beyond = next((host for host in hosts if not is_loopback(host)), None)
+    if beyond is not None:
+        security = certificates(config)
+        if security is None:
+            refuse_open_network(config, f"the connection of the scheduler and {beyond}")
+        yield security
+        return
+    with temporary_directory() as folder, certificates_on_disk(config, Path(folder)) as security:
+        yield security
 
 
 def _connect_options(config: SSHCluster) -> dict[str, Any]:
@@ -87,10 +108,8 @@ def _worker(config: SSHCluster, host: str, common: Mapping[str, Any]) -> dict[st
         **common,
         "nthreads": config.threads_per_worker,
         "memory_limit": memory_bytes(config.memory),
-        "preload_nanny": [_PRELOADED],
+        "preload_nanny": [_ENDS_WITH_CLIENT, PRELOADED],
     }
-    if config.local_directory is not None:
-        options["local_directory"] = config.local_directory
     if is_loopback(host):
         # Without it, nanny and worker listen on every interface.  The name of another host may stand for an address
         # that is not the one which this host reaches it by, and there TLS is required.
@@ -98,7 +117,7 @@ def _worker(config: SSHCluster, host: str, common: Mapping[str, Any]) -> dict[st
     return options
 
 
-def _common(config: SSHCluster, security: Security | None) -> dict[str, Any]:
+def _common(security: Security | None) -> dict[str, Any]:
     """Options of scheduler and workers, as JSON; pages are served on loopback, outside TLS."""
     common: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     if security is not None:
@@ -106,12 +125,7 @@ def _common(config: SSHCluster, security: Security | None) -> dict[str, Any]:
         common["protocol"] = "tls://"
         common["security"] = {
             "require_encryption": True,
-            "tls_ca_file": config.ca_file,
-            **{
-                f"tls_{role}_{part}": getattr(config, f"{part}_file")
-                for role in ("scheduler", "worker", "client")
-                for part in ("cert", "key")
-            },
+            **{name: getattr(security, name) for name in FIELDS},
         }
     return common
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import secrets
 import shutil
 import signal
 import tempfile
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reid_dist.core.signals as signals
+from reid_dist.core.temporary import NAME_BYTES, new_name, remove_abandoned
 from reid_dist.errors import ClusterError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["end_local_workers", "prepare_local_workers", "remove_sockets", "workers_of"]
 
 _PRELOADED = ["reid_dist.clusters.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -34,7 +33,7 @@ _TEMPORARY = "TMPDIR"
 # multiprocessing, and this package before it, append to the temporary directory.
 _LONGEST_ADDRESS = 103
 _APPENDED = len("/pymp-12345678/listener-12345678")
-_OWN = len("/reid-dist-12345678")
+_OWN = len("/") + NAME_BYTES
 _SHORT_PLACES = tuple(Path(os.sep, *names) for names in (("tmp",), ("var", "tmp"), ("dev", "shm")))
 
 
@@ -57,7 +56,7 @@ def prepare_local_workers() -> None:
     ClusterError
         If no directory for its socket can be made.
     """
-    _place_sockets()
+    place_sockets()
     # BLAS reads the number of threads when it is loaded; a pool of its own in the server would be a thread.
     added = {name: value for name, value in _ONE_THREAD.items() if name not in os.environ}
     before = os.environ.get(_TEMPORARY)
@@ -83,13 +82,14 @@ def prepare_local_workers() -> None:
             os.environ[_TEMPORARY] = before
 
 
-def _place_sockets() -> None:
+def place_sockets() -> None:
     """Have multiprocessing make its sockets where their addresses fit; batch systems set long temporary directories."""
     usual = tempfile.gettempdir()
     if _Sockets.folder is not None or len(os.fsencode(usual)) + _APPENDED <= _LONGEST_ADDRESS:
         return
     for place in _SHORT_PLACES:
-        folder = place / f"reid-dist-{secrets.token_hex(4)}"
+        remove_abandoned(str(place))
+        folder = place / new_name()
         # Noted before it is made, so that an interruption in between leaves nothing.
         _Sockets.folder = folder
         try:

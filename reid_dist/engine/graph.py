@@ -37,6 +37,7 @@ from reid_dist.engine.tasks import (
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.stores import Stage, Workspace
 from reid_dist.stores.encoding import decode, encode
+from reid_dist.stores.locks import in_turn
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -125,7 +126,24 @@ def run(
     RunFailedError
         If the cluster lost the job; the message gives the cause.
     """
-    stage = None if workspace is None else _partials(job, truth, workspace)
+    if workspace is None:
+        return _run(job, client, progress or Progress(), truth, None, None)
+    shown = progress or Progress()
+    stage = _partials(job, truth, workspace)
+    with in_turn(stage.path, shown.warn):
+        # Anew: a run that has finished meanwhile has removed it.
+        return _run(job, client, shown, truth, workspace, _partials(job, truth, workspace))
+
+
+def _run(
+    job: SearchJob,
+    client: Client | None,
+    progress: Progress,
+    truth: GroundTruth | None,
+    workspace: Workspace | None,
+    stage: Stage | None,
+) -> BlockResult:
+    """Compute a job, with the stage of its partial results in a workspace, if any."""
     if stage is not None:
         # An interrupted run may have used another plan; its plan is adopted, so that its partial results are reused.
         cut = stage.description
@@ -133,7 +151,7 @@ def run(
         job = replace(job, plan=plan)
     graph = _build(job, truth, stage)
     try:
-        result = _concatenate(job, execute(graph, client, job.plan.n_threads, progress or Progress()))
+        result = _concatenate(job, execute(graph, client, job.plan.n_threads, progress))
     except BaseException:
         if stage is not None and workspace is not None and stage.is_empty:
             # No partial result to resume from: the empty stage is removed.

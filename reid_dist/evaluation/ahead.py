@@ -8,7 +8,6 @@ have to repeat.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from reid_dist.core.temporary import temporary_directory
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
@@ -46,7 +46,7 @@ def compile_all(progress: Progress) -> int:
     The stage of `progress` is ``compile``.
     """
     before = len(compiled_spans())
-    with tempfile.TemporaryDirectory(prefix="reid-dist-") as folder:
+    with temporary_directory() as folder:
         jobs = [*_jobs(Path(folder))]
         progress.start({"compile": len(jobs)})
         for job in jobs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
+from reid_dist.core.temporary import temporary_folder
 from reid_dist.engine.checks import check_client, check_count, check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import find_nearest
@@ -160,7 +160,7 @@ def k_reciprocal_graph(
     # The graph may go by directions where the distance does not.
     check_sets(features, features, spec.graph_distance(measure))
     check_client(client)
-    temporary = tempfile.mkdtemp(prefix="reid-dist-") if workspace is None else None
+    temporary = temporary_folder() if workspace is None else None
     # The mixture with the plain distance is no property of the graph.
     described = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
     of = {"rerank": described, "distance": measure.describe(), "inputs": {"features": features.describe()}}

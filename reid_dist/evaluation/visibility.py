@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import uuid
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import ClusterError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, Workspace
 
@@ -22,7 +22,7 @@ def workspace_folder(stack: contextlib.ExitStack, workspace: str | PathLike[str]
     """Path or URI of the workspace, or a temporary directory that lasts as long as the stack."""
     if workspace is not None:
         return Workspace.at(workspace).path
-    return stack.enter_context(tempfile.TemporaryDirectory(prefix="reid-dist-"))
+    return stack.enter_context(temporary_directory())
 
 
 @contextlib.contextmanager

@@ -1,8 +1,10 @@
-"""Locks on the places of stores: one writer at a time.
+"""Locks on the places of stores, one writer at a time, and on stages of workspaces, whose users take turns.
 
-A lock is a hidden file beside the store, made by exclusive creation, with host and process of its writer.  A lock of
-a process of this host that has ended is taken over.  Object storage needs no lock: stores are not replaced there, and
-of two first writers to one place, digests reveal any chunk that is not the one of the manifest.
+A lock on a store is a hidden file beside it, made by exclusive creation, with host and process of its writer.  A lock
+of a process of this host that has ended is taken over.  Object storage needs no lock: stores are not replaced there,
+and of two first writers to one place, digests reveal any chunk that is not the one of the manifest.
+
+A lock on a stage is one of the system on a hidden file, which ends with its process.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from reid_dist.core.processes import has_ended, start_of
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores.locations import hidden_beside
 from reid_dist.stores.object_errors import is_object_uri
@@ -23,6 +27,7 @@ from reid_dist.stores.object_errors import is_object_uri
 _EMPTY_SECONDS = 10.0
 # Another process may take over the same lock, or release it, between two looks.
 _MOST_TRIES = 20
+_LOOKED_EVERY_S = 0.2
 
 
 def lock(uri: str) -> Path | None:
@@ -67,16 +72,7 @@ def unlock(path: Path | None, pid: int) -> None:
 
 
 def _owner() -> dict[str, Any]:
-    return {"host": os.uname().nodename, "pid": os.getpid(), "started": _start_of(os.getpid())}
-
-
-def _start_of(pid: int) -> str | None:
-    """When a process of this host was started, in ticks of its clock; None if there is none, or no way to tell."""
-    try:
-        # The name of the program, in parentheses, may hold spaces.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
+    return {"host": os.uname().nodename, "pid": os.getpid(), "started": start_of(os.getpid())}
 
 
 def _read(file: IO[str]) -> dict[str, Any] | None:
@@ -93,14 +89,7 @@ def _is_abandoned(owner: dict[str, Any] | None, file: IO[str]) -> bool:
         return time.time() - os.fstat(file.fileno()).st_mtime > _EMPTY_SECONDS
     if owner["host"] != os.uname().nodename:
         return False
-    try:
-        os.kill(owner["pid"], 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError, TypeError):
-        return False
-    # The number of a process is used again after some time.
-    return bool(_start_of(owner["pid"]) != owner["started"])
+    return has_ended(owner["pid"], owner["started"])
 
 
 def _remove_abandoned(path: Path, file: IO[str]) -> None:
@@ -109,3 +98,51 @@ def _remove_abandoned(path: Path, file: IO[str]) -> None:
     with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(path.stat(), os.fstat(file.fileno())):
             path.unlink()
+
+
+@contextlib.contextmanager
+def in_turn(uri: str, warn: Callable[[str], None]) -> Iterator[None]:
+    """Wait, after one line to `warn`, until nothing else works on the stage at a URI, and keep it meanwhile.
+
+    Parts that a finished stage does not need are removed, and would be missing in the middle of another run.
+    """
+    if is_object_uri(uri):
+        yield
+        return
+    path = Path(hidden_beside(uri, "turn"))
+    file = _take_turn(path, uri, warn)
+    try:
+        yield
+    finally:
+        if file is not None:
+            # Removed while it is locked: who waits for it sees that it is no longer the one at this path.
+            with contextlib.suppress(OSError):
+                path.unlink()
+            file.close()
+
+
+def _take_turn(path: Path, uri: str, warn: Callable[[str], None]) -> IO[str] | None:
+    """Return the locked file; None where the file system has no locks or cannot be written."""
+    waits = False
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a")
+        except OSError:
+            # What cannot be written is reported by what is written next.
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            if not waits:
+                waits = True
+                warn(f"another run works on {uri}: waiting for it")
+            time.sleep(_LOOKED_EVERY_S)
+        except OSError:
+            file.close()
+            return None
+        file.close()

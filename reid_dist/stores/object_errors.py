@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from reid_dist.core.shortages import shortages
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 
 SCHEME = "s3://"
@@ -37,12 +38,16 @@ def storage_errors(uri: str, *, writing: bool = False) -> Iterator[None]:
     ------
     StoreError
         Never with text of the library.
+    ShortageError
+        If the system refuses a thread or an open file; also of what is not on S3.
     """
     if not is_object_uri(uri):
-        yield
+        with shortages():
+            yield
         return
     try:
-        yield
+        with shortages():
+            yield
     except (ReidDistError, MemoryError):
         raise
     except FileNotFoundError as error:

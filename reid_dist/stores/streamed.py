@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import tempfile
 import uuid
 import weakref
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.temporary import temporary_folder
 from reid_dist.errors import InputError
 from reid_dist.stores.labels import Labels, to_numpy
 from reid_dist.stores.locations import State, at_location, canonical_uri, remove, state_of
@@ -96,7 +96,7 @@ def stream(
         If the store cannot be written.
     """
     n_rows, dim = check_shape(features.shape)
-    temporary = tempfile.mkdtemp(prefix="reid-dist-") if workspace is None else None
+    temporary = temporary_folder() if workspace is None else None
     uri = at_location(canonical_uri(temporary or str(workspace)), f"arrays-{uuid.uuid4().hex[:16]}.zarr")
     try:
         with FeatureWriter(

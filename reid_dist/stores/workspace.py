@@ -19,7 +19,6 @@ import json
 import os
 import shutil
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import DamagedPartError, StoreError
 from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
@@ -348,7 +348,7 @@ def inner_folder(workspace: str | os.PathLike[str] | None, identity: str | None)
     """
     place = None if workspace is None else local_path(canonical_uri(workspace))
     if place is None:
-        with tempfile.TemporaryDirectory(prefix=INNER) as name:
+        with temporary_directory() as name:
             yield Path(name)
         return
     folder = place if identity is None else place / f"{INNER}{identity[:20]}"

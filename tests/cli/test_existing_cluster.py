@@ -52,6 +52,8 @@ def test_an_existing_cluster_gives_the_answer_of_threads(reid_dist, stores, sche
         done = reid_dist("evaluate", *stores, "--cluster", cluster, "--json")
         assert done.code == 0, done.err
         assert json.loads(done.out)["result_digest"] == expected
+        (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
+        assert warning.startswith(f"warning: {address} does not use TLS: every user of this machine can run code ")
 
 
 @pytest.mark.slow

@@ -28,8 +28,11 @@ def test_report_and_dashboard(reid_dist, stores, watched: Path, tmp_path: Path) 
     assert done.code == 0, done.err
     (link,) = (line for line in done.err.splitlines() if line.startswith("dashboard: "))
     assert re.fullmatch(r"dashboard: http://127\.0\.0\.1:\d+/status", link)
+    (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
+    assert "every user of its machine at least, can read" in warning
     text = page.read_text()
     assert "sweep" in text
+    assert "PRIVATE KEY" not in text
     assert not _FETCHED.search(text), "it must be readable without a network"
     again = reid_dist("evaluate", *stores, "--cluster", watched, "--performance-report", page)
     assert again.code == 2

@@ -104,7 +104,7 @@ def test_the_script(tmp_path: Path, kind: str) -> None:
         "--nworkers 2",
         "--memory-limit 4.00GiB",
         "--nanny",
-        "--local-directory /scratch/me",
+        "--preload-nanny reid_dist.clusters.remote_scratch",
         "--no-dashboard --dashboard-address 127.0.0.1:0",
         "--lifetime 50m --lifetime-stagger 30m",
         "--interface lo",
@@ -123,7 +123,12 @@ def test_settings_reach_workers(tmp_path: Path, kind: str) -> None:
         script = cluster.job_script()
     given = re.search(r"^export DASK_INTERNAL_INHERIT_CONFIG=([A-Za-z0-9+/=_-]+)$", script, re.MULTILINE)
     assert given is not None
-    settings = json.loads(base64.urlsafe_b64decode(given[1]))["distributed"]
+    whole = json.loads(base64.urlsafe_b64decode(given[1]))
+    # Below it, each nanny makes a directory that no other user can enter.
+    assert whole["temporary-directory"] == "/scratch/me"
+    settings = whole["distributed"]
+    # Pages are served outside TLS.
+    assert settings["worker"]["http"]["routes"] == settings["scheduler"]["http"]["routes"] == []
     assert settings["scheduler"]["allowed-failures"] == 5
     assert settings["worker"]["memory"]["spill"] is False
 

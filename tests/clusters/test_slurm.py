@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from held_runs import assert_closed, held
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
 
 pytestmark = [
@@ -32,6 +34,17 @@ def cluster_text(tmp_path) -> str:
 def test_the_answer_of_threads(evaluate_on, sets, slurm: MiniSlurm, cluster_text: str) -> None:
     done = evaluate_on(cluster_text, env=slurm.environment)
     assert done.digest == sets.digest
+
+
+def test_a_stranger_is_not_admitted(sets, slurm: MiniSlurm, cluster_text: str, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(cluster_text)
+    words = ("evaluate", sets.query, sets.gallery, "--cluster", "cluster.yaml")
+    with held(tmp_path, *words, kind="slurm", **slurm.environment) as run:
+        # Scheduler, two nannies, two workers, and the pages of three.
+        assert_closed(run.processes, at_least=8)
+        run.end()
+    # What a nanny of another program makes by itself is empty.
+    assert not [path for path in (tmp_path / "t").rglob("*") if path.name != "dask-scratch-space"]
 
 
 def test_the_only_job_is_cancelled(start_on, larger_sets, slurm: MiniSlurm, cluster_text: str) -> None:

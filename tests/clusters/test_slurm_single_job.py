@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from command_words import COMMAND
+from held_runs import assert_closed, held
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
 
 from reid_dist.clusters import read_cluster, take_part
@@ -68,6 +69,14 @@ def test_all_tasks_run_the_command(sets, slurm: MiniSlurm, cluster_file: Path, t
     assert "distributed." not in written
     assert "Traceback" not in written
     assert slurm.jobs() == []
+
+
+def test_a_stranger_is_not_admitted(sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:
+    words = ("evaluate", sets.query, sets.gallery, "--cluster", cluster_file)
+    srun = ("srun", "--kill-on-bad-exit=1", "--ntasks=4", "--mem-per-cpu=900")
+    with held(tmp_path, *words, kind="slurm_single_job", before=srun, **slurm.environment) as run:
+        assert_closed(run.processes, at_least=8)
+        run.end()
 
 
 @pytest.mark.parametrize("late_s", [0, 3, 20])

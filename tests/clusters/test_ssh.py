@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
+import re
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,7 +13,10 @@ from pathlib import Path
 
 import pytest
 from certificate_files import named
+from held_runs import assert_closed, descendants, held
 from loopback_sshd import Server, loopback_sshd, missing_programs
+
+from reid_dist.core.temporary import remove_abandoned
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,19 +35,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def _remote_processes(mark: str = "") -> list[int]:
-    """Processes that SSH has started for a cluster: those with a mark in their words."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if "dask_spec" in words and mark in words:
-            found.append(int(path.parent.name))
-    return found
-
-
 def _runs(process: int) -> bool:
     """Whether a process is there, and no zombie."""
     try:
@@ -52,65 +44,54 @@ def _runs(process: int) -> bool:
 
 
 def test_the_answer_of_threads(evaluate_on, sets, server: Server, tmp_path: Path) -> None:
-    mark = tmp_path / "local"
-    done = evaluate_on(f"{CLUSTER}{server.lines}local_directory: {mark}\n")
+    done = evaluate_on(f"{CLUSTER}{server.lines}local_directory: {tmp_path / 'local'}\n")
     assert done.digest == sets.digest
-    deadline = time.monotonic() + 20
-    while _remote_processes(str(mark)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert _remote_processes(str(mark)) == []
+    _await_end(descendants([server.process])[1:])
     assert "INFO" not in done.err
 
 
-def _sockets_of(processes: list[int]) -> set[str]:
-    """Inodes of the sockets of some processes."""
-    links = set()
-    for process in processes:
-        for path in Path(f"/proc/{process}/fd").glob("*"):
-            with contextlib.suppress(OSError):
-                links.add(str(path.readlink()))
-    return {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
-
-
-def _open_listeners(processes: list[int]) -> list[str]:
-    """Addresses beyond loopback on which some processes listen."""
-    of_them = _sockets_of(processes)
-    found = []
-    for name, loopback in (("tcp", "0100007F"), ("tcp6", "0" * 24 + "01000000")):
-        for line in Path("/proc/net", name).read_text().splitlines()[1:]:
-            _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
-            if state == "0A" and inode in of_them and not local.startswith(f"{loopback}:"):
-                found.append(local)
-    return found
-
-
-def _descendants(processes: list[int]) -> list[int]:
-    """Some processes and all that they have started."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-    found = list(processes)
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found
+def test_a_stranger_is_not_admitted(sets, server: Server, tmp_path: Path) -> None:
+    """Keys are in files of this user, not in words of commands, which every user can list."""
+    local = tmp_path / "local"
+    (tmp_path / "cluster.yaml").write_text(f"{CLUSTER}{server.lines}local_directory: {local}\n")
+    words = ("evaluate", sets.query, sets.gallery, "--cluster", "cluster.yaml")
+    with held(tmp_path, *words, kind="ssh") as run:
+        processes = descendants([server.process])[1:]
+        # Scheduler, two nannies, two workers, and the pages of three.
+        assert_closed(processes, at_least=8)
+        said = b"".join(Path(f"/proc/{each}/cmdline").read_bytes() for each in processes if _runs(each))
+        keys = {Path(os.fsdecode(each)) for each in re.findall(rb'"(/[^"]+/key\.pem)"', said)}
+        assert len(keys) == 1
+        assert b"PRIVATE KEY" not in said
+        (key,) = keys
+        assert (stat.S_IMODE(key.stat().st_mode), stat.S_IMODE(key.parent.stat().st_mode)) == (0o600, 0o700)
+        # Of the scheduler and of two nannies; what Dask makes itself is empty.
+        assert list((local / "dask-scratch-space").iterdir()) == []
+        scratch = list(local.glob("reid-dist-*"))
+        assert len(scratch) == 3
+        assert all(stat.S_IMODE(each.stat().st_mode) == 0o700 for each in scratch)
+        run.end()
+    _await_end(processes)
+    # Dask ends remote processes by SIGKILL; the next one in this place removes what they leave.
+    remove_abandoned(str(local))
+    assert not list(local.glob("reid-dist-*"))
+    # What a nanny of another program makes by itself is empty.
+    assert not [path for path in (tmp_path / "t").rglob("*") if path.name != "dask-scratch-space"]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_workers_listen_on_loopback_and_end_with_the_client(
-    start_on, larger_sets, server: Server, tmp_path: Path, sent: signal.Signals
-) -> None:
-    mark = str(tmp_path / "local")
-    running = start_on(f"{CLUSTER}{server.lines}local_directory: {mark}\n", larger_sets, "--chunk-rows", "256")
+def test_workers_end_with_the_client(start_on, larger_sets, server: Server, sent: signal.Signals) -> None:
+    running = start_on(CLUSTER + server.lines, larger_sets, "--chunk-rows", "256")
     running.await_partial_results(1)
-    # The scheduler has no directory to know it by.
-    processes = _descendants([server.process])[1:]
-    assert len(_remote_processes(mark)) >= 2
-    assert _sockets_of(processes)
-    assert _open_listeners(processes) == []
+    processes = descendants([server.process])[1:]
+    assert len(processes) >= 5
     running.send(sent)
     ended = running.end()
     assert "INFO" not in ended.err
+    _await_end(processes)
+
+
+def _await_end(processes: list[int]) -> None:
     deadline = time.monotonic() + 20
     while (left := [each for each in processes if _runs(each)]) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from feature_arrays import make_arrays
 
 from reid_dist.errors import StoreExistsError
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest
-from reid_dist.stores.locks import lock, unlock
+from reid_dist.stores.locks import in_turn, lock, unlock
 from reid_dist.stores.sparse import GraphPiece, write_graph
 
 SIDES = ("query", "gallery")
@@ -213,3 +214,41 @@ class TestLock:
         )
         write_graph(uri, (1, 1, 1), lambda _: piece, {}, overwrite=True)
         assert not held.exists()
+
+
+# Takes its turn at a stage, says so, and keeps it until it is ended.
+HELD = """
+import sys, time
+from reid_dist.stores.locks import in_turn
+with in_turn(sys.argv[1], print):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_users_of_a_stage_take_turns(tmp_path: Path) -> None:
+    """Also where the one that has it is killed; what was locked is gone afterwards."""
+    stage = str(tmp_path / "workspace" / "neighbours-1")
+    said: list[str] = []
+    with subprocess.Popen([sys.executable, "-c", HELD, stage], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        killing = threading.Timer(0.7, other.kill)
+        killing.start()
+        begun = time.monotonic()
+        with in_turn(stage, said.append):
+            waited = time.monotonic() - begun
+            # Another stage is not concerned.
+            with in_turn(f"{stage}0", said.append):
+                pass
+        killing.join()
+    assert waited > 0.4
+    assert said == [f"another run works on {stage}: waiting for it"]
+    assert list((tmp_path / "workspace").iterdir()) == []
+
+
+def test_a_stage_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """What is written next reports it."""
+    (tmp_path / "file").write_text("x")
+    with in_turn(str(tmp_path / "file" / "stage"), pytest.fail):
+        pass

@@ -14,6 +14,7 @@ from reid_dist.stages.neighbours.items import Items
 from reid_dist.stages.neighbours.plan import choose_block_rows, rows_of_a_tile
 from reid_dist.stages.neighbours.symmetric import NeighbourLists, merge_task, tile_task
 from reid_dist.stores import FeatureSet, Stage, Workspace
+from reid_dist.stores.locks import in_turn
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -95,6 +96,12 @@ def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) 
         "of": of,
     }
     stage = where.workspace.stage("neighbours", [of, k], plan)
+    with in_turn(stage.path, where.progress.warn):
+        return _find(items, distance, k, stage, where)
+
+
+def _find(items: Items, distance: Distance, k: int, stage: Stage, where: Resources) -> NeighbourLists:
+    """Compute the blocks that a stage lacks, and remove its tiles."""
     # An interrupted run may have used other blocks; its finished parts are reused.
     plan = stage.description
     lists = NeighbourLists(stage, items, distance, k, plan["block_rows"], plan["tile_rows"])
@@ -160,6 +167,12 @@ def find_query_neighbours(
         "of": of,
     }
     lists = lists_of(where.workspace.stage("query_neighbours", [of, k], plan))
+    with in_turn(lists.stage.path, where.progress.warn):
+        return _find_of_queries(lists, where)
+
+
+def _find_of_queries(lists: QueryLists, where: Resources) -> QueryLists:
+    """Compute the blocks that a stage lacks, and remove its tiles."""
     graph = TaskGraph()
     at = fingerprint(lists.stage.path)[:12]
     tiles: list[tuple[int, int]] = []

@@ -1,0 +1,94 @@
+"""Temporary directories of this user alone, with the owner in the name, so that those of killed processes are removed.
+
+The name holds host, number and start time of the process that made the directory.  The first directory that a process
+makes in a place is preceded by the removal of those whose process has ended.  Only directories of this user are
+removed, symbolic links are never followed, and those of other hosts and containers that share the place stay.
+
+Standard library alone: it is imported before anything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import zlib
+from pathlib import Path
+
+from reid_dist.core.processes import has_ended, start_of
+
+__all__ = ["NAME_BYTES", "new_name", "remove_abandoned", "temporary_directory", "temporary_folder"]
+
+_HEAD = "reid-dist-"
+_NAME = re.compile(rf"{_HEAD}([0-9a-f]{{8}})-([0-9a-f]+)-([0-9a-f]+)-\w+")
+_NO_START = "0"
+
+NAME_BYTES = len(f"{_HEAD}12345678-400000-123456789a-12345678")
+"""Bytes of the longest name that `new_name` returns."""
+
+# Places where this process has looked for abandoned directories.
+_searched: set[str] = set()
+
+
+def new_name() -> str:
+    """Return a name for a temporary directory of this process that no other one has."""
+    return f"{_prefix()}{secrets.token_hex(4)}"
+
+
+def _prefix() -> str:
+    pid = os.getpid()
+    started = start_of(pid)
+    return f"{_HEAD}{_host()}-{pid:x}-{_NO_START if started is None else format(int(started), 'x')}-"
+
+
+def _host() -> str:
+    """Host and container, within which numbers of processes are distinct: eight digits."""
+    try:
+        container = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        container = ""
+    return f"{zlib.crc32(f'{os.uname().nodename} {container}'.encode()):08x}"
+
+
+def temporary_folder(place: str | None = None) -> str:
+    """Make a temporary directory of mode 0700, which the caller removes; in `place`, or the usual one."""
+    place = tempfile.gettempdir() if place is None else place
+    remove_abandoned(place)
+    return tempfile.mkdtemp(prefix=_prefix(), dir=place)
+
+
+def temporary_directory(place: str | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Make a temporary directory of mode 0700 that is removed at the end of its context, or of the process."""
+    place = tempfile.gettempdir() if place is None else place
+    remove_abandoned(place)
+    return tempfile.TemporaryDirectory(prefix=_prefix(), dir=place, ignore_cleanup_errors=True)
+
+
+def remove_abandoned(place: str) -> None:
+    """Remove temporary directories of this user in `place` whose process has ended; once per process and place."""
+    if place in _searched:
+        return
+    _searched.add(place)
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if _is_abandoned(entry):
+                # It refuses symbolic links itself, should one be put here meanwhile.
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_abandoned(entry: os.DirEntry[str]) -> bool:
+    found = _NAME.fullmatch(entry.name)
+    if found is None or found[1] != _host():
+        return False
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return False
+    started = None if found[3] == _NO_START else str(int(found[3], 16))
+    return has_ended(int(found[2], 16), started)
