@@ -94,7 +94,7 @@ def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
     if not np.isfinite(norm).all():
         row = rows.start + int(np.flatnonzero(~np.isfinite(norm))[0])
         raise DamagedStoreError(f"row {row} of {features.uri} is not finite; run `reid-dist check` on it")
-    return FeatureBlock(np.arange(rows.start, rows.stop), block, norm)
+    return FeatureBlock(np.arange(rows.start, rows.stop), block, norm, in_memory=not features.is_stored)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_products_are_computed_in_parts_where_some_pairs_are_in_doubt(monkeypatc
 
     monkeypatch.setattr(Tile, "read", noted)
     rng = np.random.default_rng(15)
-    pids = rng.integers(0, 12, 1500)
+    pids = rng.integers(0, 6, 1500)
     gallery = ItemSet(rng.standard_normal((1500, 400)).astype(np.float32), pids, rng.integers(0, 5, 1500))
     query = ItemSet(rng.standard_normal((9, 400)).astype(np.float32), pids[:9], rng.integers(0, 5, 9))
     report = evaluate_items(query, gallery)

@@ -66,6 +66,8 @@ class FeatureBlock:
         Partition of the gallery that the rows belong to, for separate counts per partition.
     reranked
         For queries under a re-ranked distance: re-ranked distances to the gallery rows of the block pair.
+    in_memory
+        Whether the rows come from memory, where single rows and blocks are read with the same bytes.
     """
 
     numbers: Int64
@@ -73,6 +75,7 @@ class FeatureBlock:
     norm: NDArray[np.float64]
     group: int = 0
     reranked: KnownPairs | None = None
+    in_memory: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", read_only(self.features))
@@ -82,11 +85,15 @@ class FeatureBlock:
 
     def take(self, place: Int64, group: int) -> FeatureBlock:
         """Select rows by position, ascending, shape (m,), as a block of a group."""
-        return FeatureBlock(self.numbers[place], self.features[place], self.norm[place], group)
+        return FeatureBlock(
+            self.numbers[place], self.features[place], self.norm[place], group, in_memory=self.in_memory
+        )
 
     def cut(self, rows: slice) -> FeatureBlock:
         """Select consecutive rows, as a block without data of pairs."""
-        return FeatureBlock(self.numbers[rows], self.features[rows], self.norm[rows], self.group)
+        return FeatureBlock(
+            self.numbers[rows], self.features[rows], self.norm[rows], self.group, in_memory=self.in_memory
+        )
 
     def find(self, row: Int64) -> tuple[Int64, Int64]:
         """Find rows of the set in the block.

@@ -137,7 +137,8 @@ class _Counting:
         self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
         self._exact = screen.exact
         self._counts = _zeros(len(targets.distance), len(targets.positive_row))
-        self._check_thresholds()
+        if not gallery.in_memory:
+            self._check_thresholds()
 
     def _check_thresholds(self) -> None:
         """Compare the thresholds of the positives in this block with distances of verified rows.
