@@ -32,7 +32,7 @@ THIRD_PARTY = {
     "kernels": {"numba", "numpy"},
     "relevance": {"numpy"},
     "stores": {"blake3", "google_crc32c", "h5py", "numpy", "obstore", "pyarrow", "safetensors", "scipy", "zarr"},
-    "clusters": {"dask", "distributed", "pydantic", "yaml"},
+    "clusters": {"cryptography", "dask", "distributed", "pydantic", "yaml"},
     "metrics": {"numpy"},
     "engine": {"dask", "distributed", "numpy", "threadpoolctl"},
     "reports": {"PIL", "jinja2", "markupsafe", "numpy", "pandas", "pyarrow", "rich"},

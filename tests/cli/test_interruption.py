@@ -206,7 +206,7 @@ def test_no_directory_whose_name_is_short(large, long: Path, tmp_path: Path) -> 
     assert (process.returncode, out) == (3, "")
     (line,) = err.splitlines()
     assert f"temporary directory {long}" in line
-    assert "set TMPDIR to a directory of at most 52 bytes" in line
+    assert "set TMPDIR to a directory of at most 25 bytes" in line
     assert list(long.iterdir()) == []
 
 
