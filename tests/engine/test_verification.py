@@ -35,7 +35,7 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification import ROC_RATES, Level, Pairs, ThresholdSearch, crossings, wanted_levels
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.kernels.impostors import falling_keys
 from reid_dist.metrics.definitions import parse_metrics
 from reid_dist.relevance.protocols import PROTOCOLS, compose_protocol
@@ -110,7 +110,7 @@ class Problem:
             "an outlier": np.where(np.arange(n)[:, None] == rng.integers(0, n), 1e6, 1) * normal,
             "clusters": normal[rng.integers(0, 3, n)] + 0.01 * normal,
         }
-        features = made[kind].astype(np.float32)
+        features = read_only(made[kind].astype(np.float32))
         genuine = rng.random((n_query, n_gallery)) < 0.05
         hidden = genuine | (rng.random((n_query, n_gallery)) < 0.05)
         return cls(features[:n_query], features[n_query:], genuine, hidden, DISTANCES.get(name))

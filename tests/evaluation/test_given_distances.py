@@ -23,7 +23,7 @@ from strategies import crowded_sets
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
 from reid_dist.engine.distances import DISTANCES as DEFINITIONS
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ def test_a_similarity_is_given_as_its_negative():
 
 def canonical_block(query, gallery, distance):
     """Canonical distances of all pairs, float64."""
-    near, far = (np.ascontiguousarray(items.features, np.float32) for items in (query, gallery))
+    near, far = (read_only(np.ascontiguousarray(items.features, np.float32)) for items in (query, gallery))
     rows = PairRows(DEFINITIONS.get(distance).kind, near, far, squared_norms(near), squared_norms(far))
     pairs = np.divmod(np.arange(len(near) * len(far)), len(far))
     return pair_distances(rows, *pairs).reshape(len(near), len(far))

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from reid_dist.kernels.bounds import bound_pairs
-from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN, PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import (
+    COSINE,
+    EUCLIDEAN,
+    GIVEN,
+    SQEUCLIDEAN,
+    PairRows,
+    pair_distances,
+    read_only,
+    squared_norms,
+)
 
 
 def _sets(name: str, dim: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +68,7 @@ def _sets(name: str, dim: int) -> tuple[np.ndarray, np.ndarray]:
     ],
 )
 def test_bounds_hold_the_canonical_distance(name: str, dim: int, kind: int) -> None:
-    query, gallery = _sets(name, dim)
+    query, gallery = map(read_only, _sets(name, dim))
     rows = PairRows(kind, query, gallery, squared_norms(query), squared_norms(gallery))
     rng = np.random.default_rng(1)
     # In the order of the counts, single pairs of a query among them, and in no order.
@@ -74,7 +83,7 @@ def test_bounds_hold_the_canonical_distance(name: str, dim: int, kind: int) -> N
 @pytest.mark.parametrize("kind", [COSINE, SQEUCLIDEAN])
 def test_bounds_of_unit_rows_are_narrow(kind: int) -> None:
     """Some twenty roundings of float32, where a product in any order is bounded by as many as there are elements."""
-    query, gallery = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in _sets("random", 512))
+    query, gallery = (read_only(rows / np.linalg.norm(rows, axis=1, keepdims=True)) for rows in _sets("random", 512))
     rows = PairRows(kind, query, gallery, squared_norms(query), squared_norms(gallery))
     i, j = np.divmod(np.arange(len(query) * len(gallery)), len(gallery))
     least, most = np.empty(len(i)), np.empty(len(i))
@@ -85,9 +94,9 @@ def test_bounds_of_unit_rows_are_narrow(kind: int) -> None:
 def test_short_rows_overflow_and_given_distances_are_left_open() -> None:
     cases = []
     for scale in (1e-12, 1e20):
-        query = np.full((1, 512), scale, np.float32)
+        query = read_only(np.full((1, 512), scale, np.float32))
         cases.append(PairRows(COSINE, query, query, squared_norms(query), squared_norms(query)))
-    cases.append(PairRows(GIVEN, np.ones((1, 3)), np.zeros((1, 1)), np.zeros(1), np.zeros(1)))
+    cases.append(PairRows(GIVEN, read_only(np.ones((1, 3))), read_only(np.zeros((1, 1))), np.zeros(1), np.zeros(1)))
     for rows in cases:
         least, most = np.zeros(1), np.zeros(1)
         bound_pairs(rows, np.zeros(1, np.int64), np.zeros(1, np.int64), least, most)

@@ -17,6 +17,7 @@ from reid_dist.kernels.canonical import (
     PairRows,
     pair_distances,
     plain_distance,
+    read_only,
     row_distances,
     squared_norms,
 )
@@ -28,6 +29,7 @@ ALL = (COSINE, SQEUCLIDEAN, EUCLIDEAN)
 
 
 def pairwise(kind: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    x, y = read_only(x), read_only(y)
     rows = PairRows(kind, x, y, squared_norms(x), squared_norms(y))
     i, j = np.divmod(np.arange(len(x) * len(y)), len(y))
     return pair_distances(rows, i, j).reshape(len(x), len(y))
@@ -109,6 +111,7 @@ def test_distances_of_a_row_are_those_of_its_pairs(kind: int, dim: int, n: int) 
     x, y = (rng.standard_normal((rows, dim)).astype(np.float32) for rows in (2, 9))
     y[3] = 0.0
     y[4] = x[1]
+    x, y = read_only(x), read_only(y)
     columns = np.array([4, 0, 3, 8, 3, 4, 1])[:n]
     rows = PairRows(kind, x, y, squared_norms(x), squared_norms(y))
     found = np.empty(n)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reid_dist.core.model import RowRange
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.kernels.counting import FEW_THRESHOLDS, count_tile
 from reid_dist.kernels.deciding import Bands, RankCounts
 
@@ -27,8 +27,8 @@ class Case:
     def __init__(self, seed: int, n_query: int, n_gallery: int, dim: int, n_positive: int, values: int) -> None:
         rng = np.random.default_rng(seed)
         # Few-valued features tie in masses; many-valued ones hardly ever.
-        self.query = rng.integers(1, values + 1, (n_query, dim)).astype(np.float32)
-        self.gallery = rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32)
+        self.query = read_only(rng.integers(1, values + 1, (n_query, dim)).astype(np.float32))
+        self.gallery = read_only(rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32))
         hidden = [np.sort(rng.choice(n_gallery, min(n_gallery, n_positive + 3), replace=False)) for _ in self.query]
         self.hidden = hidden
         self.positives = [np.sort(rng.choice(rows, min(len(rows), n_positive), replace=False)) for rows in hidden]
@@ -86,9 +86,9 @@ def count(
 ) -> tuple[int, tuple[list[int], ...], tuple[list[int], ...]]:
     bands, tile, bias, exact = case.bands(name, dtype)
     counts = RankCounts(
-        np.zeros(len(bands.distance), np.int64),
-        np.zeros(len(bands.distance), np.int64),
-        np.zeros(len(bands.positive_row), np.int64),
+        np.zeros(len(bands.distance), np.int32),
+        np.zeros(len(bands.distance), np.int32),
+        np.zeros(len(bands.positive_row), np.int32),
     )
     kind = DISTANCES.get(name).kind
     rows = PairRows(kind, case.query, case.gallery, squared_norms(case.query), squared_norms(case.gallery))
@@ -134,20 +134,20 @@ def test_a_crowded_band_gives_up(n_positive: int) -> None:
 
 def test_the_table_meets_values_on_every_edge() -> None:
     """Values exactly at the edges and one step beyond them, where a wrong bin would show."""
-    query = np.ones((1, 1), np.float32)
+    query = read_only(np.ones((1, 1), np.float32))
     positives = np.linspace(0.1, 0.9, 40)
     lower = (positives[::-1] - 1e-3).astype(np.float32)
     upper = (positives[::-1] + 1e-3).astype(np.float32)
     edges = np.concatenate([lower, upper])
     values = np.concatenate([edges, np.nextafter(edges, np.float32(-1)), np.nextafter(edges, np.float32(2))])
     # Canonically every column is nearer than every threshold: a value inside a band then counts as near.
-    gallery = np.ones((len(values), 1), np.float32)
+    gallery = read_only(np.ones((len(values), 1), np.float32))
     n = len(lower)
     bands = Bands(
         np.array([0, n]), lower, upper, np.arange(1.0, n + 1), np.arange(n + 1), np.full(n, 10**6), np.zeros(2, int),
         np.empty(0, np.int64),
     )  # fmt: skip
-    counts = RankCounts(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    counts = RankCounts(*(np.zeros(n, np.int32) for _ in range(3)))
     rows = PairRows(1, query, gallery, squared_norms(query), squared_norms(gallery))
     bias, row_of = np.zeros((1, len(values)), np.float32), np.arange(len(values))
     _, decided = count_tile(values[None], bias, np.zeros(1, int), 0, row_of, bands, rows, counts, 10**9)

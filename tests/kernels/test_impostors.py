@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES, Screen
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.kernels.impostors import (
     HIDDEN,
     LARGEST_KEY,
@@ -52,8 +52,8 @@ class Case:
     def __init__(self, seed: int, name: str, dtype: type, n_gallery: int, values: int) -> None:
         rng = np.random.default_rng(seed)
         n_query, dim = 5, int(rng.integers(1, 40))
-        self.query = rng.integers(1, values + 1, (n_query, dim)).astype(np.float32)
-        self.gallery = rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32)
+        self.query = read_only(rng.integers(1, values + 1, (n_query, dim)).astype(np.float32))
+        self.gallery = read_only(rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32))
         self.distance = DISTANCES.get(name)
         norms = squared_norms(self.query), squared_norms(self.gallery)
         self.rows = PairRows(self.distance.kind, self.query, self.gallery, *norms)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 
 
 def features(kind: str, rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
@@ -26,7 +26,7 @@ def features(kind: str, rng: np.random.Generator, n: int, dim: int) -> np.ndarra
         "huge": normal * 1e15,
         "mixed lengths": normal * 10.0 ** rng.integers(-18, 15, (n, 1)),
     }
-    return made[kind].astype(np.float32)
+    return read_only(made[kind].astype(np.float32))
 
 
 KINDS = (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
@@ -37,8 +37,8 @@ class Case:
     def __init__(self, seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int) -> None:
         rng = np.random.default_rng(seed)
         # Few-valued features tie in masses; many-valued ones hardly ever.
-        query = rng.integers(1, values + 1, (1, 5)).astype(np.float32)
-        gallery = rng.integers(1, values + 1, (n_column, 5)).astype(np.float32)
+        query = read_only(rng.integers(1, values + 1, (1, 5)).astype(np.float32))
+        gallery = read_only(rng.integers(1, values + 1, (n_column, 5)).astype(np.float32))
         distance = GIVEN_DISTANCE if name == "given" else DISTANCES.get(name)
         hidden = np.sort(rng.choice(n_column, min(n_column, n_positive + 3), replace=False))
         self.positives = np.sort(rng.choice(hidden, min(len(hidden), n_positive), replace=False))
@@ -46,8 +46,8 @@ class Case:
         self.row_of = np.cumsum(rng.integers(1, 4, n_column))
         if distance is GIVEN_DISTANCE:
             query, gallery = (
-                rng.integers(0, values, (1, n_column)).astype(float),
-                np.arange(n_column, dtype=float)[:, None],
+                read_only(rng.integers(0, values, (1, n_column)).astype(float)),
+                read_only(np.arange(n_column, dtype=float)[:, None]),
             )
             norms = np.zeros(1), np.zeros(n_column)
         else:
@@ -129,7 +129,9 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
         np.empty((1, capacity), np.int32), np.zeros(1, int), np.zeros(1, int), np.array([len(positives)]),
         np.zeros((len(positives), 1), np.int32),
     )  # fmt: skip
-    given = PairRows(3, -values, np.arange(n_column, dtype=float)[:, None], np.zeros(1), np.zeros(n_column))
+    given = PairRows(
+        3, read_only(-values), read_only(np.arange(n_column, dtype=float)[:, None]), np.zeros(1), np.zeros(n_column)
+    )
     longest = 0
     for start in range(0, n_column, cut):
         columns = slice(start, start + cut)

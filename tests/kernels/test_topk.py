@@ -10,7 +10,7 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, KeepNearest
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.kernels.canonical import PairRows, pair_distances, squared_norms
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 
 
 def block(rows: np.ndarray, start: int = 0) -> FeatureBlock:
@@ -32,8 +32,8 @@ def test_lists_are_those_of_a_stable_sort(
     seed: int, n_gallery: int, dim: int, k: int, values: int, name: str, tile: tuple[int, int], cut: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    query = rng.integers(1, values + 1, (4, dim)).astype(np.float32)
-    gallery = rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32)
+    query = read_only(rng.integers(1, values + 1, (4, dim)).astype(np.float32))
+    gallery = read_only(rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32))
     distance = DISTANCES.get(name)
     i, j = np.divmod(np.arange(4 * n_gallery), n_gallery)
     rows = PairRows(distance.kind, query, gallery, squared_norms(query), squared_norms(gallery))
