@@ -28,13 +28,6 @@ def test_there_are_six_faults_in_each_of_ten_areas() -> None:
     assert len(MUTATIONS) == 60
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_the_faults_of_an_area_are_found(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["metrics"]) == 0
-    assert capfd.readouterr().out.endswith("6 of 6 faults found\n")
-
-
 def test_an_unknown_area_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["metric"]) == 2
     assert "areas: kernels, reductions" in capfd.readouterr().out
