@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["has_ended", "start_of"]
-
 _START = 19  # place of the start time behind the name of the program
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from reid_dist.errors import ShortageError
 
-__all__ = ["shortage", "shortages"]
-
 # What the interpreter says, for want of memory or by a limit.
 _NO_THREAD = "can't start new thread"
 

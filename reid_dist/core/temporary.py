@@ -21,8 +21,6 @@ from pathlib import Path
 
 from reid_dist.core.processes import has_ended, start_of
 
-__all__ = ["NAME_BYTES", "new_name", "remove_abandoned", "temporary_directory", "temporary_folder"]
-
 _HEAD = "reid-dist-"
 _NAME = re.compile(rf"{_HEAD}([0-9a-f]{{8}})-([0-9a-f]+)-([0-9a-f]+)-\w+")
 _NO_START = "0"
