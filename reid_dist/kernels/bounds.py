@@ -30,28 +30,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, PairRows
+from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, LANES, PairRows, fold
 from reid_dist.kernels.settings import inner_kernel, kernel
-
-_LANES = 32
 
 # Terms of a lane that are added together, so that lanes are loaded and stored less often.
 _TERMS = 4
 
 # Shortest squared length of a row that is bounded.
 _SHORTEST = 2.0**-60
-
-
-@inner_kernel
-def _fold(lanes: NDArray[np.float32]) -> float:
-    """Sum of the 32 lanes in halves."""
-    for lane in range(16):
-        lanes[lane] += lanes[lane + 16]
-    for lane in range(8):
-        lanes[lane] += lanes[lane + 8]
-    for lane in range(4):
-        lanes[lane] += lanes[lane + 4]
-    return float((lanes[0] + lanes[2]) + (lanes[1] + lanes[3]))
 
 
 @inner_kernel
@@ -66,37 +52,37 @@ def _sum_products(
     """Write the sums, in float32, of the products of listed pairs; consecutive pairs of a query two at a time."""
     query, gallery = rows.query, rows.gallery
     n = query.shape[1]
-    whole = n // (_TERMS * _LANES) * (_TERMS * _LANES)
-    lanes, others = np.empty(_LANES, np.float32), np.empty(_LANES, np.float32)
+    whole = n // (_TERMS * LANES) * (_TERMS * LANES)
+    lanes, others = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     done = 0
     while done < len(sums):
         i = query_index[done]
         after = done + 1 if done + 1 < len(sums) and query_index[done + 1] == i else done
         j, k = gallery_index[done], gallery_index[after]
         # Loops of a fixed length, here and in folding, are a few vector instructions.
-        for lane in range(_LANES):
+        for lane in range(LANES):
             lanes[lane] = 0.0
             others[lane] = 0.0
-        for start in range(0, whole, _TERMS * _LANES):
-            xs = query[i, start : start + _TERMS * _LANES]
-            ys = gallery[j, start : start + _TERMS * _LANES]
-            zs = gallery[k, start : start + _TERMS * _LANES]
-            for lane in range(_LANES):
-                first, second = xs[lane], xs[lane + _LANES]
-                third, fourth = xs[lane + 2 * _LANES], xs[lane + 3 * _LANES]
+        for start in range(0, whole, _TERMS * LANES):
+            xs = query[i, start : start + _TERMS * LANES]
+            ys = gallery[j, start : start + _TERMS * LANES]
+            zs = gallery[k, start : start + _TERMS * LANES]
+            for lane in range(LANES):
+                first, second = xs[lane], xs[lane + LANES]
+                third, fourth = xs[lane + 2 * LANES], xs[lane + 3 * LANES]
                 total = lanes[lane] + first * ys[lane]
                 other = others[lane] + first * zs[lane]
-                total += second * ys[lane + _LANES]
-                other += second * zs[lane + _LANES]
-                total += third * ys[lane + 2 * _LANES]
-                other += third * zs[lane + 2 * _LANES]
-                lanes[lane] = total + fourth * ys[lane + 3 * _LANES]
-                others[lane] = other + fourth * zs[lane + 3 * _LANES]
-        for start in range(whole, n, _LANES):
-            for lane in range(min(_LANES, n - start)):
+                total += second * ys[lane + LANES]
+                other += second * zs[lane + LANES]
+                total += third * ys[lane + 2 * LANES]
+                other += third * zs[lane + 2 * LANES]
+                lanes[lane] = total + fourth * ys[lane + 3 * LANES]
+                others[lane] = other + fourth * zs[lane + 3 * LANES]
+        for start in range(whole, n, LANES):
+            for lane in range(min(LANES, n - start)):
                 lanes[lane] += query[i, start + lane] * gallery[j, start + lane]
                 others[lane] += query[i, start + lane] * gallery[k, start + lane]
-        sums[done], sums[after] = _fold(lanes), _fold(others)
+        sums[done], sums[after] = fold(lanes), fold(others)
         done = after + 1
 
 
@@ -127,7 +113,7 @@ def bound_pairs(
         return
     _sum_products(rows, query_index, gallery_index, least)
     dim = rows.query.shape[1]
-    single = _gamma(math.ceil(dim / _LANES) + 7.0, 2.0**-24)
+    single = _gamma(math.ceil(dim / LANES) + 7.0, 2.0**-24)
     double = _gamma(4.0 * dim + 100.0, 2.0**-53)
     for p in range(len(least)):
         xy, xx, yy = least[p], rows.query_norm[query_index[p]], rows.gallery_norm[gallery_index[p]]

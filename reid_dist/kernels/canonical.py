@@ -103,7 +103,7 @@ def read_only(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 @inner_kernel
-def _fold(lanes: NDArray[np.float64]) -> float:
+def fold(lanes: NDArray[np.floating]) -> float:
     """Sum of the 32 lanes in halves; written out, as a loop over halves is not unrolled."""
     for lane in range(16):
         lanes[lane] += lanes[lane + 16]
@@ -136,7 +136,7 @@ def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float
     tail = n // LANES * LANES
     for lane in range(n - tail):
         lanes[lane] += np.float64(x[tail + lane]) * np.float64(y[tail + lane])
-    return _fold(lanes)
+    return fold(lanes)
 
 
 @inner_kernel
@@ -172,7 +172,7 @@ def _two_dots(
         for lane in range(min(LANES, n - block)):
             lanes[lane] += x[block + lane] * np.float64(y[block + lane])
             others[lane] += x[block + lane] * np.float64(z[block + lane])
-    return _fold(lanes), _fold(others)
+    return fold(lanes), fold(others)
 
 
 @inner_kernel
@@ -203,7 +203,7 @@ def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: N
     tail = n // LANES * LANES
     for lane in range(n - tail):
         lanes[lane] += _squared(x[tail + lane], y[tail + lane])
-    return _fold(lanes)
+    return fold(lanes)
 
 
 @inner_kernel
