@@ -41,10 +41,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prepare()
         code = run_command(sys.argv[1:])
         signals.stop_raising()
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if not _is_interrupted(error):
+            raise
         # While modules were imported, which may be there in part.
         _leave_at_once()
     leave(code)
+
+
+def _is_interrupted(error: BaseException) -> bool:
+    """Whether a signal is behind an error: code that names attributes of a class wraps every exception it meets."""
+    import sys
+
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
+        return True
+    received = getattr(sys.modules.get("reid_dist.core.signals"), "received", None)
+    return received is not None and received() is not None
 
 
 def _leave_at_once() -> NoReturn:

@@ -19,6 +19,7 @@ import click
 import reid_dist.core.signals as signals
 from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.core.credentials import without_credentials
+from reid_dist.core.processes import discard_output
 from reid_dist.core.shortages import shortage
 from reid_dist.errors import ReidDistError, RunFailedError
 
@@ -62,13 +63,13 @@ def ending_of(error: BaseException) -> Ending | None:
         return Ending(error.exit_code, error)
     if isinstance(error, BrokenPipeError):
         # The reader of the output is gone.
-        _discard_output()
+        discard_output(sys.stdout)
         return Ending(0)
     failed: RunFailedError | None = None
     if isinstance(error, OSError) and error.errno in _NOT_WRITTEN:
         where = error.filename
         if where is None:
-            _discard_output()
+            discard_output(sys.stdout)
             where = "the output"
         failed = RunFailedError(f"cannot write {where}: {error.strerror}; make room and run again")
     elif (refused := shortage(error)) is not None:
@@ -103,12 +104,6 @@ def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return None
-
-
-def _discard_output() -> None:
-    """Have the rest of the output go nowhere: the interpreter must not complain when it flushes it."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Process:

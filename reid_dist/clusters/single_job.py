@@ -31,6 +31,7 @@ from reid_dist.clusters.scratch import scratch_directory
 from reid_dist.clusters.security import FIELDS, certificates, temporary_certificates
 from reid_dist.clusters.settings import in_force
 from reid_dist.clusters.workers import end_local_workers, place_sockets
+from reid_dist.core.processes import discard_output
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -90,15 +91,17 @@ def take_part(config: Cluster) -> None:
         scratch = scratch_directory(config.local_directory)
     except OSError as error:
         raise InputError(f"cannot make a directory in local_directory of the cluster: {error}") from None
-    try:
-        _serve(config, task, folder, scratch.name)
-    except SystemExit:
-        pass
-    except Exception:
-        # What breaks once the command has ended is no failure: a worker may just have been about to begin.
-        if not _ends_soon(folder):
-            raise
-    _vanish(folder if task == _SCHEDULER else None)
+    # Until the process has ended: a nanny that starts its worker later has it forked from the same server.
+    with in_force(config.dask):
+        try:
+            _serve(config, task, folder, scratch.name)
+        except SystemExit:
+            pass
+        except Exception:
+            # What breaks once the command has ended is no failure: a worker may just have been about to begin.
+            if not _ends_soon(folder):
+                raise
+        _vanish(folder if task == _SCHEDULER else None)
 
 
 def _vanish(made: Path | None) -> NoReturn:
@@ -110,15 +113,14 @@ def _vanish(made: Path | None) -> NoReturn:
         # The client removes them as well, unless it was killed.
         with contextlib.suppress(OSError):
             (made / _CERTIFICATES).unlink(missing_ok=True)
+    for stream in (sys.stdout, sys.stderr):
+        discard_output(stream)
     with contextlib.suppress(Exception):
         # Before, for a worker that is just being forked would complain of what is tidied up before its eyes; and after,
         # for a nanny may have started it again.
         end_local_workers()
         atexit._run_exitfuncs()
         end_local_workers()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
     os._exit(0)
 
 
@@ -178,27 +180,26 @@ def _serve(config: SLURMJobCluster, task: int, folder: Path, scratch: str) -> No
     """Be the scheduler or a worker until the end."""
     module = import_jobqueue(config.kind, "dask_jobqueue.slurm")
     common = {"protocol": "tcp://" if _open(config) else "tls://", "interface": config.interface}
-    with in_force(config.dask):
-        if task == _SCHEDULER:
-            security = _make_certificates(config, folder)
-        else:
-            address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
-            security = _read_certificates(config, folder)
-        module.SLURMRunner(
-            scheduler_file=str(folder / _ADDRESS),
-            worker_class="distributed.Nanny",
-            scheduler_options={**common, "security": security, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            worker_options={
-                **common,
-                "security": security,
-                "nthreads": config.threads_per_worker,
-                "memory_limit": memory_bytes(config.memory),
-                "local_directory": scratch,
-                "dashboard": False,
-                "dashboard_address": "127.0.0.1:0",
-                "death_timeout": config.timeout_s,
-            },
-        )
+    if task == _SCHEDULER:
+        security = _make_certificates(config, folder)
+    else:
+        address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
+        security = _read_certificates(config, folder)
+    module.SLURMRunner(
+        scheduler_file=str(folder / _ADDRESS),
+        worker_class="distributed.Nanny",
+        scheduler_options={**common, "security": security, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        worker_options={
+            **common,
+            "security": security,
+            "nthreads": config.threads_per_worker,
+            "memory_limit": memory_bytes(config.memory),
+            "local_directory": scratch,
+            "dashboard": False,
+            "dashboard_address": "127.0.0.1:0",
+            "death_timeout": config.timeout_s,
+        },
+    )
 
 
 @contextlib.contextmanager

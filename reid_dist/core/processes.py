@@ -1,9 +1,11 @@
-"""Identity of processes, beyond a number that the system uses again."""
+"""Identity of processes, beyond a number that the system uses again, and the end of their output."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+from typing import TextIO
 
 _START = 19  # place of the start time behind the name of the program
 
@@ -31,3 +33,11 @@ def has_ended(pid: int, started: str | None) -> bool:
     # The number of a process is used again after some time.
     now = start_of(pid)
     return None not in (now, started) and now != started
+
+
+def discard_output(stream: TextIO) -> None:
+    """Have what this process and its children still write to a stream go nowhere, also what the interpreter flushes."""
+    with contextlib.suppress(OSError, ValueError):
+        stream.flush()
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

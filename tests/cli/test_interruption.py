@@ -69,6 +69,32 @@ if __name__ == "__main__":
 """
 
 
+# A signal while a module is imported that names the attributes of a class: Python 3.11 wraps what is raised there.
+_NAMED = """
+import os, signal, sys, types
+
+class Attribute:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), {number})
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "reid_dist.cli.group":
+            type("Owner", (), dict(attribute=Attribute()))
+
+from reid_dist.cli import main
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_class_is_made(tmp_path: Path, number: signal.Signals) -> None:
+    with started(tmp_path, _NAMED.format(number=int(number)), "list", "metrics") as process:
+        message = assert_interrupted(process, number=number)
+    assert message == ("Interrupted." if number == signal.SIGINT else "Ended by SIGTERM.")
+
+
 @pytest.fixture
 def large(tmp_path: Path) -> tuple[str, str]:
     """A query and a gallery store of several tasks."""
