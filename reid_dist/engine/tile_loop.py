@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reid_dist.core.model import cut_rows
+from reid_dist.core.model import cut_rows, even_rows
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, Precision, Products, Reduction, Tile, pair_rows, screen_pairs
@@ -45,7 +45,8 @@ def run_tiles(
     if len(floors) == len(accumulators):
         screen.spare(np.minimum.reduce(floors))
     n_query, n_gallery = len(query), len(gallery)
-    query_rows, gallery_rows = min(tile.query, n_query), min(tile.gallery, n_gallery)
+    # The last tile of a block would be short otherwise, and short products are slow.
+    query_rows, gallery_rows = even_rows(n_query, tile.query), even_rows(n_gallery, tile.gallery)
     size = gallery.features.shape[1], query_rows, gallery_rows
 
     @cache

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.core.model import cut_rows
+from reid_dist.core.model import cut_rows, even_rows
 from reid_dist.engine.plan import Plan, SetShape, make_plan
 from reid_dist.errors import InputError, PlanError
 
@@ -60,6 +60,16 @@ def test_a_plan_fits_or_is_refused(
     assert plan.n_query_blocks * plan.query_block >= n_query > (plan.n_query_blocks - 1) * plan.query_block
     assert plan.n_gallery_blocks * plan.gallery_block >= n_gallery > (plan.n_gallery_blocks - 1) * plan.gallery_block
     assert plan.flop == 2 * n_query * n_gallery * dim
+
+
+@given(n=st.integers(0, 5000), most=st.integers(1, 700))
+def test_even_rows_cut_as_few_ranges_of_about_one_length(n: int, most: int) -> None:
+    lengths = [len(cut) for cut in cut_rows(n, even_rows(n, most))]
+    assert len(lengths) == len([*cut_rows(n, most)])
+    assert max(lengths, default=0) <= most
+    # Lengths are rounded up to 32, at the cost of the last range.
+    assert sum(lengths) == n
+    assert max(lengths, default=0) <= -(-n // max(1, len(lengths))) + 31
 
 
 @given(n=st.integers(1, 500), rows=st.integers(1, 600))
