@@ -37,10 +37,10 @@ def cut_rows(n_rows: int, rows_per_block: int) -> Iterator[RowRange]:
         yield RowRange(start, min(start + rows_per_block, n_rows))
 
 
-def even_rows(n_rows: int, most: int, multiple: int = 32) -> int:
-    """Rows per range, at most `most`, of the fewest ranges of nearly one length; a multiple of `multiple` if it fits."""
+def even_rows(n_rows: int, most: int) -> int:
+    """Rows per range, at most `most`, of the fewest ranges of nearly one length; a multiple of 32 where that fits."""
     even = -(-n_rows // max(1, -(-n_rows // most)))
-    return max(1, min(-(-even // multiple) * multiple, most, n_rows))
+    return max(1, min(-(-even // 32) * 32, most, n_rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reid_dist.core.formatting import byte_size
+from reid_dist.core.model import even_rows
 from reid_dist.errors import InputError, PlanError
 
 # Rows of a tile, at most.  Its float32 values fit into the last-level cache, and the product, which rearranges the rows
@@ -223,6 +224,12 @@ def rounded_up(n_tasks: int, n_threads: int) -> int:
     return -(-n_tasks // n_threads) * n_threads
 
 
+def _longest_tile(n_rows: int, block_rows: int, most: int) -> int:
+    """Rows of the longest tile of all blocks; the last block is shorter than the others, its tiles may be longer."""
+    block_rows = min(block_rows, n_rows)
+    return max(even_rows(rows, most) for rows in (block_rows, n_rows % max(1, block_rows)))
+
+
 def _task_bytes(
     query: SetShape, gallery: SetShape, tile: TileShape, query_rows: int, gallery_rows: int, per_query: float, k: int
 ) -> int:
@@ -231,7 +238,8 @@ def _task_bytes(
     # A decoded chunk exists in addition to its block, and float16 values in addition to their widened copy.
     widening = (4 if gallery.itemsize == 4 else 6) * dim
     blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
-    tile_query, tile_gallery = min(tile.query, query_rows), min(tile.gallery, gallery_rows)
+    tile_query = _longest_tile(query.n_rows, query_rows, tile.query)
+    tile_gallery = _longest_tile(gallery.n_rows, gallery_rows, tile.gallery)
     # Values in float32; for a tile with crowded bands once more in float64, with both sides prepared in float64.  In
     # parts, twice more in float32, with both sides prepared once more.
     values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
