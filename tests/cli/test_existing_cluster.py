@@ -43,6 +43,7 @@ def scheduler_file(tmp_path: Path) -> Iterator[Path]:
         assert scheduler.poll() is None
 
 
+@pytest.mark.slow
 def test_an_existing_cluster_gives_the_answer_of_threads(reid_dist, stores, scheduler_file: Path) -> None:
     address = json.loads(scheduler_file.read_text())["address"]
     expected = evaluate(*map(FeatureSet.open, stores)).result_digest

@@ -63,7 +63,7 @@ def schema() -> dict[str, Any]:
     return _closed(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("changed", [{}, {"volume_claim": None}, {"name": "other", "namespace": "vision"}])
 def test_the_operator_takes_it(tmp_path: Path, schema: dict[str, Any], changed: dict[str, Any]) -> None:
     made = manifest(_read(tmp_path, **changed))
@@ -71,6 +71,7 @@ def test_the_operator_takes_it(tmp_path: Path, schema: dict[str, Any], changed: 
     jsonschema.validate(made, schema)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("path", [("spec", "worker"), ("spec", "scheduler", "service"), ("spec",)])
 def test_the_schema_bites(tmp_path: Path, schema: dict[str, Any], path: tuple[str, ...]) -> None:
     made: Any = manifest(_read(tmp_path))
@@ -108,6 +109,7 @@ def _text(**changed: Any) -> str:
     return yaml.safe_dump({**CLUSTER, "timeout_s": 5, **changed})
 
 
+@pytest.mark.slow
 def test_pods_that_speak_in_the_clear(evaluate_on) -> None:
     evaluate_on(_text(insecure=False)).assert_one_line(2, "what pods say to each other", "insecure: true")
 
@@ -118,6 +120,7 @@ def test_no_kubernetes(evaluate_on, tmp_path: Path) -> None:
     evaluate_on(_text(), env=env).assert_one_line(3, "no cluster on Kubernetes", "KUBECONFIG")
 
 
+@pytest.mark.slow
 def test_a_kubernetes_that_does_not_answer(evaluate_on, tmp_path: Path) -> None:
     pytest.importorskip("dask_kubernetes")
     named = {"name": "here"}

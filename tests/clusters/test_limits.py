@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from reid_dist.clusters import LocalCluster, connect
 
 
@@ -14,6 +16,7 @@ def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
 
 
+@pytest.mark.slow
 def test_few_open_files(sets, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "reid_dist.cli", "evaluate", sets.query, sets.gallery, "--workers", "2"]
     done = subprocess.run(

@@ -15,6 +15,7 @@ from held_runs import admitted, assert_closed, held
 from local_workers import local_cluster
 
 
+@pytest.mark.slow
 def test_a_stranger_gets_into_a_cluster_without_tls() -> None:
     """The attack is one: identity and code, at scheduler, nanny and worker, and pages."""
     with local_cluster(n_workers=1, security=None) as cluster:
@@ -88,6 +89,7 @@ def _suite(stores: tuple[Path, Path]) -> str:
     return f"suite: small\nmodels:\n  one: {{path: .}}\n{sets}jobs:\n  plain: {{}}\n"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_keys_and_folders_go_with_the_run(stores, tmp_path: Path, number: signal.Signals) -> None:
     """After SIGKILL, with the next command."""
@@ -108,6 +110,7 @@ def test_keys_and_folders_go_with_the_run(stores, tmp_path: Path, number: signal
     assert list((tmp_path / "t").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_scratch_directory_that_dask_is_set_to(stores, tmp_path: Path) -> None:
     """Where others have made Dask's own directory already, and may write."""
     place = tmp_path / "fast"

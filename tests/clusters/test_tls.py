@@ -39,11 +39,13 @@ def _refusal(tmp_path: Path, text: str, error: type[Exception]) -> str:
     return message
 
 
+@pytest.mark.slow
 def test_the_answer_over_tls(evaluate_on, sets, address: str, certificate_folder: Path) -> None:
     done = evaluate_on(f"kind: existing\naddress: {address}\nwait_for_workers: 2\n{named(certificate_folder)}")
     assert done.digest == sets.digest
 
 
+@pytest.mark.slow
 def test_a_client_without_certificates(evaluate_on, address: str) -> None:
     done = evaluate_on(f"kind: existing\naddress: {address}\n")
     done.assert_one_line(2, "refuses clients without certificates", "ca_file")

@@ -32,7 +32,7 @@ def refusal(read: Reader, path: Path) -> str:
     return text
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @READERS
 @pytest.mark.parametrize("text", ["[" * 100_000, "a: " + "{" * 100_000, "a: " + "[" * 5000 + "]" * 5000])
 def test_brackets_without_end(tmp_path: Path, read: Reader, kind: str, text: str) -> None:

@@ -143,6 +143,7 @@ def test_the_distractor_curve_by_hand():
 # ----------------------------------------------------------------------------------------------- small sets
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(12))
 @given(data=st.data())
@@ -172,7 +173,7 @@ def test_small_sets(protocol, data):
         assert table[name][-1] == report.metrics[name]
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", [*CAMERA_PROTOCOLS, "no_cameras"])
 def test_a_crowded_set(protocol):
     query, gallery = crowded()
@@ -197,6 +198,7 @@ def test_a_crowded_set(protocol):
     )
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS[1:])
 def test_lists(protocol):
     query, gallery = crowded()

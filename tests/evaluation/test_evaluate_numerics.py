@@ -68,6 +68,7 @@ def test_all_rows_equal(distance, value):
     assert report.per_query["first_rank"].tolist() == first
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("value", [0.1, -0.3, 1 / 3, 0.7])
 def test_all_rows_equal_in_many_dimensions(distance, value):
@@ -85,6 +86,7 @@ def test_few_valued_rows_in_many_dimensions(distance, scale):
     check(query, gallery, distance, chunks=(None, 7))
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("seed", range(3))
 def test_nearly_collinear_rows(distance, seed):
@@ -95,6 +97,7 @@ def test_nearly_collinear_rows(distance, seed):
     check(query, gallery, distance)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("offset", [1e3, 1e6])
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_that_share_a_large_offset(seed, offset):
@@ -106,6 +109,7 @@ def test_rows_that_share_a_large_offset(seed, offset):
         check(query, gallery, distance)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", ["euclidean", "sqeuclidean"])
 @pytest.mark.parametrize("spread", [1e-1, 1e-3, 1e-6])
 def test_queries_far_from_a_dense_gallery(distance, spread):
@@ -127,6 +131,7 @@ def test_one_dimension(distance):
     check(query, gallery, distance)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", ["euclidean", "sqeuclidean"])
 @pytest.mark.parametrize("seed", range(3))
 def test_tiny_and_huge_norms(distance, seed):
@@ -139,6 +144,7 @@ def test_tiny_and_huge_norms(distance, seed):
     check(query, gallery, distance)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", ["euclidean", "sqeuclidean"])
 @pytest.mark.parametrize("seed", range(3))
 def test_norms_from_the_tiny_to_the_huge(distance, seed):
@@ -150,6 +156,7 @@ def test_norms_from_the_tiny_to_the_huge(distance, seed):
     check_up_to_near_ties(query, gallery, distance)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", ["euclidean", "sqeuclidean"])
 @pytest.mark.parametrize("scale", [1e-18, 1e-25, 1e-42])
 def test_tiny_rows_only(distance, scale):
@@ -170,6 +177,7 @@ def test_one_huge_row_does_not_blur_the_others(distance):
     check(query, gallery, distance)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e-18, 1e18, 1e37])
 def test_cosine_of_extreme_norms(scale):
     rng = np.random.default_rng(5)
@@ -271,7 +279,7 @@ def test_squares_apart_whose_roots_tie():
     assert ranks["euclidean"] != ranks["sqeuclidean"]
 
 
-@pytest.mark.quick_cases(16)
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("n_relevant", [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 129])
 def test_any_number_of_positives(distance, n_relevant):
@@ -286,6 +294,7 @@ def test_any_number_of_positives(distance, n_relevant):
         check(query, gallery, distance, chunks=(None, 100))
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("tied", [False, True])
 def test_hundreds_of_thresholds_for_one_query(distance, tied):
@@ -364,7 +373,7 @@ def test_orthogonal_and_zero_rows_tie():
     assert report.per_query["first_rank"].tolist() == [2]
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dim", [1, 2, 4, 8, 12])
 def test_whole_numbers_whose_cosines_tie_only_in_float64(distance, dim):

@@ -46,7 +46,7 @@ def digest_here(protocol, distance):
     return evaluate_items(query, gallery, protocol, distance).result_digest
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_digest(client, protocol, distance):
@@ -55,6 +55,7 @@ def test_digest(client, protocol, distance):
     assert report.result_digest == digest_here(protocol, distance)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("chunk", [37, 333, 10_000])
 def test_digest_with_tiles(client, chunk):
     query, gallery = sets()
@@ -62,6 +63,7 @@ def test_digest_with_tiles(client, chunk):
     assert report.result_digest == digest_here("market1501", "cosine")
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("chunk", [1, 7])
 def test_digest_with_tiny_tiles(client, chunk):
     query, gallery = crowded_sets(6, 60, 17, seed=32, n_distinct=9)

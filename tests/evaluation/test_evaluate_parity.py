@@ -28,7 +28,7 @@ def check(problem, protocol, distance, max_rank=MAX_RANK, **options):
     assert_agrees(evaluate_items(query, gallery, protocol, distance, max_rank=max_rank, **options), expected)
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(max_examples=examples(60))
@@ -49,7 +49,7 @@ def test_each_kind_of_features(kind, data):
     check(problem, "no_cameras", distance, chunk_rows=data.draw(st.sampled_from([None, 1, 7])))
 
 
-@pytest.mark.quick_cases(18)
+@pytest.mark.quick_cases(9)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("dim", [1, 15, 16, 33, 70])
@@ -61,7 +61,7 @@ def test_random_sets(protocol, distance, dim):
     check(Problem(query, gallery, "random"), protocol, distance, chunk_rows=64)
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

@@ -102,6 +102,7 @@ def test_bounds_and_monotony(protocol, data):
     assert report.counts["n_query"] == len(problem.query)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(data=st.data())
 def test_junk_never_changes_a_score(protocol, data):
@@ -147,6 +148,7 @@ def test_a_perfect_ranking_scores_one(distance):
         assert (report.curves["precision_recall"] == 1).all()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(data=st.data())
 def test_the_order_of_queries(protocol, data):
@@ -225,6 +227,7 @@ def test_cosine_does_not_see_a_power_of_two_in_each_row():
     assert scaled.result_digest == evaluate_items(query, gallery).result_digest
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", ["euclidean", "sqeuclidean"])
 @given(problem=problems(kinds=("palette", "few_valued", "random")), power=st.integers(-20, 20))
 def test_euclidean_ranks_do_not_see_a_power_of_two(distance, problem, power):
@@ -246,6 +249,7 @@ def test_euclidean_and_squared_euclidean_give_the_same_ranks(problem):
     assert_same_scores(evaluate_items(problem.query, problem.gallery, "market1501", "euclidean"), report)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(data=st.data())
 def test_a_far_distractor_changes_nothing(protocol, data):

@@ -69,7 +69,7 @@ def test_sketch_to_photo(shared_data, protocol, distance):
     assert report.counts["n_valid"] == report.counts["n_query"] == 50
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_veri776(shared_data, distance):
     with np.load(shared_data("veri776_sample.npz")) as content:
@@ -173,6 +173,7 @@ def test_the_single_shot_curve_of_one_query(shared_data):
         np.testing.assert_allclose(report.curves["CMC_single_shot"], np.array(curve, float), rtol=0, atol=EXACT)
 
 
+@pytest.mark.quick_cases(1)
 def test_verification(named_sets):
     """TAR at a FAR, the equal error rate and, where queries have no mates at all, the open-set rate."""
     name, query, gallery = named_sets

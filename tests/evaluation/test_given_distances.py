@@ -122,6 +122,7 @@ def cells(table):
     }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("protocol", "dtype"), [("market1501", np.float16), ("cuhk03_separate_cameras", np.float64)])
 def test_parts_of_a_block(protocol, dtype):
     block, query, gallery = crowded(dtype)
@@ -171,7 +172,7 @@ def canonical_block(query, gallery, distance):
     return pair_distances(rows, *pairs).reshape(len(near), len(far))
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", ["market1501", "allshots", "cuhk03"])
 def test_the_answer_of_features(protocol, distance):
@@ -210,6 +211,7 @@ def test_texts_meet_by_text():
 # ------------------------------------------------------------------------------------------- tiles, files, clusters
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tiles_do_not_show(dtype, tmp_path):
     block, query, gallery = crowded(dtype)

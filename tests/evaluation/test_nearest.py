@@ -48,6 +48,7 @@ def test_small_sets(distance, data):
     check(query, gallery, k, distance, chunk_rows=data.draw(st.sampled_from([None, 1, 5, 13])))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @settings(max_examples=examples(60))
 @given(data=st.data())
@@ -58,7 +59,7 @@ def test_within_one_set(distance, data):
     check(features, features, k, distance, range(len(features)), chunk_rows=data.draw(st.sampled_from([None, 1, 5])))
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dim", [1, 16, 33])
 def test_random_sets(distance, dim):
@@ -68,6 +69,7 @@ def test_random_sets(distance, dim):
         check(query.features, gallery.features, 20, distance, chunk_rows=chunk)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_crowded_sets(distance, dtype):
@@ -76,6 +78,7 @@ def test_crowded_sets(distance, dtype):
     check(query.features, gallery.features, 60, distance, chunk_rows=100)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_each_item_is_first_in_its_own_list(distance):
     """Among hundreds of exact duplicates."""
@@ -132,6 +135,7 @@ def test_all_tied(distance):
     assert within.index[40].tolist() == [40, 0, 1]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_rows_one_ulp_apart(distance):
     rng = np.random.default_rng(56)

@@ -98,6 +98,7 @@ def check(problem, protocol, distance, **options):
     assert set(report.curves) >= set(expected.curves)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(25))
 @given(data=st.data())
@@ -117,6 +118,7 @@ def one_set():
     return query + strangers + lonely.take([0, 1]), gallery + lonely.take([2, 3])
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 def test_a_crowded_set(protocol):
     query, gallery = one_set()
@@ -276,6 +278,7 @@ def test_chunks_of_any_set(protocol, data):
     assert len(answers) == 1
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(8))
 @given(data=st.data())

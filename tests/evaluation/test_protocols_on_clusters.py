@@ -47,7 +47,7 @@ def options_for(protocol):
     return {**options, "breakdowns": [*options["breakdowns"], "camera_pair"]}
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", [*PID_PROTOCOLS, *LIST_PROTOCOLS])
 def test_protocols(two_workers, protocol):
     query, gallery = sets()
@@ -61,7 +61,7 @@ def test_protocols(two_workers, protocol):
     assert there.counts == here.counts
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 def test_pairs(two_workers, distance):
     query, gallery = sets()

@@ -89,6 +89,7 @@ def test_pid_zero_is_one_identity():
     assert report.curves[CURVE].tolist() == [0, 1, 1]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(12))
 @given(data=st.data())
@@ -116,6 +117,7 @@ def many_identities():
     return query, gallery
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_many_identities(protocol):
     query, gallery = many_identities()
@@ -129,6 +131,7 @@ def test_many_identities(protocol):
     assert len(digests) == 1
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras", "no_cameras"])
 def test_identities_of_thousands(protocol):
     """Distractors as one identity, and an identity asked for, of more items than a tile has; ties in all of them."""
@@ -204,7 +207,7 @@ def sampling_error(query, gallery, protocol, max_rank, n_draws):
     return p.mean(axis=0), np.sqrt((p * (1 - p)).sum(axis=0) / n_draws) / len(p)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_draws_lie_around_the_expectation(protocol, seed):

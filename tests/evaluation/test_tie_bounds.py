@@ -60,6 +60,7 @@ def evaluated(distances, query_pids, pids, metrics) -> Report:
     )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("metrics", "seeds"), [(RANK_METRICS, range(16)), (SINGLE_SHOT, range(3))], ids=["ranks", "single-shot"]
 )

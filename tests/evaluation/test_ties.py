@@ -24,6 +24,7 @@ METRICS = (
 NOT_MONOTONE = ("mAP_found@3",)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(15))
 @given(data=st.data())

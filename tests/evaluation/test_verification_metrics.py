@@ -96,7 +96,7 @@ def expected_pairs(query, gallery, protocol, distance, order="default"):
     )
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(12))
 @given(data=st.data())
@@ -139,7 +139,7 @@ def crowded():
     return query + strangers + lonely, gallery + lonely
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab", "cuhk03_separate_cameras", "no_cameras"])
 def test_a_crowded_set(protocol, distance):

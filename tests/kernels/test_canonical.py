@@ -103,6 +103,7 @@ def test_norms_are_not_finite_exactly_where_a_row_is_not() -> None:
     assert np.isfinite(squared_norms(rows)).tolist() == [True, False, True, False]
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("dim", [1, 31, 33, 128, 160, 517])
 @pytest.mark.parametrize("n", [0, 1, 2, 7])

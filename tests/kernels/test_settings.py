@@ -136,6 +136,7 @@ def test_processes_that_start_at_once_compile_a_kernel_once(package: Path) -> No
     assert len(list(package.rglob("*.nbc"))) == 2
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_while_it_compiles_holds_up_no_other(package: Path) -> None:
     killed = """
 import os
@@ -148,6 +149,7 @@ calling(1)
     assert printed(package, _CALL.format(argument=1)) == [20]
 
 
+@pytest.mark.slow
 def test_a_failed_compilation_does_not_lock_out_its_own_process(package: Path) -> None:
     failing = """
 from reid_dist.kernels.second import calling

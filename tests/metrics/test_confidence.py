@@ -215,6 +215,7 @@ def test_identities_of_one_query_are_queries() -> None:
     assert by[0] == by[1]
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_by_the_values_and_not_by_the_resamples() -> None:
     rng = np.random.default_rng(0)
     pids = rng.integers(0, 100_000, 200_000)

@@ -33,6 +33,7 @@ PIDS = np.repeat(np.arange(150), 4)
 NAME = "m/d/j"
 
 
+@pytest.mark.slow
 def test_nights_of_a_third_of_a_point_each_do_not_pass(tmp_path: Path) -> None:
     model = tmp_path / "model"
     suite = write_suite(tmp_path, {"model": model}, {"plain": {}}, gates={"speed": None, "memory": None})

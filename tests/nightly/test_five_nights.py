@@ -211,7 +211,7 @@ def test_a_killed_night_keeps_what_it_had(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_night_that_is_stopped_closes_its_books(tmp_path: Path, number: signal.Signals) -> None:
     jobs = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}, "more": {}}

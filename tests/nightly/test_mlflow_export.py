@@ -86,12 +86,14 @@ def test_every_entry_is_a_run_with_its_values(tracking_uri: str, night: Run) -> 
     assert alarms.count("numbers moved without a cause") == 1
 
 
+@pytest.mark.slow
 def test_a_second_export_finds_the_first(tracking_uri: str, night: Run) -> None:
     first = export_run(night, tracking_uri=tracking_uri, experiment="nights")
     assert export_run(night, tracking_uri=tracking_uri, experiment="nights") == first
     assert len(all_runs(tracking_uri, "nights")) == len(night.entries)
 
 
+@pytest.mark.slow
 def test_what_was_accepted_since_is_brought_up_to_date(tracking_uri: str, night: Run) -> None:
     (run_id, *_) = export_run(night, tracking_uri=tracking_uri, experiment="nights")
     accepted = dataclasses.replace(night.entries[0], accepted="the new labels are right")

@@ -439,6 +439,7 @@ def test_a_killed_night_is_marked(runs: list[Run]) -> None:
     assert "has not ended" in about
 
 
+@pytest.mark.slow
 def test_many_nights_of_many_jobs_are_a_sensible_page() -> None:
     runs = nights.quiet_nights(60, 30)
     news = nights.run(20, [nights.slow_entry(20, model="model07")], exit_code=4)

@@ -171,7 +171,7 @@ def test_nothing_is_cut_off(page: str, tmp_path: Path) -> None:
     assert measured([page], WIDTHS, CUT_OFF, tmp_path) == [[]] * len(WIDTHS)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
 def test_every_text_contrasts_with_its_background(page: str, tmp_path: Path, scheme: str) -> None:
     (texts,) = measured([page], (1280,), CONTRAST, tmp_path, scheme)
@@ -180,7 +180,7 @@ def test_every_text_contrasts_with_its_background(page: str, tmp_path: Path, sch
     assert weak == []
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("scheme", "dark"), [(LIGHT, False), (DARK, True)], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280], ids=["phone", "desktop"])
 def test_the_page_follows_the_scheme_of_the_reader(

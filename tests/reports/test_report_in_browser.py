@@ -77,6 +77,7 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
     )
 
 
+@pytest.mark.slow
 def test_nothing_sticks_out(report: Report, full_report: Report, wide_report: Report, tmp_path: Path) -> None:
     # The page itself runs no script (its policy forbids it), so a frame around it measures; every width at once.
     widths = (320, 360, 600, 1200)
@@ -100,7 +101,7 @@ def test_nothing_sticks_out(report: Report, full_report: Report, wide_report: Re
     assert [needed for needed, _ in pairs] == [*widths, *widths, *widths]
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "dark"), [(1, False), (0, True)], ids=["light", "dark"])
 def test_the_page_follows_the_scheme_of_the_reader(report: Report, tmp_path: Path, scheme: int, dark: bool) -> None:
     page, picture = tmp_path / "report.html", tmp_path / "page.png"

@@ -88,7 +88,7 @@ def scattered():
     return FeatureSet.from_arrays(features, tracklets // 2, tracklets % 5, columns={"tracklet": tracklets})
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", POOLINGS.names())
 def test_the_bytes_do_not_depend_on_chunks_or_blocks(scattered, tmp_path, monkeypatch, method) -> None:
     expected = pool(scattered, tmp_path / "memory.zarr", method=method)

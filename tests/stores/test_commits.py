@@ -186,7 +186,7 @@ ingest(sys.argv[1], sys.argv[2], chunk_rows=20, overwrite=True)
 """
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("cut", range(1, N_RENAMINGS))
 def test_a_kill_between_renamings_leaves_no_mixed_pair(models: Models, cut: int) -> None:
     out = Path(models.out)

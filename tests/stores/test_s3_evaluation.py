@@ -41,6 +41,7 @@ def test_on_workers(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
         assert any(path.endswith("/features/c/3/0") for _, path in bucket.server.requests[asked:])
 
 
+@pytest.mark.slow
 def test_by_the_command(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     stored = store_sides(sides, bucket)
     command = [sys.executable, "-m", "reid_dist.cli", "evaluate", *(side.uri for side in stored), "--json"]

@@ -105,6 +105,7 @@ def test_what_needs_a_directory_says_so(sides: Sides, bucket: Bucket) -> None:
     assert bucket.listed() == []
 
 
+@pytest.mark.slow
 def test_a_graph_of_neighbours_lies_there(sides: Sides, bucket: Bucket) -> None:
     gallery = store_sides(sides, bucket)[1]
     graph = k_reciprocal_graph(gallery, rerank="k_reciprocal(k1=6,k2=3)")

@@ -42,6 +42,7 @@ def fast_to_give_up(work: Callable[[], Made]) -> Made:
             objects._make_store.cache_clear()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("shard_rows", [None, 60])
 def test_what_is_written_is_read(bucket: Bucket, arrays: Arrays, shard_rows: int | None) -> None:
     held = a_set(arrays)
@@ -55,6 +56,7 @@ def test_what_is_written_is_read(bucket: Bucket, arrays: Arrays, shard_rows: int
     assert not check_store(stored.uri).damaged
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("rows", [[0], [3, 4, 5, 299], list(range(0, 300, 7)), list(range(300))])
 def test_scattered_rows(bucket: Bucket, rows: list[int]) -> None:
     arrays = make_arrays(300, 5)
@@ -89,6 +91,7 @@ def test_many_chunks_are_under_way_at_a_time(bucket: Bucket) -> None:
     assert taken < 0.25 * 40 * 0.1
 
 
+@pytest.mark.slow
 def test_a_check_has_many_chunks_under_way(bucket: Bucket) -> None:
     stored = a_set(make_arrays(400, 16)).save(bucket.uri("set.zarr"), chunk_rows=10)
     bucket.server.delay = 0.1
@@ -149,6 +152,7 @@ class TestDamage:
         writer.commit()
         assert FeatureSet.open(bucket.uri("set.zarr")).n_rows == 5
 
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("shard_rows", [None, 30])
     def test_missing_objects_are_named(self, bucket: Bucket, arrays: Arrays, shard_rows: int | None) -> None:
         stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
@@ -163,6 +167,7 @@ class TestDamage:
             stored.read_unverified(np.array([3, 125]))
         np.testing.assert_array_equal(stored.read(0, 120), arrays.features[:120])
 
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize(
         ("harm", "where"),
         [
@@ -222,7 +227,7 @@ OBJECTS = ["zarr.json", "features/zarr.json", "features/c/2/0", "pids/zarr.json"
 class TestPassingFaults:
     """One corrupt body, and one answer 404, to the first request for an object."""
 
-    @pytest.mark.quick_cases(12)
+    @pytest.mark.quick_cases(4)
     @pytest.mark.parametrize("name", OBJECTS)
     @pytest.mark.parametrize("shard_rows", [None, 60])
     def test_a_read_is_right(
@@ -236,7 +241,7 @@ class TestPassingFaults:
             np.testing.assert_array_equal(found.labels[label], values)
         assert faulty.count == 1
 
-    @pytest.mark.quick_cases(6)
+    @pytest.mark.quick_cases(2)
     @pytest.mark.parametrize("name", OBJECTS)
     def test_a_check_finds_no_damage(self, bucket: Bucket, arrays: Arrays, name: str, fault: str) -> None:
         stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)

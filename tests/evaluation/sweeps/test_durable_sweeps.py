@@ -115,6 +115,7 @@ def test_a_damaged_part_is_named_and_made_again(tmp_path: Path, monkeypatch: pyt
 _RUN = [sys.executable, "-m", "reid_dist.cli", "evaluate", "query.zarr", "gallery.zarr", "--json", "--output", "out"]
 
 
+@pytest.mark.slow
 def test_a_killed_command_resumes_and_redoes_nothing_that_was_done(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     for name, n in (("query", 3000), ("gallery", 60_000)):

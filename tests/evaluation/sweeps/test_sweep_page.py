@@ -218,6 +218,7 @@ def test_the_page_says_what_the_numbers_are_of():
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
 def test_nothing_sticks_out(tmp_path):
     """On a phone as on a desk, of long unbroken texts and wide tables, too; a frame around each page measures it."""

@@ -109,6 +109,7 @@ def is_intact(path: Path) -> bool:
     return problems == [("ok",)]
 
 
+@pytest.mark.slow
 def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
     n_processes, n_runs = 4, 10
     started = [start(append_runs, path, seed, n_runs) for seed in range(n_processes)]

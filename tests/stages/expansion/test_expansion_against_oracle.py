@@ -43,7 +43,7 @@ CASES = {
 }
 
 
-@pytest.mark.quick_cases(30)
+@pytest.mark.quick_cases(15)
 @pytest.mark.parametrize("k", [1, 2, 5, 39, 40, 1000])
 @pytest.mark.parametrize("spec", CASES)
 def test_every_method(spec, k, tmp_path):

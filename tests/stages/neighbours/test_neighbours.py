@@ -139,6 +139,7 @@ def test_merging_lists(entries, k):
 # ---------------------------------------------------------------------------------------------------- whole sets
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(25))
 @given(rows=two_blocks(), k=st.integers(1, 60), chunk=st.sampled_from([None, 1, 4, 9]))
@@ -158,7 +159,7 @@ def test_nearest_of_a_set_among_itself(name, rows, k, chunk):
         np.testing.assert_array_equal(found.index, index)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 def test_crowded_and_spread_sets(name):
     """Dozens of exact duplicates, more than any list holds."""

@@ -58,7 +58,7 @@ def both_ways(query, gallery, rerank, distance="cosine", protocol="market1501", 
 # ------------------------------------------------------------------------------------- the block says the same
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 @pytest.mark.parametrize("name", SETS)
@@ -70,7 +70,7 @@ def test_is_the_evaluation_of_the_block(name, variant, distance):
         assert_same_answer(*both_ways(query, gallery, spec, distance, chunk_rows=chunk))
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("protocol", "options"),
     [
@@ -149,11 +149,13 @@ def again(**options):
     )
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("chunk", [1, 7, 64, 10_000])
 def test_chunk_rows(expected, chunk):
     assert_same_answer(again(chunk_rows=chunk), expected)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("rows", "tile"), [(10, 3), (50, 16), (64, 1024), (184, 50), (185, 185)])
 def test_blocks_of_items(expected, monkeypatch, rows, tile):
     monkeypatch.setattr(neighbour_plan, "_MOST_BLOCK_ROWS", rows)
@@ -220,7 +222,7 @@ def test_lambda_0_ties_what_shares_nothing_at_1(name):
             assert (found[row][: len(index[row]) - len(apart)] < 1).all()
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 @pytest.mark.parametrize("n_copies", [40, 300])
 def test_hundreds_of_duplicates(variant, n_copies, tmp_path):
@@ -240,7 +242,7 @@ def test_hundreds_of_duplicates(variant, n_copies, tmp_path):
         assert np.isfinite(block).all()
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("value", [0.7, -3.0, 1.0])
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_a_constant_set(distance, value):

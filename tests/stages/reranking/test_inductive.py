@@ -33,7 +33,7 @@ def spec_of(k1=5, k2=3, lambda_value=0.3, variant="zhong"):
     return SPEC.format(k1, k2, lambda_value, variant)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_random_sets(variant, distance, tmp_path_factory):
@@ -76,7 +76,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
     assert seen["k1 beyond the gallery"], seen
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 @pytest.mark.parametrize("make", [crowded_sets, scattered_sets])
 def test_larger_sets(make, variant):
@@ -181,6 +181,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("tile-*"))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("lambda_value", [0.0, 0.3, 1.0])
 def test_an_evaluation_ranks_by_these_distances(lambda_value):
     query, gallery = crowded_sets(40, 260, 8, 4)

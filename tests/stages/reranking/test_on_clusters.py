@@ -47,7 +47,7 @@ def assert_same(report, other):
     assert report.breakdowns == other.breakdowns
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("rerank", ["k_reciprocal", "k_reciprocal(k1=6,k2=3,lambda_value=0)",
                                     "k_reciprocal(k1=5,k2=1,variant=faiss_k1)"])  # fmt: skip
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
@@ -56,6 +56,7 @@ def test_digest(client, sets, rerank, distance, small_blocks):
     assert_same(evaluate(*sets, rerank=rerank, distance=distance, client=client, **OPTIONS), here)
 
 
+@pytest.mark.slow
 def test_sets_on_disk(client, sets, tmp_path):
     here = evaluate(*sets, rerank="k_reciprocal(k1=6,k2=3)", **OPTIONS)
     near = sets[0].save(tmp_path / "query.zarr", chunk_rows=9)
@@ -65,6 +66,7 @@ def test_sets_on_disk(client, sets, tmp_path):
         assert_same(there, here)
 
 
+@pytest.mark.slow
 def test_distances_and_neighbours(client, sets, small_blocks):
     here, there = (reranked_distances(*sets, rows=[5, 0, 39], client=each) for each in (None, client))
     assert here.tobytes() == there.tobytes()
@@ -74,6 +76,7 @@ def test_distances_and_neighbours(client, sets, small_blocks):
     assert here.distance.tobytes() == there.distance.tobytes()
 
 
+@pytest.mark.slow
 def test_stages_made_here_are_found_there(client, sets, tmp_path, small_blocks):
     here = evaluate(*sets, rerank="k_reciprocal(k1=6)", workspace=tmp_path, **OPTIONS)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.glob("*/*.npz")}

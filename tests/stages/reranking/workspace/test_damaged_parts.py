@@ -48,7 +48,7 @@ def reported(caught, *words):
     return found
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(2)
 @MADE_AGAIN
 @pytest.mark.parametrize("harm", [flip, truncate, empty, garbage])
 @pytest.mark.parametrize("kind", STAGES)
@@ -70,7 +70,7 @@ def test_a_damaged_part_is_reported_and_made_again(sets, tmp_path, kind, harm):
     assert report.result_digest == run(sets, None, **changes).result_digest
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(2)
 @MADE_AGAIN
 @pytest.mark.parametrize(
     ("source", "target"),
@@ -195,6 +195,7 @@ def test_a_part_that_cannot_be_made_whole_ends_the_run(sets, tmp_path, monkeypat
         run(sets, tmp_path)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_flipped_bit_anywhere_in_a_part(tmp_path, seed):
     """What is read is what was written, or it is refused and removed, whichever bit of the file flips."""
@@ -221,7 +222,7 @@ def test_a_flipped_bit_anywhere_in_a_part(tmp_path, seed):
     assert all(line.startswith(f"{file} is ") and "\n" not in line for line in refused)
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '"text"', "{}", "[" * 100_000])
 def test_a_damaged_description_is_written_again(sets, tmp_path, content):
     """Parts are cut as the description says, and carry its seal: another cut does not take them for its own."""
