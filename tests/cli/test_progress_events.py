@@ -114,7 +114,7 @@ main()
 """
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("then", "code"), [("", 2), ("1 / 0", 1), ("raise KeyboardInterrupt", 130)])
 def test_what_others_write_becomes_events(then: str, code: int) -> None:
     """Also a defect of ours: its traceback is part of the error."""

@@ -71,7 +71,7 @@ def test_the_operator_takes_it(tmp_path: Path, schema: dict[str, Any], changed: 
     jsonschema.validate(made, schema)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [("spec", "worker"), ("spec", "scheduler", "service"), ("spec",)])
 def test_the_schema_bites(tmp_path: Path, schema: dict[str, Any], path: tuple[str, ...]) -> None:
     made: Any = manifest(_read(tmp_path))

@@ -89,7 +89,7 @@ def _suite(stores: tuple[Path, Path]) -> str:
     return f"suite: small\nmodels:\n  one: {{path: .}}\n{sets}jobs:\n  plain: {{}}\n"
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_keys_and_folders_go_with_the_run(stores, tmp_path: Path, number: signal.Signals) -> None:
     """After SIGKILL, with the next command."""

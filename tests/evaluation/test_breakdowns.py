@@ -143,7 +143,7 @@ def test_the_distractor_curve_by_hand():
 # ----------------------------------------------------------------------------------------------- small sets
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(12))
 @given(data=st.data())

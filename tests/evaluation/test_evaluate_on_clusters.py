@@ -46,7 +46,7 @@ def digest_here(protocol, distance):
     return evaluate_items(query, gallery, protocol, distance).result_digest
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_digest(client, protocol, distance):

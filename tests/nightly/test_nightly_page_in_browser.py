@@ -180,7 +180,7 @@ def test_every_text_contrasts_with_its_background(page: str, tmp_path: Path, sch
     assert weak == []
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "dark"), [(LIGHT, False), (DARK, True)], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280], ids=["phone", "desktop"])
 def test_the_page_follows_the_scheme_of_the_reader(

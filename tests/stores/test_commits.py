@@ -86,7 +86,7 @@ def hidden(out: Path) -> list[str]:
     return sorted(entry.name for entry in out.iterdir() if entry.name.startswith("."))
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("cut", range(2 * N_RENAMINGS))
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("no more")])
 def test_an_interrupt_between_renamings_leaves_the_old_pair(

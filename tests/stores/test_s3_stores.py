@@ -227,7 +227,7 @@ OBJECTS = ["zarr.json", "features/zarr.json", "features/c/2/0", "pids/zarr.json"
 class TestPassingFaults:
     """One corrupt body, and one answer 404, to the first request for an object."""
 
-    @pytest.mark.quick_cases(4)
+    @pytest.mark.quick_cases(2)
     @pytest.mark.parametrize("name", OBJECTS)
     @pytest.mark.parametrize("shard_rows", [None, 60])
     def test_a_read_is_right(
@@ -241,7 +241,7 @@ class TestPassingFaults:
             np.testing.assert_array_equal(found.labels[label], values)
         assert faulty.count == 1
 
-    @pytest.mark.quick_cases(2)
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("name", OBJECTS)
     def test_a_check_finds_no_damage(self, bucket: Bucket, arrays: Arrays, name: str, fault: str) -> None:
         stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)

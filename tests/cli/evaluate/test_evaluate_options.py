@@ -44,7 +44,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("words", "options"), OPTIONS.values(), ids=OPTIONS)
 def test_options_of_python(answer, data, words, options):
     found = answer(*words)
@@ -54,7 +54,7 @@ def test_options_of_python(answer, data, words, options):
     assert {**found["options"], "metrics": None} == {**expected["options"], "metrics": None}
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["truth.json", "truth"])
 def test_ground_truth(answer, data, form):
     """Lists in JSON and a directory of text files are one ground truth."""

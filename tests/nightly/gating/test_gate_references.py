@@ -113,6 +113,7 @@ def test_two_models_whose_nights_differ_by_rounding_are_no_trend() -> None:
     assert found.verdict == "undecided"
 
 
+@pytest.mark.slow
 def test_nights_that_move_as_a_whole_are_no_trend() -> None:
     rng = np.random.default_rng(0)
     values = 0.5 + 0.1 * rng.standard_normal(len(PIDS))

@@ -34,6 +34,7 @@ def test_unchanged_jobs_with_a_history_are_seldom_called_worse() -> None:
     assert tallies["trend"].n_worse <= 2
 
 
+@pytest.mark.slow
 def test_a_slide_of_a_third_of_a_point_a_night_is_seen_within_eleven() -> None:
     found = first_losses(made_up(14, step=0.0033, n_identities=250), 3)
     assert max(found) <= 11

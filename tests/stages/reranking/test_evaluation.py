@@ -58,7 +58,7 @@ def both_ways(query, gallery, rerank, distance="cosine", protocol="market1501", 
 # ------------------------------------------------------------------------------------- the block says the same
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 @pytest.mark.parametrize("name", SETS)
@@ -149,13 +149,13 @@ def again(**options):
     )
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("chunk", [1, 7, 64, 10_000])
 def test_chunk_rows(expected, chunk):
     assert_same_answer(again(chunk_rows=chunk), expected)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("rows", "tile"), [(10, 3), (50, 16), (64, 1024), (184, 50), (185, 185)])
 def test_blocks_of_items(expected, monkeypatch, rows, tile):
     monkeypatch.setattr(neighbour_plan, "_MOST_BLOCK_ROWS", rows)

@@ -86,6 +86,7 @@ def test_stages_made_here_are_found_there(client, sets, tmp_path, small_blocks):
     assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("*/*.npz")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["means-*/rows-00000.npz", "weights-*/rows-00001.npz"])
 def test_a_part_in_the_place_of_another_is_found_by_workers(client, sets, tmp_path, small_blocks, source):
     rerank = "k_reciprocal(k1=6,k2=3)"

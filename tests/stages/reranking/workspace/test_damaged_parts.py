@@ -48,7 +48,7 @@ def reported(caught, *words):
     return found
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @MADE_AGAIN
 @pytest.mark.parametrize("harm", [flip, truncate, empty, garbage])
 @pytest.mark.parametrize("kind", STAGES)
@@ -70,7 +70,7 @@ def test_a_damaged_part_is_reported_and_made_again(sets, tmp_path, kind, harm):
     assert report.result_digest == run(sets, None, **changes).result_digest
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @MADE_AGAIN
 @pytest.mark.parametrize(
     ("source", "target"),

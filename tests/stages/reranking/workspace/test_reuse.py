@@ -26,6 +26,7 @@ def written_by(sets, workspace, **changes):
     return kinds(name for name in after if name not in before)
 
 
+@pytest.mark.slow
 def test_only_what_depends_on_it_is_redone(sets, tmp_path):
     written = written_by(sets, tmp_path)
     n_blocks = written["neighbours"]
