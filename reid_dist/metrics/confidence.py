@@ -24,7 +24,7 @@ CIKM 2007 (tests for retrieval); Phipson and Smyth, SAGMB 2010 (no p-value is ze
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
+from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.errors import InputError
 
 Int64 = NDArray[np.int64]
@@ -52,6 +53,9 @@ _RESAMPLES, _SIGNS = 0, 1
 
 # Totals nearer to each other than this part of the sum of magnitudes are equal up to rounding.
 _EQUAL: Final = 1e-12
+
+# Weights of units in a block of resamples, 8 bytes each and as many for the draws.
+_WEIGHTS_AT_ONCE: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +147,8 @@ def bootstrap_intervals(
     Only units with a query that counts are drawn.  A metric with values of fewer than two units has no interval:
     drawing one identity again and again gives an interval of width zero, which would be certainty out of nothing.
 
-    Memory is that of the values once more plus some 16 bytes for each unit; time grows with units times resamples
-    (100,000 identities, 1000 resamples: about half a second).
+    Memory is that of the values once more plus some 16 bytes for each unit, at least 2 MiB; time grows with units times
+    resamples (100,000 identities, 1000 resamples: about half a second).
 
     Parameters
     ----------
@@ -229,10 +233,11 @@ def sign_flip_p_values(
     least = np.abs(observed) - _EQUAL * np.abs(totals.sums).sum(axis=1)
     rng = np.random.default_rng((seed, _SIGNS))
     as_far = np.zeros(len(observed), np.int64)
-    for _ in range(n_resamples):
-        bits = np.frombuffer(rng.bytes(-(-n_units // 8)), np.uint8)
-        flipped = np.unpackbits(bits, count=n_units).astype(np.float64)
-        as_far += np.abs(observed - 2.0 * np.vecdot(totals.sums, flipped)) >= least
+    for block in _blocks(n_resamples, n_units):
+        words = rng.integers(0, 2**32, (len(block), -(-n_units // 32)), np.uint32).astype("<u4")
+        flipped = np.unpackbits(words.view(np.uint8), axis=1, count=n_units).astype(np.float64)
+        changed = observed[:, np.newaxis] - 2.0 * np.vecdot(totals.sums[:, np.newaxis], flipped)
+        as_far += np.count_nonzero(np.abs(changed) >= least[:, np.newaxis], axis=1)
     p_values = (1 + as_far) / (1 + n_resamples)
     counted = totals.counts.sum(axis=1) > 0
     known = counted[totals.count_of]
@@ -295,20 +300,28 @@ def _unit_totals(values: Mapping[str, Float64], pids: Int64, unit: str, *, inval
 def _resampled_means(totals: _UnitTotals, n_resamples: int, rng: np.random.Generator) -> Float64:
     """Mean of every metric in every resample, shape (n_metric, n_resamples); NaN where no query that counts was drawn.
 
-    One resample at a time: its weights are all that is held, and no size of a block can show in the sums.
+    The draws are those of one call per resample, and every sum is a dot product of its own: a matrix product may round
+    a row differently for other rows beside it.
     """
     n_units = totals.n_units
     means = np.full((len(totals.sums), n_resamples), np.nan)
     if n_units == 0:
         return means
-    for resample in range(n_resamples):
-        weights = np.bincount(rng.integers(0, n_units, n_units), minlength=n_units).astype(np.float64)
-        # One dot product for each row: a matrix product may round a row differently for other rows beside it.
-        sums, counts = np.vecdot(totals.sums, weights), np.vecdot(totals.counts, weights)[totals.count_of]
-        np.divide(sums, counts, out=means[:, resample], where=counts > 0)
+    for block in _blocks(n_resamples, n_units):
+        n = len(block)
+        drawn = rng.integers(0, n_units, (n, n_units)) + np.arange(n)[:, np.newaxis] * n_units
+        weights = np.bincount(drawn.ravel(), minlength=n * n_units).astype(np.float64).reshape(n, n_units)
+        sums = np.vecdot(totals.sums[:, np.newaxis], weights)
+        counts = np.vecdot(totals.counts[:, np.newaxis], weights)[totals.count_of]
+        np.divide(sums, counts, out=means[:, block.start : block.stop], where=counts > 0)
     too_few = np.count_nonzero(totals.counts, axis=1) < 2
     means[too_few[totals.count_of]] = np.nan
     return means
+
+
+def _blocks(n_resamples: int, n_units: int) -> Iterator[RowRange]:
+    """Blocks of resamples of bounded memory; one at a time, calls would take longer than the draws of few units."""
+    return cut_rows(n_resamples, max(1, _WEIGHTS_AT_ONCE // max(1, n_units)))
 
 
 def _percentiles(means: Float64, tails: tuple[float, float]) -> Interval:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from reid_dist.errors import InputError
+from reid_dist.metrics import confidence
 from reid_dist.metrics.confidence import bootstrap_intervals, sign_flip_p_values
 
 NAN = float("nan")
@@ -260,3 +261,16 @@ def test_the_fewest_resamples_are_enough() -> None:
     values = {"x": np.array([0.0, 1.0, 0.5, 0.5])}
     assert bootstrap_intervals(values, np.arange(4), n_resamples=40).intervals["x"].is_known
     assert bootstrap_intervals(values, np.arange(4), n_resamples=200, level=0.99).intervals["x"].is_known
+
+
+@pytest.mark.parametrize("n_units", [2, 33, 200])
+def test_the_size_of_a_block_of_resamples_does_not_show(monkeypatch: pytest.MonkeyPatch, n_units: int) -> None:
+    rng = np.random.default_rng(n_units)
+    values = {name: rng.standard_normal(3 * n_units) for name in ("mAP", "mINP")}
+    values["mINP"][::4] = np.nan
+    pids = rng.integers(0, n_units, 3 * n_units)
+    found = []
+    for at_once in (1, 5 * n_units, 2**20):
+        monkeypatch.setattr(confidence, "_WEIGHTS_AT_ONCE", at_once)
+        found.append((bootstrap_intervals(values, pids).intervals, sign_flip_p_values(values, pids, n_resamples=500)))
+    assert found[0] == found[1] == found[2]
