@@ -91,6 +91,8 @@ class Case:
         return found
 
 
+# Compiles the kernel once more, to call it from Python; the lists of the same kernel are tested below.
+@pytest.mark.slow
 @given(
     seed=SEEDS,
     name=st.sampled_from([*DISTANCES.names(), "given"]),
