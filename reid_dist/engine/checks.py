@@ -78,7 +78,7 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
         if missing:
             known = sorted({column for _, each in sides for column in each.columns})
             raise InputError(
-                f"protocol {protocol.name!r} looks at the label column {name!r}, and {' and '.join(missing)} "
+                f"protocol {protocol.name!r} reads the label column {name!r}, and {' and '.join(missing)} "
                 f"{have(missing)} none; columns there: {', '.join(known) or 'none'}"
             )
     if not protocol.needs_item_ids:

@@ -104,12 +104,12 @@ def seeded_order(seed: int, n: int) -> Int64:
     return place
 
 
-def gallery_sizes(asked: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
+def gallery_sizes(requested: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
     """Convert numbers of rows, or shares of the gallery, to ascending numbers of rows; the last is the whole gallery.
 
     Parameters
     ----------
-    asked
+    requested
         Whole numbers of rows, or shares of the gallery as floats up to 1.0; None for ten equal steps.
 
     Raises
@@ -117,12 +117,12 @@ def gallery_sizes(asked: Sequence[float] | None, n_gallery: int) -> tuple[int, .
     InputError
         For a size of less than one row or more than the gallery.
     """
-    if asked is None:
-        asked = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
-    if not np.iterable(asked):
-        raise InputError(f"gallery_sizes must be a list of numbers of rows or of shares, found {asked!r}")
+    if requested is None:
+        requested = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
+    if not np.iterable(requested):
+        raise InputError(f"gallery_sizes must be a list of numbers of rows or of shares, found {requested!r}")
     sizes = {n_gallery}
-    for size in asked:
+    for size in requested:
         is_number = isinstance(size, int | float | np.integer | np.floating) and not isinstance(size, bool)
         is_share = isinstance(size, float | np.floating) and 0 < size <= 1
         # A share of a small gallery is at least one row.

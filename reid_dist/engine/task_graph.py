@@ -131,7 +131,7 @@ class TaskGraph:
     finals: list[str] = field(default_factory=list)
 
     def add(self, key: str, function: Callable[..., Any], *arguments: Any, stage: str | None = None) -> str:
-        """Add a task; arguments that are keys, or lists of keys, stand for the results of those tasks."""
+        """Add a task; arguments that are keys, or lists of keys, are replaced by the results of those tasks."""
         self.tasks[key] = (function, *arguments)
         if stage is not None:
             self.stages.setdefault(stage, []).append(key)

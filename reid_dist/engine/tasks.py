@@ -30,8 +30,8 @@ from reid_dist.engine.reductions import (
     KeepNearest,
     ListBefore,
     Reduction,
-    Sight,
     SingleShot,
+    Visibility,
     add_counts,
     make_targets,
     rank,
@@ -308,11 +308,11 @@ def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | N
         wanted |= _single_shot(job, targets)
     if relevance is not None and (job.impostors or job.brackets):
         counted = relevance.reason != REASONS.index("camera_not_counted")
-        sight = Sight(relevance.hidden, gallery_index(job).mask, counted, job.distance)
+        visibility = Visibility(relevance.hidden, gallery_index(job).mask, counted, job.distance)
         if job.impostors:
-            wanted["impostors"] = CountImpostors(sight)
+            wanted["impostors"] = CountImpostors(visibility)
         if job.brackets:
-            wanted["bracketed"] = CollectImpostors(sight, job.brackets, job.plan.bracket_counts)
+            wanted["bracketed"] = CollectImpostors(visibility, job.brackets, job.plan.bracket_counts)
     return wanted
 
 

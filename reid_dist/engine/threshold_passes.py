@@ -96,7 +96,7 @@ def verify(
         while edges := search.edges:
             counted = run(replace(further, brackets=edges), client, progress, truth, workspace).bracketed
             if counted is None:
-                raise AssertionError("asked for, hence counted")
+                raise AssertionError("requested, hence counted")
             search.take(counted)
         found = search.found
     return make_verification(metrics, roc, result, found)

@@ -41,9 +41,13 @@ def run_tiles(
     pairs = pair_rows(distance, query, gallery)
     screen = screen_pairs(distance, pairs, np.float32)
     accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
-    floors = [floor for floor in (accumulator.floor for accumulator in accumulators) if floor is not None]
-    if len(floors) == len(accumulators):
-        screen.spare(np.minimum.reduce(floors))
+    lower_bounds = [
+        lower_bound
+        for lower_bound in (accumulator.lower_bound for accumulator in accumulators)
+        if lower_bound is not None
+    ]
+    if len(lower_bounds) == len(accumulators):
+        screen.spare(np.minimum.reduce(lower_bounds))
     n_query, n_gallery = len(query), len(gallery)
     # The last tile of a block would be short otherwise, and short products are slow.
     query_rows, gallery_rows = even_rows(n_query, tile.query), even_rows(n_gallery, tile.gallery)

@@ -100,8 +100,10 @@ def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
 @inner_kernel
 def make_pending(most: int, like: NDArray[np.floating]) -> Pending:
     """Allocate `Pending` for `most` values of the type of `like`, and one more that is written and discarded."""
-    room = most + 1
-    return Pending(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, like.dtype), np.empty(room))
+    capacity = most + 1
+    return Pending(
+        np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, like.dtype), np.empty(capacity)
+    )
 
 
 @inner_kernel

@@ -12,15 +12,15 @@ threshold, one below ``lower`` is certainly farther, and between them the canoni
 Thresholds of a query are sorted from near to far, so that both edges fall from one to the next.
 
 *One query row, 512 values at a time.*  The values are copied to a buffer that stays in the first-level cache, less a
-bias per column (half a squared norm for Euclidean distances; infinity for a column that the query may not see: queries
-that hide the same columns, such as those of their camera, share a row of biases).  The copy
-also counts the values that reach the last, farthest threshold.  For a well-trained model there are hardly any, and the
-block is finished.  Otherwise relevant and junk columns are removed and the thresholds are compared from far to near
+bias per column (half a squared norm for Euclidean distances; infinity for a column that is hidden from the query:
+queries that hide the same columns, such as those of their camera, share a row of biases).  The copy also counts the
+values that reach the last, farthest threshold.  For a well-trained model there are hardly any, and the block is
+finished.  Otherwise relevant and junk columns are removed and the thresholds are compared from far to near
 until one has no value above its lower edge: all nearer ones have none either.
 
 *Few thresholds: both edges in one loop, in int32.*  Comparisons are summed, never branched on, and the loops run over
 slices: this is what LLVM makes vector code of.  Only when the two counts of a threshold differ does its band hold
-something, and only then are the values looked at one by one, 64 at a time.
+something, and only then are the values read one by one, 64 at a time.
 
 *More thresholds: a table of bins* (`reid_dist.kernels.bins`).  One pass over the values, whatever the number of
 thresholds: each is counted at the nearest threshold that it passes, and the counts are added up once per row.  The
@@ -148,14 +148,14 @@ def note_reached(
 def settle_few(
     q: int,
     n_pending: int,
-    room: int,
+    budget: int,
     row: Row,
     row_of: NDArray[np.int64],
     bands: Bands,
     rows: PairRows,
     counts: RankCounts,
 ) -> int:
-    """Add a row with few thresholds to the counts; return the number of decided pairs, -1 if more than `room`."""
+    """Add a row with few thresholds to the counts; return the number of decided pairs, -1 if more than `budget`."""
     first = bands.indptr[q]
     pending, known, unique, slot, above = row.pending, row.known, row.unique, row.slot, row.above
     decided = 0
@@ -166,7 +166,7 @@ def settle_few(
             unique[decided] = column
             slot[column] = decided
             decided += 1
-    if decided > room:
+    if decided > budget:
         return -1
     if decided:
         row_distances(rows, q, unique[:decided], pending.distance[:decided], row.wide, row.lanes)
@@ -187,13 +187,13 @@ def settle_few(
 
 @inner_kernel
 def settle_many(
-    q: int, n_pending: int, room: int, row: Row, doubts: Doubts, n_doubts: int, bands: Bands, counts: RankCounts
+    q: int, n_pending: int, budget: int, row: Row, doubts: Doubts, n_doubts: int, bands: Bands, counts: RankCounts
 ) -> int:
     """Add a row with many thresholds to the counts, and its pairs inside bands to `doubts`.
 
     Returns
     -------
-    The number of these, -1 if more than `room`.
+    The number of these, -1 if more than `budget`.
     """
     first = bands.indptr[q]
     last = bands.indptr[q + 1]
@@ -213,7 +213,7 @@ def settle_many(
         doubts.column[n] = columns[p]
         doubts.threshold[n] = first + a
         n += 1
-    if n - n_doubts > room:
+    if n - n_doubts > budget:
         return -1
     near = counts.near[first:last]
     for u in range(len(near)):
@@ -322,11 +322,11 @@ def count_tile(
             started = True
         if not started:
             continue
-        room = limit - decided
+        budget = limit - decided
         if many:
-            settled = settle_many(q, n_pending, room, row, doubts, n_doubts, bands, counts)
+            settled = settle_many(q, n_pending, budget, row, doubts, n_doubts, bands, counts)
         else:
-            settled = settle_few(q, n_pending, room, row, row_of, bands, rows, counts)
+            settled = settle_few(q, n_pending, budget, row, row_of, bands, rows, counts)
         if settled >= 0:
             decided += settled
             n_doubts += settled if many else 0

@@ -85,7 +85,7 @@ def drawn_curves(
     number_of = np.zeros(len(table.size), np.int64)
     drawn = np.empty(n_draws, np.int64)
     within = np.empty(n_rank + 1, np.int64)
-    for q in range(len(listed.live)):
+    for q in range(len(listed.n_active)):
         n_positive = positive_start[q + 1] - positive_start[q]
         if n_positive == 0:
             curves[q] = np.nan
@@ -95,7 +95,7 @@ def drawn_curves(
         within[:] = 0
         trials = make_trials(listed, q, bits, oversized_groups, table, seen, number_of)
         # A draw of an inactive positive is a miss.
-        for place in range(listed.live[q]):
+        for place in range(listed.n_active[q]):
             advance(trials, place, oversized_groups.before[positive_start[q] + place])
             for t in range(n_draws):
                 if drawn[t] != place:

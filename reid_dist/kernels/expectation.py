@@ -31,8 +31,8 @@ def _multiply_in(
 ) -> bool:
     """First `length` chances of the number of successes in ``n`` trials, by four at a time.
 
-    Starts and ends in `old` or `new`, behind four zeros; says whether it ended in `new`.  Chances of success and of
-    failure have room for four more trials, which are written here.
+    Starts and ends in `old` or `new`, behind four zeros; returns whether it ended in `new`.  Chances of success and
+    of failure have space for four more trials, which are written here.
     """
     old[:] = 0.0
     new[:] = 0.0
@@ -81,7 +81,7 @@ def expected_curves(
     Parameters
     ----------
     listed
-        Entries, complete up to the last live positive of each query.
+        Entries, complete up to the last active positive of each query.
     positive_start
         Where the positives of each query begin, shape (n_query + 1,), int64.
     oversized_groups
@@ -99,7 +99,7 @@ def expected_curves(
     old = np.empty(n_rank + AT_ONCE, np.float64)
     new = np.empty(n_rank + AT_ONCE, np.float64)
     within = np.empty(n_rank, np.float64)
-    for q in range(len(listed.live)):
+    for q in range(len(listed.n_active)):
         n_positive = positive_start[q + 1] - positive_start[q]
         if n_positive == 0:
             curves[q] = np.nan
@@ -110,7 +110,7 @@ def expected_curves(
         success = np.empty(n_trial + AT_ONCE, np.float64)
         failure = np.empty(n_trial + AT_ONCE, np.float64)
         n_certain = 0
-        for place in range(listed.live[q]):
+        for place in range(listed.n_active[q]):
             changed, certain = advance(trials, place, oversized_groups.before[positive_start[q] + place])
             n_certain += certain
             if changed or place == 0:

@@ -1,12 +1,12 @@
-r"""Impostor distances by the hundred million: a histogram of screening values, and exact counts around wanted places.
+r"""Impostor distances by the hundred million: a histogram of screening values, and exact counts around chosen places.
 
 Thresholds of verification are order statistics of the distances of all kept negatives.  They are found in passes over
 the tiles, none of which keeps a list of all distances:
 
-1.  `count_keys` makes a histogram of *screened* distances.  It says nearly where each order statistic lies.
+1.  `count_keys` makes a histogram of *screened* distances.  It locates each order statistic approximately.
 2.  `split_tile` takes a few brackets ``[lo, hi)`` of canonical distances.  It counts the pairs between them, and writes
-    down the canonical distance of every pair inside one.  Both are exact, so a bracket that was guessed wrongly does no
-    harm: the counts say so, and on which side the order statistic lies.
+    down the canonical distance of every pair inside one.  Both are exact, so a bracket that misses its order statistic
+    is recognised, and the counts give the side on which the order statistic lies.
 
 *Keys.*  A screening value ``v`` becomes a *falling value* ``(centre - v) / slope``: about the distance, or its square.
 Its float32 bits, less the last 11, are its key: bins whose width is a 4096th to an 8192th of their value, so that no
@@ -15,9 +15,9 @@ count downwards from zero.
 
 *Speed.*  The keys of 512 values are computed in loops without a branch, over slices, which LLVM makes vector code of.
 What follows is one look-up a value, in a table of which the hot part lies in the first-level cache: the count of the
-key, or what lies at the key (which gap between brackets, or a bracket, where the value must be looked at).
+key, or what lies at the key (which gap between brackets, or a bracket, where the value must be read).
 
-*Certainty.*  A key says which gap a pair lies in when it is farther from the brackets than screening can err; see
+*Certainty.*  A key determines the gap of a pair when it is farther from the brackets than the error of screening; see
 `reid_dist.engine.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query,
 and what is still open is decided by the canonical distance.
 """
@@ -39,7 +39,7 @@ DROPPED_BITS = 11
 
 # Key of infinity; keys go from its negative to it.  The place of a key in a table is the key plus this.
 LARGEST_KEY = 0x7F800000 >> DROPPED_BITS
-# Place of what a query may not see.
+# Place of pairs that are hidden from the query.
 HIDDEN = 2 * LARGEST_KEY + 1
 N_PLACES = HIDDEN + 1
 
@@ -67,7 +67,7 @@ def key_edges(key: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 class Screened(NamedTuple):
-    """A tile of screening values, and what its queries may not see.
+    """A tile of screening values, and the pairs hidden from its queries.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Screened(NamedTuple):
 
 
 class Brackets(NamedTuple):
-    """Brackets of distances, as a tile meets them.
+    """Brackets of distances in the units of a tile.
 
     Attributes
     ----------
@@ -252,7 +252,7 @@ def split_tile(
     places = np.empty(BLOCK, np.uint32)
     pending = np.empty(BLOCK // 4 + 1, np.int64)
     lanes = np.empty(LANES, np.float64)
-    # Element TOUCHED takes the values that are looked at; four counters each, for neighbours mostly share a gap.
+    # Element TOUCHED takes the values that are read; four counters each, for neighbours mostly share a gap.
     passed = np.zeros((4, len(gaps) + 2), np.int64)
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
     at_place = brackets.at_place

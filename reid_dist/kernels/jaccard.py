@@ -1,4 +1,4 @@
-r"""What rows of weights have in common: sums of the smaller of two weights over the columns of both.
+r"""Overlaps of rows of weights: sums of the smaller of two weights over the columns of both.
 
 All sums run over ascending columns, so a pair of rows has one overlap however it is found: pair by pair, or for whole
 blocks by a list of the rows that hold each column.
@@ -44,7 +44,7 @@ def overlap_pairs(
         i = 0
         j = 0
         while i < len(column) and j < len(other_column):
-            # Columns of one row alone add 0, which changes no bit: there is no branch to foresee.
+            # Columns of one row alone add 0, which changes no bit: no branch.
             here = column[i]
             there = other_column[j]
             smaller = value[i] if value[i] < other_value[j] else other_value[j]
@@ -151,7 +151,7 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int) -> SparseRows:
                 before = total[i]
                 after = before + (other[m] if other[m] < own else own)
                 total[i] = after
-                # Written always, kept when the sum leaves 0: no branch to foresee.
+                # Written always, kept when the sum leaves 0: no branch.
                 touched[n_touched] = i
                 n_touched += int((before == 0.0) & (after > 0.0))
         if n + n_touched > len(found_row):

@@ -1,8 +1,8 @@
-"""Which positive each negative comes before: the columns of a tile row that matter, one by one.
+"""First positive after each negative of a tile row.
 
-Counting (`reid_dist.kernels.counting`) says how many negatives come before each positive.  Here it is asked *which*:
-for every negative that comes before some positive, the first one that it comes before in the order (distance, gallery
-row).  It comes before all later ones too.
+Counting (`reid_dist.kernels.counting`) gives the number of negatives before each positive.  Here every negative that
+comes before some positive is assigned to the first one that it comes before, in the order (distance, gallery row).  It
+comes before all later ones too.
 
 Most values of a tile lie below the farthest threshold and are dropped 512 at a time.  What is left is packed into a
 list without branches, and placed: a few values by bisection, more of them by comparing all with one threshold after the
@@ -23,7 +23,7 @@ from reid_dist.kernels.counting import BLOCK, PATCH
 from reid_dist.kernels.deciding import Bands, first_at_least
 from reid_dist.kernels.settings import inner_kernel
 
-# What equal distances mean for an item that is no positive; see `ScreenedTile`.
+# Order of a negative and a positive at equal distances; see `ScreenedTile`.
 BEFORE = 1
 BEHIND = 2
 
@@ -74,11 +74,11 @@ class Scratch(NamedTuple):
     Attributes
     ----------
     column, place
-        The answer of `place_row`: columns of the tile, ascending, and where each belongs; int32 and int64.
+        Output of `place_row`: columns of the tile, ascending, and the place of each; int32 and int64.
     value
         Their screening values, in the type of the tile.
     nearest
-        Per value: the nearest threshold whose lower edge it reaches, from 0 on; -1 where that is not known; int32.
+        Per value: the nearest threshold whose lower edge it reaches, from 0 on; -1 where it is not determined; int32.
     passed
         Per value: thresholds whose upper edge it passes, int32.
     inside, inside_column, distance
@@ -127,7 +127,7 @@ def make_scratch(tile: ScreenedTile) -> Scratch:
 
 @inner_kernel
 def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> int:
-    """Pack the columns of a row whose values reach `base`, and that the query may see; return how many."""
+    """Pack the columns of a row that are visible to the query and whose values reach `base`; return how many."""
     bands = tile.bands
     n_columns = tile.values.shape[1]
     hidden_stop = bands.hidden_indptr[q + 1]
@@ -156,7 +156,7 @@ def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> 
             if inside == 0:
                 continue
             for k in range(len(piece)):
-                # Written always, kept when it counts: no branch to foresee.
+                # Written always, kept when it counts: no branch.
                 scratch.column[n] = start + patch + k
                 scratch.value[n] = piece[k]
                 n += int(piece[k] >= base)
@@ -205,7 +205,7 @@ def _look_up(
 
 
 @inner_kernel
-def place_row(tile: ScreenedTile, q: int, live: int, scratch: Scratch) -> tuple[int, int]:
+def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tuple[int, int]:
     """Place the negatives of one row of a tile that come before one of the query's first positives.
 
     Parameters
@@ -214,11 +214,11 @@ def place_row(tile: ScreenedTile, q: int, live: int, scratch: Scratch) -> tuple[
         The tile.
     q
         Row of it.
-    live
-        How many of the query's positives count, near to far; at least 1.
+    n_active
+        Number of active positives of the query, near to far; at least 1.
     scratch
-        Holds the answer: `column`, and in `place` the first positive (numbered within the query) that the item in this
-        column comes before.  A place may be `live` or more, for an item that comes before none of the first ones.
+        Gets the output: `column`, and in `place` the first positive (numbered within the query) that the item in this
+        column comes before.  The place of an item that comes before no active positive is `n_active` or more.
 
     Returns
     -------
@@ -227,8 +227,8 @@ def place_row(tile: ScreenedTile, q: int, live: int, scratch: Scratch) -> tuple[
     bands = tile.bands
     first = bands.indptr[q]
     own = bands.positive_start[first]
-    # The threshold of the last live positive is the last one that matters.
-    last = first_at_least(bands.positive_start, first, bands.indptr[q + 1], own + live)
+    # Thresholds beyond that of the last active positive are not needed.
+    last = first_at_least(bands.positive_start, first, bands.indptr[q + 1], own + n_active)
     lower, upper = bands.lower[first:last], bands.upper[first:last]
     n = _gather(tile, q, lower[last - first - 1], scratch)
     nearest = scratch.nearest[:n]

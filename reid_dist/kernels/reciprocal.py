@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.exponential import fixed_exp
 from reid_dist.kernels.settings import inner_kernel, kernel
 
-# What an item is to the one whose set is being collected.
+# Relation of an item to the one whose set is collected.
 _RECIPROCAL = 1
 _ADDED = 2
 
@@ -106,7 +106,7 @@ def reciprocal_sets(
         The neighbours of all items, shape (n_items, k), int32 or int64: row ``i`` names those of item ``i`` from near
         to far, itself first, each once; -1 where there are fewer.
     start, stop
-        The items whose sets are wanted.
+        The items whose sets are collected.
     n_near
         Length of the lists that make ``R(i, k1)``; cut to k.
     n_half
@@ -120,15 +120,15 @@ def reciprocal_sets(
     """
     near = max(min(n_near, index.shape[1]), 0)
     half = max(min(n_half, index.shape[1]), 0)
-    room = near * (half + 1) + 1
+    most = near * (half + 1) + 1
     indptr = np.zeros(stop - start + 1, np.int64)
     # An estimate; made longer where it is too short.
-    member = np.empty((stop - start) * near + room, np.int32)
+    member = np.empty((stop - start) * near + most, np.int32)
     state = np.zeros(index.shape[0], np.uint8)
     n = 0
     for i in range(start, stop):
-        if n + room > len(member):
-            longer = np.empty(len(member) + len(member) // 2 + room, np.int32)
+        if n + most > len(member):
+            longer = np.empty(len(member) + len(member) // 2 + most, np.int32)
             longer[:n] = member[:n]
             member = longer
         own = member[n:]
@@ -149,7 +149,7 @@ def reciprocal_sets(
 def grown_sets(
     index: NDArray[np.integer], reciprocal: NDArray[np.integer], n_half: int, inclusive: bool, own: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Collect ``R*`` of some items that are not in the table, each of which is known to nobody but itself.
+    """Collect ``R*`` of some items that are not in the table: each occurs in its own set alone.
 
     Parameters
     ----------
@@ -168,14 +168,14 @@ def grown_sets(
     """
     n_sets, m = reciprocal.shape
     half = max(min(n_half, index.shape[1]), 0)
-    room = (m + 1) * (half + 1) + 1
+    most = (m + 1) * (half + 1) + 1
     indptr = np.zeros(n_sets + 1, np.int64)
-    member = np.empty(n_sets * (m + 1) + room, np.int32)
+    member = np.empty(n_sets * (m + 1) + most, np.int32)
     state = np.zeros(index.shape[0], np.uint8)
     n = 0
     for q in range(n_sets):
-        if n + room > len(member):
-            longer = np.empty(len(member) + len(member) // 2 + room, np.int32)
+        if n + most > len(member):
+            longer = np.empty(len(member) + len(member) // 2 + most, np.int32)
             longer[:n] = member[:n]
             member = longer
         found = member[n:]
@@ -327,16 +327,16 @@ def mean_rows(first: NDArray[np.integer], rows: NDArray[np.int64], source: Spars
     n = 0
     for i in range(n_rows):
         n_places = 0
-        room = 0
+        most = 0
         for k in range(k2):
             if first[i, k] >= 0:
                 place = _place_of(rows, first[i, k])
                 places[n_places] = place
                 n_places += 1
-                room += source.indptr[place + 1] - source.indptr[place]
-        if room > columns.shape[1]:
-            columns = np.empty((2, 2 * room), np.int32)
-            values = np.empty((2, 2 * room), np.float64)
+                most += source.indptr[place + 1] - source.indptr[place]
+        if most > columns.shape[1]:
+            columns = np.empty((2, 2 * most), np.int32)
+            values = np.empty((2, 2 * most), np.float64)
         length = 0
         side = 0
         for p in range(n_places):

@@ -1,4 +1,4 @@
-"""Known distances put into tiles, and distances translated into what tiles are screened by."""
+"""Known distances put into tiles, and distances converted to screening values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reid_dist.kernels.settings import kernel
 def falling_values(
     rows: PairRows, query: NDArray[np.int64], distance: NDArray[np.float64], side: float
 ) -> NDArray[np.float64]:
-    """Say for many distances what `falling_at` says for one; shapes (n,)."""
+    """Apply `falling_at` to many distances; shapes (n,)."""
     falling = np.empty(len(distance))
     for place in range(len(distance)):
         falling[place] = falling_at(rows, query[place], distance[place], side)

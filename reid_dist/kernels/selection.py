@@ -1,4 +1,4 @@
-"""The k-th of some values, and the order of short lists: what is asked of thousands of lists of some hundred values."""
+"""The k-th of some values, and the order of short lists, for thousands of lists of some hundred values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHORT = 64
 
 @inner_kernel
 def select(values: NDArray[np.floating], place: int) -> Any:
-    """Return what stands at a place once the values are sorted, without sorting them (Hoare, 1961, Algorithm 65).
+    """Return the value that sorting would put at a place, without sorting (Hoare, 1961, Algorithm 65).
 
     Parameters
     ----------

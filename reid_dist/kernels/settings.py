@@ -1,7 +1,7 @@
-"""The one place that owns the Numba settings.
+"""Settings of Numba for all kernels.
 
 ``fastmath`` stays off: sums keep the order in which they are written, products are not contracted with additions,
-NaN and infinity behave as IEEE 754 says.  The canonical distances, and with them every digest, rest on that.
+NaN and infinity behave as in IEEE 754.  The canonical distances, and with them every digest, rest on that.
 Kernels release the GIL, so that worker threads run side by side, and are cached on disk, so that a worker process
 loads machine code instead of compiling it.
 

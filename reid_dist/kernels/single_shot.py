@@ -1,17 +1,17 @@
-"""Lists of the items that come before the positives of each query, kept while tiles go by.
+"""Lists of the items that come before the positives of each query, collected tile by tile.
 
 The single-gallery-shot CMC needs, for every query, the items before its positives: the identity of each, and the first
 positive that it comes before.  Both are one number, an *entry*: the place of the positive above, the identity in the
 low bits.
 
-*Dead positives.*  A far positive has thousands of items before it, and no chance worth a number.  Each item of an
+*Inactive positives.*  A far positive has thousands of items before it and a negligible probability.  Each item of an
 identity with ``n`` items weighs ``floor(2^32 / n)``.  Beyond a limit (see `reid_dist.engine.reductions.single_shot`) a
-positive is *dead*: its share is defined as 0, and neither it nor what lies beyond is listed.  Weights are integers and
-only ever added, so a positive that is dead by some of the gallery is dead by all of it, and who is dead at the end does
-not depend on how it was cut.
+positive is *inactive*: its share is defined as 0, and items are listed for nearer positives only.  Weights are integers
+and sums of them only grow, so a positive that is inactive given a part of the gallery is inactive given all of it, and
+the active positives do not depend on the blocks of the gallery.
 
-*Oversized groups.*  Thousands of items of one identity (distractors with pid 0) would fill the lists to no use.  They
-are counted per positive, and weigh nothing.
+*Oversized groups.*  Thousands of items of one identity (distractors with pid 0) would only fill the lists.  They are
+counted per positive, and have no weight.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Lists(NamedTuple):
         How many of each list are in use, shape (n_query,), int64.
     weight
         What they weigh together, shape (n_query,), int64.
-    live
-        How many positives of each query are not known to be dead, shape (n_query,), int64.
-    giant
-        Items of each giant that come before each positive first, shape (n_positive, n_giant), int32.
+    n_active
+        How many positives of each query are active so far, shape (n_query,), int64.
+    oversized
+        Items of each oversized group that come before each positive first, shape (n_positive, n_oversized), int32.
     """
 
     entry: NDArray[np.signedinteger]
     size: NDArray[np.int64]
     weight: NDArray[np.int64]
-    live: NDArray[np.int64]
-    giant: NDArray[np.int32]
+    n_active: NDArray[np.int64]
+    oversized: NDArray[np.int32]
 
 
 class Listed(NamedTuple):
@@ -58,18 +58,18 @@ class Listed(NamedTuple):
         Flat, int32 or int64.
     start, stop
         Shape (n_query,), int64.
-    live
-        All of them come before one of this many first positives; shape (n_query,), int64.
+    n_active
+        All of them come before one of this many first positives, shape (n_query,), int64.
     """
 
     entry: NDArray[np.signedinteger]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
-    live: NDArray[np.int64]
+    n_active: NDArray[np.int64]
 
 
 @inner_kernel
-def _first_dead(totals: NDArray[np.int64], limit: int) -> tuple[int, int]:
+def _first_inactive(totals: NDArray[np.int64], limit: int) -> tuple[int, int]:
     """Find the first place at which the running sum of `totals` passes the limit, and the sum before that place."""
     running = 0
     for place in range(len(totals)):
@@ -81,16 +81,16 @@ def _first_dead(totals: NDArray[np.int64], limit: int) -> tuple[int, int]:
 
 @inner_kernel
 def _prune(q: int, bits: int, weight: NDArray[np.int64], limit: int, lists: Lists) -> None:
-    """Strike out what comes before none of the live positives of a query."""
+    """Remove the entries of a query that come before none of its active positives."""
     entry = lists.entry[q, : lists.size[q]]
-    totals = np.zeros(lists.live[q], np.int64)
+    totals = np.zeros(lists.n_active[q], np.int64)
     mask = (1 << bits) - 1
     for e in range(len(entry)):
         place = np.int64(entry[e]) >> bits
         if place < len(totals):
             totals[place] += weight[np.int64(entry[e]) & mask]
-    lists.live[q], lists.weight[q] = _first_dead(totals, limit)
-    end = lists.live[q] << bits
+    lists.n_active[q], lists.weight[q] = _first_inactive(totals, limit)
+    end = lists.n_active[q] << bits
     kept = 0
     for e in range(len(entry)):
         entry[kept] = entry[e]
@@ -100,7 +100,7 @@ def _prune(q: int, bits: int, weight: NDArray[np.int64], limit: int, lists: List
 
 @kernel
 def prune_heavy(bits: int, weight: NDArray[np.int64], weight_limit: int, lists: Lists) -> None:
-    """Prune every list that holds something dead."""
+    """Prune every list whose weight exceeds the limit."""
     for q in range(len(lists.size)):
         if lists.weight[q] > weight_limit:
             _prune(q, bits, weight, weight_limit, lists)
@@ -118,7 +118,7 @@ def list_tile(
     lists: Lists,
     limit: int,
 ) -> int:
-    """List the items of a tile that come before live positives.
+    """List the items of a tile that come before active positives.
 
     Parameters
     ----------
@@ -129,13 +129,13 @@ def list_tile(
     positive_start
         Where the positives of each query of the block begin, shape (n_query + 1,), int64.
     identity_of
-        Identity of each column, shape (columns,), int32; giant ``g`` is ``-1 - g``.
+        Identity of each column, shape (columns,), int32; oversized group ``g`` is ``-1 - g``.
     bits
         Low bits of an entry that hold the identity.
     weight
         Weight of an item of each identity, shape (n_identity,), int64.
     weight_limit
-        Weight before a positive beyond which it is dead.
+        Weight before a positive beyond which it is inactive.
     lists
         Added to.
     limit
@@ -147,21 +147,21 @@ def list_tile(
     """
     n_rows, n_columns = tile.values.shape
     scratch = make_scratch(tile)
-    # With half the limit to spare, a list is not looked through again for every few entries.
+    # A list is pruned at 1.5 times the limit, so that pruning is rare.
     due = weight_limit + weight_limit // 2
     decided = 0
     for i in range(n_rows):
         q = query_start + i
-        if lists.live[q] == 0:
+        if lists.n_active[q] == 0:
             continue
         if lists.weight[q] > due or lists.size[q] + n_columns > lists.entry.shape[1]:
             _prune(q, bits, weight, weight_limit, lists)
-            if lists.live[q] == 0:
+            if lists.n_active[q] == 0:
                 continue
             if lists.size[q] + n_columns > lists.entry.shape[1]:
                 raise AssertionError("a pruned list is longer than it can be")
-        live = lists.live[q]
-        n, pairs = place_row(tile, i, live, scratch)
+        n_active = lists.n_active[q]
+        n, pairs = place_row(tile, i, n_active, scratch)
         decided += pairs
         if decided > limit:
             return i
@@ -171,10 +171,10 @@ def list_tile(
         for c in range(n):
             place = scratch.place[c]
             identity = np.int64(identity_of[scratch.column[c]])
-            if place >= live:
+            if place >= n_active:
                 continue
             if identity < 0:
-                lists.giant[positive_start[q] + place, -1 - identity] += 1
+                lists.oversized[positive_start[q] + place, -1 - identity] += 1
             else:
                 entry[size] = (place << bits) | identity
                 total += weight[identity]
@@ -190,7 +190,7 @@ def add_weights(
     bits: int,
     weight: NDArray[np.int64],
     heavy: NDArray[np.bool_],
-    live: NDArray[np.int64],
+    n_active: NDArray[np.int64],
     positive_start: NDArray[np.int64],
     totals: NDArray[np.int64],
 ) -> None:
@@ -199,10 +199,10 @@ def add_weights(
     Of the queries that are `heavy`, shape (n_query,), bool.
     """
     mask = (1 << bits) - 1
-    for q in range(len(live)):
+    for q in range(len(n_active)):
         if not heavy[q]:
             continue
-        own = totals[positive_start[q] : positive_start[q] + live[q]]
+        own = totals[positive_start[q] : positive_start[q] + n_active[q]]
         entry = listed.entry[listed.start[q] : listed.stop[q]]
         for e in range(len(entry)):
             place = np.int64(entry[e]) >> bits
@@ -216,24 +216,24 @@ def prune(
     positive_start: NDArray[np.int64],
     weight_limit: int,
     heavy: NDArray[np.bool_],
-    live: NDArray[np.int64],
+    n_active: NDArray[np.int64],
     weight: NDArray[np.int64],
 ) -> None:
-    """Lower `live` of the heavy queries to what `totals` leave of it; `weight` becomes that of what is left."""
-    for q in range(len(live)):
+    """Lower `n_active` and `weight` of the heavy queries to the positives whose `totals` stay within the limit."""
+    for q in range(len(n_active)):
         if heavy[q]:
-            own = totals[positive_start[q] : positive_start[q] + live[q]]
-            live[q], weight[q] = _first_dead(own, weight_limit)
+            own = totals[positive_start[q] : positive_start[q] + n_active[q]]
+            n_active[q], weight[q] = _first_inactive(own, weight_limit)
 
 
 @kernel
-def count_active(listed: Listed, bits: int, live: NDArray[np.int64], size: NDArray[np.int64]) -> None:
-    """Add to `size`, shape (n_query,), how many entries come before a live positive."""
-    for q in range(len(live)):
+def count_active(listed: Listed, bits: int, n_active: NDArray[np.int64], size: NDArray[np.int64]) -> None:
+    """Add to `size`, shape (n_query,), how many entries come before an active positive."""
+    for q in range(len(n_active)):
         entry = listed.entry[listed.start[q] : listed.stop[q]]
         kept = len(entry)
-        if live[q] < listed.live[q]:
-            end = live[q] << bits
+        if n_active[q] < listed.n_active[q]:
+            end = n_active[q] << bits
             kept = 0
             for e in range(len(entry)):
                 kept += int(entry[e] < end)
@@ -244,19 +244,19 @@ def count_active(listed: Listed, bits: int, live: NDArray[np.int64], size: NDArr
 def copy_active(
     listed: Listed,
     bits: int,
-    live: NDArray[np.int64],
+    n_active: NDArray[np.int64],
     target: NDArray[np.signedinteger],
     filled: NDArray[np.int64],
 ) -> None:
     """Copy those entries to ``target[filled[q]:]``, and move `filled` on."""
-    for q in range(len(live)):
+    for q in range(len(n_active)):
         entry = listed.entry[listed.start[q] : listed.stop[q]]
         at = filled[q]
-        if live[q] == listed.live[q]:
+        if n_active[q] == listed.n_active[q]:
             target[at : at + len(entry)] = entry
             filled[q] = at + len(entry)
             continue
-        end = live[q] << bits
+        end = n_active[q] << bits
         for e in range(len(entry)):
             if entry[e] < end:
                 target[at] = entry[e]

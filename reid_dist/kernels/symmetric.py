@@ -4,18 +4,18 @@ The idea
 --------
 A distance is symmetric, so a tile of rows ``a`` against rows ``b`` serves the lists of both, and half of all tiles will
 do.  A value less the bias of its column is the screening value of the row's list, less the bias of its row that of the
-column's.  Both are compared with an entry level, and, for the largest distance of each item, with a floor: what lies
-below may be farther than anything so far.
+column's.  Both are compared with an entry level, and, for the largest distance of each item, with a lower bound: an
+item with a smaller value may be farther than all items so far.
 
-*One pass of vector code per row* compares all its values with the levels and floors of row and columns and writes a
-byte for each; whoever passes none, nearly all, is never looked at.  The bytes are then read eight at a time.
+*One pass of vector code per row* compares all its values with the levels and lower bounds of row and columns and writes
+a byte for each.  The bytes are then read eight at a time; nearly all are 0, and their values are not read again.
 
-*One side alone* is served where the columns ask for nothing (queries beside a gallery that must not know of them): the
-same comparisons, without those of the columns.
+*One side alone* gets neighbours where the columns need none (queries against a gallery): the same comparisons, without
+those of the columns.
 
-*Levels* and lists are those of `reid_dist.kernels.topk`.  *Floors* need no list: a value at or below the floor has its
-canonical distance computed at once, and a new largest distance puts the floor where only what may be farther still
-passes it.
+*Levels* and lists are those of `reid_dist.kernels.topk`.  *Lower bounds* need no list: for a value at or below the
+bound the canonical distance is computed at once, and a new largest distance lowers the bound to the values of items
+that may be farther still.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from reid_dist.kernels.topk import Candidates, offer
 
 
 class Side(NamedTuple):
-    """What is kept for the items of one side of a tile.
+    """State of the items of one side of a tile.
 
     Attributes
     ----------
     k
-        How many neighbours are wanted.
+        Number of neighbours.
     lists
         Candidates for them.
     farthest
         Largest canonical distance so far, shape (n,), float64.
-    floor
-        Screening value below which something may be farther, shape (n,), in the type of the tiles.
+    lower_bound
+        Screening value at or below which an item may be farther, shape (n,), in the type of the tiles.
     epsilon, centre, slope
         As in `collect_tile`.
     bias
@@ -54,7 +54,7 @@ class Side(NamedTuple):
     k: int
     lists: Candidates
     farthest: NDArray[np.float64]
-    floor: NDArray[np.floating]
+    lower_bound: NDArray[np.floating]
     epsilon: NDArray[np.float64]
     centre: NDArray[np.float64]
     slope: float
@@ -64,18 +64,18 @@ class Side(NamedTuple):
 
 @inner_kernel
 def _reach(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> None:
-    """Compare a pair with the item's largest distance, and lower the floor when it is larger."""
+    """Compare a pair with the item's largest distance, and lower the bound when it is larger."""
     distance = pair_distance(side.rows, item, other, lanes)
     if distance > side.farthest[item]:
         side.farthest[item] = distance
         edge = side.centre[item] - side.slope * falling_at(side.rows, item, distance, -1.0) + side.epsilon[item]
         # Raised by what rounding to the type of the tiles may take off.
-        side.floor[item] = edge + abs(edge) * 2.0**-22 + 2.0**-125
+        side.lower_bound[item] = edge + abs(edge) * 2.0**-22 + 2.0**-125
 
 
 @inner_kernel
-def _make_room(item: int, other: int, value: np.floating, side: Side, lanes: NDArray[np.float64]) -> None:
-    """Put an item on a full list, once it has been thinned."""
+def _thin_and_add(item: int, other: int, value: np.floating, side: Side, lanes: NDArray[np.float64]) -> None:
+    """Thin a full list and add an item."""
     offer(
         item,
         other,
@@ -103,9 +103,9 @@ def collect_both(
     row_start, column_start
         Which items of either side the tile's first ones are.
     row_side, column_side
-        What is kept; added to.  One and the same where a block meets itself.
+        What is kept; added to.  The same object for a block against itself.
     both
-        Whether the columns are served as well; not in a tile on the diagonal, which holds each pair twice, and each
+        Whether the columns get neighbours as well; not in a tile on the diagonal, which holds each pair twice, and each
         item against itself, which is left out.
     """
     n_columns = tile.shape[1]
@@ -115,14 +115,14 @@ def collect_both(
     lanes = np.empty(LANES, np.float64)
     bias = column_side.bias[column_start : column_start + n_columns]
     column_level = column_side.lists.level[column_start : column_start + n_columns]
-    column_floor = column_side.floor[column_start : column_start + n_columns]
-    # Taken out of their tuples once: what is called in the inner loop is called for few values.
+    column_lower_bound = column_side.lower_bound[column_start : column_start + n_columns]
+    # Unpacked once, outside of the loops.
     row_value, row_column, row_size, row_level = row_side.lists
     column_value, column_column, column_size, _ = column_side.lists
     capacity = row_value.shape[1]
     for i in range(tile.shape[0]):
         row = row_start + i
-        floor = row_side.floor[row]
+        lower_bound = row_side.lower_bound[row]
         level = row_level[row]
         values = tile[i]
         own = row_side.bias[row]
@@ -132,14 +132,14 @@ def collect_both(
                 theirs = values[c] - own
                 passes[c] = (
                     np.uint8(mine >= level)
-                    | np.uint8(mine <= floor)
+                    | np.uint8(mine <= lower_bound)
                     | np.uint8(theirs >= column_level[c])
-                    | np.uint8(theirs <= column_floor[c])
+                    | np.uint8(theirs <= column_lower_bound[c])
                 )
         else:
             for c in range(len(values)):
                 mine = values[c] - bias[c]
-                passes[c] = np.uint8(mine >= level) | np.uint8(mine <= floor)
+                passes[c] = np.uint8(mine >= level) | np.uint8(mine <= lower_bound)
         for word in range(len(words)):
             if words[word] == 0:
                 continue
@@ -154,10 +154,10 @@ def collect_both(
                         row_column[row, row_size[row]] = column
                         row_size[row] += 1
                     else:
-                        _make_room(row, column, mine, row_side, lanes)
-                if mine <= floor:
+                        _thin_and_add(row, column, mine, row_side, lanes)
+                if mine <= lower_bound:
                     _reach(row_side, row, column, lanes)
-                    floor = row_side.floor[row]
+                    lower_bound = row_side.lower_bound[row]
                 if not both:
                     continue
                 theirs = values[c] - own
@@ -167,8 +167,8 @@ def collect_both(
                         column_column[column, column_size[column]] = row
                         column_size[column] += 1
                     else:
-                        _make_room(column, row, theirs, column_side, lanes)
-                if theirs <= column_floor[c]:
+                        _thin_and_add(column, row, theirs, column_side, lanes)
+                if theirs <= column_lower_bound[c]:
                     _reach(column_side, column, row, lanes)
 
 
@@ -195,12 +195,12 @@ def collect_one(
     capacity = list_value.shape[1]
     for i in range(tile.shape[0]):
         row = row_start + i
-        floor = side.floor[row]
+        lower_bound = side.lower_bound[row]
         level = list_level[row]
         values = tile[i]
         for c in range(len(values)):
             value = values[c] - bias[c]
-            passes[c] = np.uint8(value >= level) | np.uint8(value <= floor)
+            passes[c] = np.uint8(value >= level) | np.uint8(value <= lower_bound)
         for word in range(len(words)):
             if words[word] == 0:
                 continue
@@ -214,6 +214,6 @@ def collect_one(
                         list_column[row, list_size[row]] = column_start + c
                         list_size[row] += 1
                     else:
-                        _make_room(row, column_start + c, value, side, lanes)
-                if value <= side.floor[row]:
+                        _thin_and_add(row, column_start + c, value, side, lanes)
+                if value <= side.lower_bound[row]:
                     _reach(side, row, column_start + c, lanes)

@@ -1,4 +1,4 @@
-r"""The k nearest gallery rows of each query, kept while tiles of screening values go by.
+r"""The k nearest gallery rows of each query, collected tile by tile from screening values.
 
 The idea
 --------
@@ -131,7 +131,7 @@ def offer(
     lists: Candidates,
     lanes: NDArray[np.float64],
 ) -> None:
-    """Put a column whose value reaches the level of query `q` on its list, and make room first where there is none.
+    """Add a column whose value reaches the level of query `q` to its list; a full list is thinned first.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from reid_dist.kernels.single_shot import Listed
 
 
 class ItemTable(NamedTuple):
-    """How many items of each identity a query sees.
+    """How many items of each identity are visible to a query.
 
     Attributes
     ----------
@@ -28,9 +28,9 @@ class ItemTable(NamedTuple):
         Labels of identity ``i`` are ``label[label_indptr[i]:label_indptr[i + 1]]``, ascending; `label_size` is the
         number of its items that carry each; int64.  Empty where no query hides a label.
     hidden_label
-        The label that each query may not see, shape (n_query,), int64.
+        The label that is hidden from each query, shape (n_query,), int64.
     extra_indptr, extra_identity
-        Further items that a query may not see, by query: their identities, ascending; int64.
+        Further items that are hidden from a query, by query: their identities, ascending; int64.
     """
 
     size: NDArray[np.int64]
@@ -48,9 +48,9 @@ class OversizedGroups(NamedTuple):
     Attributes
     ----------
     identity
-        Which they are, ascending, shape (n_giant,), int64.
+        Their numbers, ascending, shape (n_oversized,), int64.
     before
-        Their items by the positive that they come before first, shape (n_positive, n_giant), int32.
+        Their items by the positive that they come before first, shape (n_positive, n_oversized), int32.
     """
 
     identity: NDArray[np.int64]
@@ -63,7 +63,7 @@ class Trials(NamedTuple):
     Attributes
     ----------
     identity, kept
-        Their numbers, and how many items of each the query sees, shape (n_trial,), int64.
+        Their numbers, and how many items of each are visible to the query, shape (n_trial,), int64.
     before
         How many of these come before the positive at hand, shape (n_trial,), int64.
     success, failure
@@ -73,8 +73,8 @@ class Trials(NamedTuple):
     trial_of, bounds
         The items that come before positive ``p`` and none before it belong to the trials
         ``trial_of[bounds[p]:bounds[p + 1]]``; int64.
-    trial_of_giant
-        Trial of each giant, shape (n_giant,), int64.
+    trial_of_oversized
+        Trial of each oversized group, shape (n_oversized,), int64.
     """
 
     identity: NDArray[np.int64]
@@ -85,12 +85,12 @@ class Trials(NamedTuple):
     is_open: NDArray[np.bool_]
     trial_of: NDArray[np.int64]
     bounds: NDArray[np.int64]
-    trial_of_giant: NDArray[np.int64]
+    trial_of_oversized: NDArray[np.int64]
 
 
 @inner_kernel
 def _kept_items(table: ItemTable, q: int, identity: int) -> int:
-    """Count the items of an identity that a query sees."""
+    """Count the items of an identity that are visible to a query."""
     kept = table.size[identity]
     begin = table.label_indptr[identity]
     end = table.label_indptr[identity + 1]
@@ -121,7 +121,7 @@ def make_trials(
     Parameters
     ----------
     listed
-        Entries, complete up to the last live positive of each query.
+        Entries, complete up to the last active positive of each query.
     q
         The query.
     bits
@@ -129,22 +129,22 @@ def make_trials(
     oversized_groups
         The identities that are not listed.
     table
-        What queries see.
+        Items that are visible to the queries.
     seen, number_of
         Scratch, shape (n_identity,), bool and int64; `seen` must be False everywhere, and is when this returns.
     """
     entry = listed.entry[listed.start[q] : listed.stop[q]]
     mask = (1 << bits) - 1
     # Entries by place, by counting.
-    bounds = np.zeros(listed.live[q] + 1, np.int64)
+    bounds = np.zeros(listed.n_active[q] + 1, np.int64)
     for e in range(len(entry)):
         bounds[(np.int64(entry[e]) >> bits) + 1] += 1
         seen[np.int64(entry[e]) & mask] = True
     for g in range(len(oversized_groups.identity)):
         seen[oversized_groups.identity[g]] = True
-    for place in range(listed.live[q]):
+    for place in range(listed.n_active[q]):
         bounds[place + 1] += bounds[place]
-    # The identities that occur; written always, kept when it counts, so that there is no branch to foresee.
+    # The identities that occur; written always, kept when it counts, without a branch.
     identity = np.empty(len(seen) + 1, np.int64)
     n = 0
     for i in range(len(seen)):
@@ -158,9 +158,9 @@ def make_trials(
         above = np.int64(entry[e]) >> bits
         trial_of[filled[above]] = number_of[np.int64(entry[e]) & mask]
         filled[above] += 1
-    trial_of_giant = np.empty(len(oversized_groups.identity), np.int64)
+    trial_of_oversized = np.empty(len(oversized_groups.identity), np.int64)
     for g in range(len(oversized_groups.identity)):
-        trial_of_giant[g] = number_of[oversized_groups.identity[g]]
+        trial_of_oversized[g] = number_of[oversized_groups.identity[g]]
     kept = np.empty(n, np.int64)
     for t in range(n):
         kept[t] = _kept_items(table, q, identity[t])
@@ -173,7 +173,7 @@ def make_trials(
         np.zeros(n, np.bool_),
         trial_of,
         bounds,
-        trial_of_giant,
+        trial_of_oversized,
     )
 
 
@@ -189,7 +189,7 @@ def _add(trials: Trials, t: int, more: int) -> int:
 
 
 @inner_kernel
-def advance(trials: Trials, place: int, giant_before: NDArray[np.int32]) -> tuple[bool, int]:
+def advance(trials: Trials, place: int, oversized_before: NDArray[np.int32]) -> tuple[bool, int]:
     """Go on to the positive at `place`, in the order of the places.
 
     Parameters
@@ -198,8 +198,8 @@ def advance(trials: Trials, place: int, giant_before: NDArray[np.int32]) -> tupl
         Changed in place.
     place
         The positive, numbered within the query from near to far.
-    giant_before
-        Items of each giant that come before it and none before it, shape (n_giant,), int32.
+    oversized_before
+        Items of each oversized group that come before it and none before it, shape (n_oversized,), int32.
 
     Returns
     -------
@@ -209,8 +209,8 @@ def advance(trials: Trials, place: int, giant_before: NDArray[np.int32]) -> tupl
     certain = 0
     for e in range(trials.bounds[place], trials.bounds[place + 1]):
         certain += _add(trials, trials.trial_of[e], 1)
-    for g in range(len(giant_before)):
-        if giant_before[g] > 0:
-            certain += _add(trials, trials.trial_of_giant[g], giant_before[g])
+    for g in range(len(oversized_before)):
+        if oversized_before[g] > 0:
+            certain += _add(trials, trials.trial_of_oversized[g], oversized_before[g])
             changed = True
     return changed, certain

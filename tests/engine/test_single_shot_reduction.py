@@ -197,7 +197,7 @@ def test_junk_of_another_identity_is_seen_by_nobody() -> None:
 
 
 @pytest.mark.parametrize("max_rank", [1, 2, 10, 50, 300])
-def test_dead_mass_is_large_enough_and_hardly_larger(max_rank: int) -> None:
+def test_inactive_mass_is_large_enough_and_hardly_larger(max_rank: int) -> None:
     """Of all sums of trials with this mean the Poisson distribution, their limit, has the heaviest lower tail.
 
     Hoeffding, "On the distribution of the number of successes in independent trials", 1956.
@@ -229,7 +229,7 @@ def test_no_list_is_longer_than_its_bound(seed: int, n: int, largest: int, mass:
 
 
 @pytest.mark.parametrize("max_rank", [1, 7])
-def test_a_positive_dies_beyond_the_limit_and_not_at_it(max_rank: int) -> None:
+def test_a_positive_is_inactive_beyond_the_limit_and_not_at_it(max_rank: int) -> None:
     mass = inactive_mass(max_rank)
     for n_before in (mass, mass + 1):
         line = np.arange(1.0, n_before + 2)[:, None]
@@ -238,7 +238,7 @@ def test_a_positive_dies_beyond_the_limit_and_not_at_it(max_rank: int) -> None:
         assert case.reduction.combine(case.lists(20)).live.tolist() == [n_before <= mass]
 
 
-def test_the_dead_are_worth_nothing() -> None:
+def test_inactive_positives_count_as_misses() -> None:
     rng = np.random.default_rng(3)
     n_pids, per_pid = 300, 4
     pids = np.repeat(np.arange(n_pids), per_pid)
@@ -247,10 +247,10 @@ def test_the_dead_are_worth_nothing() -> None:
     case = Gallery(query, gallery, shot=SingleShot(2))
     merged = case.reduction.combine(case.lists(200))
     n_positive = np.diff(case.targets.positive_indptr)
-    dead = n_positive - merged.live
-    assert dead.sum() > 20
+    n_inactive = n_positive - merged.live
+    assert n_inactive.sum() > 20
     assert (merged.live > 0).sum() > 5
-    # Sharper than the proof: every positive behind the limit, and nobody before it.
+    # Sharper than the proof: every positive beyond the limit, and none before it.
     for q in range(len(query[1])):
         mass = [sum(chances) for chances in case.chances(q)]
         assert merged.live[q] == sum(mean <= inactive_mass(2) for mean in mass)
@@ -262,14 +262,14 @@ def test_the_dead_are_worth_nothing() -> None:
             assert abs(Fraction(float(found)) - truth) <= Fraction(1, 2**80) + truth * Fraction(1, 2**44)
 
 
-def test_giants_are_counted_and_not_listed() -> None:
+def test_oversized_groups_are_counted_and_not_listed() -> None:
     rng = np.random.default_rng(4)
     pids = rng.permutation(np.concatenate([np.zeros(1300, int), np.full(1100, 7), rng.integers(10, 40, 300)]))
     gallery = (rng.integers(-4, 5, (len(pids), 3)), pids, rng.integers(0, 2, len(pids)))
     query = (rng.integers(-4, 5, (6, 3)), np.array([10, 11, 12, 13, 0, 7]), np.zeros(6, int))
     for protocol in ("cuhk03", "cuhk03_separate_cameras"):
         case = Gallery(query, gallery, protocol, shot=SingleShot(6))
-        assert case.identities.pid[case.identities.giant].tolist() == [0, 7]
+        assert case.identities.pid[case.identities.oversized].tolist() == [0, 7]
         lists = case.lists(400, TileShape(4, 90))
         listed = case.reduction.combine(lists)
         assert len(listed.entry) <= 6 * 300
@@ -280,7 +280,7 @@ def test_giants_are_counted_and_not_listed() -> None:
         assert case.curves(lists).tobytes() == case.curves(case.lists()).tobytes()
 
 
-def test_who_is_a_giant() -> None:
+def test_groups_beyond_the_limit_are_oversized() -> None:
     size = np.array([5, OVERSIZED_ITEMS, OVERSIZED_ITEMS + 1, 7000, 3])
     assert oversized_groups(size).tolist() == [2, 3]
     many = np.arange(OVERSIZED_ITEMS, OVERSIZED_ITEMS + 30)
@@ -385,8 +385,8 @@ def tiny_values() -> dict[str, list[str]]:
             case = Gallery(*crowded(21, 3, 40, 9, 12), protocol, "cosine", SingleShot(4, draws, 2))
             curves = case.curves(case.lists(17, TileShape(2, 10)))
             found[f"{protocol} {draws}"] = [value.hex() for value in curves.reshape(-1).tolist()]
-    dead = Gallery(*crowded(22, 2, 130, 125, 90), shot=SingleShot(1))
-    found["dead"] = [value.hex() for value in dead.curves(dead.lists(50)).reshape(-1).tolist()]
+    inactive = Gallery(*crowded(22, 2, 130, 125, 90), shot=SingleShot(1))
+    found["inactive"] = [value.hex() for value in inactive.curves(inactive.lists(50)).reshape(-1).tolist()]
     return found
 
 

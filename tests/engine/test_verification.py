@@ -26,8 +26,8 @@ from reid_dist.engine.reductions import (
     KeyCounts,
     Precision,
     Reduction,
-    Sight,
     Tile,
+    Visibility,
     distance_of,
     ordered_keys,
 )
@@ -122,11 +122,11 @@ class Problem:
         i, j = np.divmod(np.arange(n_query * n_gallery), n_gallery)
         return pair_distances(rows, i, j).reshape(n_query, n_gallery)
 
-    def sight(self):
+    def visibility(self):
         columns = [np.flatnonzero(row) for row in self.hidden]
         hidden = Hidden(np.cumsum([0, *map(len, columns)]), np.concatenate(columns).astype(np.int64), None, True)
         mask = GalleryMask(np.zeros(len(self.gallery), bool), None)
-        return Sight(hidden, mask, np.ones(len(self.query), bool), self.distance)
+        return Visibility(hidden, mask, np.ones(len(self.query), bool), self.distance)
 
     def reduce(self, reduction: Reduction, cuts, tile):
         """Run over the gallery in blocks, merged in a tree that leans to one side."""
@@ -144,12 +144,12 @@ class Problem:
 
 def search_through(problem, levels, genuine, n_impostor, capacity, cuts, tile):
     """Search to the end; return what was found and how many passes it took."""
-    histogram = problem.reduce(CountImpostors(problem.sight()), cuts, tile)
+    histogram = problem.reduce(CountImpostors(problem.visibility()), cuts, tile)
     assert histogram.counts.total == n_impostor
     search = ThresholdSearch(levels, genuine, n_impostor, histogram, problem.distance.squared)
     while edges := search.edges:
         assert list(edges) == sorted(edges)
-        counts = problem.reduce(CollectImpostors(problem.sight(), edges, capacity), cuts, tile)
+        counts = problem.reduce(CollectImpostors(problem.visibility(), edges, capacity), cuts, tile)
         assert sum(map(len, counts.inside)) <= max(capacity, 4 * len(counts.inside))
         search.take(counts)
         assert search.n_passes < 30

@@ -24,7 +24,7 @@ from tests.compiled import from_python
 
 make_scratch, place_row = map(from_python, (make_scratch, place_row))
 
-NO_GIANTS = OversizedGroups(np.empty(0, np.int64), np.empty((0, 0), np.int32))
+NONE_OVERSIZED = OversizedGroups(np.empty(0, np.int64), np.empty((0, 0), np.int32))
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -74,8 +74,8 @@ class Case:
         bias = np.where(junk, np.inf, bias).astype(bias.dtype)[None]
         self.tile = ScreenedTile(tile, bias, np.zeros(1, int), 7, self.row_of, bands, self.rows, 0)
 
-    def by_definition(self, live: int, ties: int = 0) -> dict[int, int]:
-        """Column -> the first positive that it comes before, of the first `live`."""
+    def by_definition(self, n_active: int, ties: int = 0) -> dict[int, int]:
+        """Column -> the first positive that it comes before, of the first `n_active`."""
 
         def comes_before(column: int, positive: int) -> bool:
             if self.exact[column] != self.exact[positive]:
@@ -84,7 +84,7 @@ class Case:
 
         found = {}
         for column in np.flatnonzero(self.kept).tolist():
-            for place, positive in enumerate(self.in_order[:live].tolist()):
+            for place, positive in enumerate(self.in_order[:n_active].tolist()):
                 if comes_before(column, positive):
                     found[column] = place
                     break
@@ -108,19 +108,19 @@ def test_places_are_those_of_the_definition(
     seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int, share: float, ties: int
 ) -> None:
     case = Case(seed, name, dtype, n_column, n_positive, values)
-    live = max(1, math.ceil(share * len(case.in_order)))
+    n_active = max(1, math.ceil(share * len(case.in_order)))
     scratch = make_scratch(case.tile)
-    n, decided = place_row(case.tile._replace(ties=ties), 0, live, scratch)
+    n, decided = place_row(case.tile._replace(ties=ties), 0, n_active, scratch)
     assert 0 <= decided <= n
     found = dict(zip(scratch.column[:n].tolist(), scratch.place[:n].tolist(), strict=True))
-    assert {column: place for column, place in found.items() if place < live} == case.by_definition(live, ties)
+    assert {column: place for column, place in found.items() if place < n_active} == case.by_definition(n_active, ties)
 
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
 
 
 def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], int, int]:
-    """Entries of one query and its live positives after tiles of `cut` columns, and the longest list on the way.
+    """Entries of one query and its active positives after tiles of `cut` columns, and the longest list on the way.
 
     Column c has distance c; the positives are columns 9, 19, 29, …; identity c % 7, of weight 1 + c % 7.
     """
@@ -143,7 +143,7 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
             positives, np.array([0, len(positives)]), positives,
         )  # fmt: skip
         identity = np.arange(n_column)[columns] % 7
-        # Identity 6 is a giant.
+        # Identity 6 is an oversized group.
         identity_of = np.where(identity == 6, -1, identity).astype(np.int32)
         tile = ScreenedTile(
             np.ascontiguousarray(values[:, columns]), np.zeros((1, len(identity))), np.zeros(1, int), start,
@@ -156,33 +156,33 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
         longest = max(longest, int(lists.size[0]))
     prune_heavy(bits, np.arange(1, 8), limit, lists)
     entries = Counter(lists.entry[0, : lists.size[0]].tolist())
-    assert lists.giant[: lists.live[0], 0].tolist() == [
-        sum(column % 7 == 6 for column in range(10 * place, 10 * place + 9)) for place in range(lists.live[0])
+    assert lists.oversized[: lists.n_active[0], 0].tolist() == [
+        sum(column % 7 == 6 for column in range(10 * place, 10 * place + 9)) for place in range(lists.n_active[0])
     ]
-    return entries, int(lists.live[0]), longest
+    return entries, int(lists.n_active[0]), longest
 
 
-def test_lists_hold_what_comes_before_live_positives() -> None:
+def test_lists_hold_what_comes_before_active_positives() -> None:
     for limit in (0, 5, 60, 10**9):
         expected = Counter()
-        weight = live = 0
+        weight = n_active = 0
         for place in range(20):
             columns = [column for column in range(10 * place, 10 * place + 9) if column % 7 != 6]
             weight += sum(1 + column % 7 for column in columns)
             if weight > limit:
                 break
-            live += 1
+            n_active += 1
             expected.update((place << 3) | (column % 7) for column in columns)
         for cut in (1, 7, 200):
             entries, found, _ = listed_after(cut, limit, 400)
-            assert found == live
+            assert found == n_active
             assert entries == expected
 
 
 def test_a_full_list_is_pruned() -> None:
-    entries, live, longest = listed_after(7, 60, 60)
+    entries, n_active, longest = listed_after(7, 60, 60)
     assert longest <= 60
-    assert (entries, live) == listed_after(200, 60, 400)[:2]
+    assert (entries, n_active) == listed_after(200, 60, 400)[:2]
 
 
 def test_a_row_with_a_crowded_band_is_left_alone() -> None:
@@ -215,16 +215,16 @@ class Before:
         self.identity = np.concatenate([np.full(len(first), i) for i, first in enumerate(self.first)])
         self.place = np.concatenate(self.first)
 
-    def listed(self, giant: np.ndarray) -> tuple[Listed, OversizedGroups]:
+    def listed(self, oversized: np.ndarray) -> tuple[Listed, OversizedGroups]:
         """What the kernels take, with some identities counted and not listed."""
-        live = self.place < self.n_positive
-        listed = live & ~np.isin(self.identity, giant)
+        active = self.place < self.n_positive
+        listed = active & ~np.isin(self.identity, oversized)
         entry = (self.place[listed] << self.bits) | self.identity[listed]
-        before = np.zeros((self.n_positive, len(giant)), np.int32)
-        for g, identity in enumerate(giant):
-            np.add.at(before[:, g], self.place[live & (self.identity == identity)], 1)
+        before = np.zeros((self.n_positive, len(oversized)), np.int32)
+        for g, identity in enumerate(oversized):
+            np.add.at(before[:, g], self.place[active & (self.identity == identity)], 1)
         bounds = np.array([0]), np.array([len(entry)])
-        return Listed(entry.astype(np.int32), *bounds, np.array([self.n_positive])), OversizedGroups(giant, before)
+        return Listed(entry.astype(np.int32), *bounds, np.array([self.n_positive])), OversizedGroups(oversized, before)
 
     @property
     def table(self) -> ItemTable:
@@ -252,17 +252,17 @@ class Before:
     n_positive=st.integers(1, 4),
     largest=st.integers(1, 5),
     n_rank=st.sampled_from([1, 2, 5, 40]),
-    n_giant=st.integers(0, 3),
+    n_oversized=st.integers(0, 3),
 )
 @settings(max_examples=80)
 def test_expectations_are_those_of_the_definition(
-    seed: int, n_identity: int, n_positive: int, largest: int, n_rank: int, n_giant: int
+    seed: int, n_identity: int, n_positive: int, largest: int, n_rank: int, n_oversized: int
 ) -> None:
     rng = np.random.default_rng(seed)
     before = Before(rng, n_identity, n_positive, largest)
-    giant = np.sort(rng.choice(n_identity, min(n_giant, n_identity), replace=False))
+    oversized = np.sort(rng.choice(n_identity, min(n_oversized, n_identity), replace=False))
     curves = np.empty((1, n_rank))
-    expected_curves(*_arguments(before, giant), before.table, curves)
+    expected_curves(*_arguments(before, oversized), before.table, curves)
     expected = before.by_definition(n_rank)
     assert curves[0] == pytest.approx([float(value) for value in expected], abs=1e-14)
     # What is certain is exact, and not off by a rounding.
@@ -275,8 +275,8 @@ def test_expectations_are_those_of_the_definition(
     assert listed_alone.tobytes() == curves.tobytes()
 
 
-def _arguments(before: Before, giant: np.ndarray) -> tuple[Listed, np.ndarray, OversizedGroups, int]:
-    listed, oversized_groups = before.listed(giant)
+def _arguments(before: Before, oversized: np.ndarray) -> tuple[Listed, np.ndarray, OversizedGroups, int]:
+    listed, oversized_groups = before.listed(oversized)
     return listed, np.array([0, before.n_positive]), oversized_groups, before.bits
 
 
@@ -288,8 +288,8 @@ def test_a_query_without_positives_has_no_curve() -> None:
     nothing = Listed(np.empty(0, np.int32), np.zeros(1, int), np.zeros(1, int), np.zeros(1, int))
     start, states = np.zeros(2, int), np.zeros((1, 3), np.uint64)
     curves = np.zeros((2, 1, 4))
-    expected_curves(nothing, start, NO_GIANTS, 1, table, curves[0])
-    drawn_curves(nothing, start, np.array([-1]), NO_GIANTS, 1, table, states, np.zeros(2, np.uint64), curves[1])
+    expected_curves(nothing, start, NONE_OVERSIZED, 1, table, curves[0])
+    drawn_curves(nothing, start, np.array([-1]), NONE_OVERSIZED, 1, table, states, np.zeros(2, np.uint64), curves[1])
     assert np.isnan(curves).all()
 
 
@@ -307,8 +307,8 @@ def test_what_a_query_may_not_see_is_not_drawn() -> None:
     entry = np.array([0, 0, 0], np.int32)  # one item of identity 0 before the only positive of each query
     listed = Listed(entry, np.arange(3), np.arange(1, 4), np.ones(3, int))
     curves = np.empty((3, 1))
-    no_giants = OversizedGroups(np.empty(0, np.int64), np.empty((3, 0), np.int32))
-    expected_curves(listed, np.arange(4), no_giants, 1, table, curves)
+    none_oversized = OversizedGroups(np.empty(0, np.int64), np.empty((3, 0), np.int32))
+    expected_curves(listed, np.arange(4), none_oversized, 1, table, curves)
     assert curves[:, 0].tolist() == [3 / 4, 1 / 2, 1 / 2]
 
 
@@ -316,13 +316,13 @@ def test_what_a_query_may_not_see_is_not_drawn() -> None:
 def test_draws_come_out_as_often_as_expected(seed: int) -> None:
     before = Before(np.random.default_rng(seed), 9, 3, 5)
     n_rank, n_draws = 6, 20_000
-    giant = np.array([2, 5])
+    oversized = np.array([2, 5])
     states = query_states(np.uint64(seed), np.array([11]), n_draws)
     pids = identity_states(np.arange(100, 110, dtype=np.uint64))
     curves = np.empty((1, n_rank))
     # The query is of another identity than those that come before its positives.
     table = before.table._replace(size=np.append(before.size, 3), label_indptr=np.zeros(11, int))
-    listed, start, oversized_groups, bits = _arguments(before, giant)
+    listed, start, oversized_groups, bits = _arguments(before, oversized)
     drawn_curves(listed, start, np.array([9]), oversized_groups, bits, table, states, pids, curves)
     for found, truth in zip(curves[0], map(float, before.by_definition(n_rank)), strict=True):
         assert abs(found - truth) <= 5 * math.sqrt(truth * (1 - truth) / n_draws) + 1e-12

@@ -175,8 +175,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "engine/verification/measures.py",
-            "return float(self.strangers[number - 1]) if number <= len",
-            "return float(self.strangers[number - 1]) if number < len",
+            "return float(self.non_mated[number - 1]) if number <= len",
+            "return float(self.non_mated[number - 1]) if number < len",
         ),
         ("engine/verification/measures.py", "sums = near[0] + near[1],", "sums = near[0] - near[1],"),
         ("engine/verification/measures.py", "return roc or any(", "return roc and any("),

@@ -212,7 +212,7 @@ class Screen(ABC):
                 np.dot(near, far.T, out=partial)
             np.add(out, partial, out=out)
 
-    def spare(self, floor: Values) -> None:
+    def spare(self, lower_bound: Values) -> None:
         """Accept a lower bound per query, shape (n_query,), below which no screening value is read; ignored here."""
         return
 

@@ -92,13 +92,13 @@ class ScreenedTargets:
         return lower, upper
 
     @property
-    def floor(self) -> NDArray[np.floating]:
+    def lower_bound(self) -> NDArray[np.floating]:
         """Lower edge of the farthest threshold of each query, infinite where there is none, shape (n_query,)."""
         own = self._targets.indptr
-        floor = np.full(len(own) - 1, np.inf, self._screen.dtype)
+        lower_bound = np.full(len(own) - 1, np.inf, self._screen.dtype)
         has = np.flatnonzero(own[1:] > own[:-1])
-        floor[has], _ = self._screen.edges(has, self._targets.distance[own[has + 1] - 1], self._distance.squared)
-        return floor
+        lower_bound[has], _ = self._screen.edges(has, self._targets.distance[own[has + 1] - 1], self._distance.squared)
+        return lower_bound
 
     def precision(self, tile: Tile) -> Precision:
         """Precision of least cost for a tile, from the share of its pairs that lie inside bands.

@@ -176,7 +176,7 @@ class Accumulator(Protocol[R_co]):
     """Accumulates the tiles of one block pair."""
 
     @property
-    def floor(self) -> NDArray[np.floating] | None:
+    def lower_bound(self) -> NDArray[np.floating] | None:
         """Screening value of each query below which no value counts, shape (n_query,); None without a lower bound."""
 
     def absorb(self, tile: Tile) -> None:

@@ -170,9 +170,9 @@ class _Counting:
             )
 
     @property
-    def floor(self) -> NDArray[np.floating]:
+    def lower_bound(self) -> NDArray[np.floating]:
         """Screening values of the farthest thresholds, shape (n_query,)."""
-        return self._thresholds.floor
+        return self._thresholds.lower_bound
 
     def absorb(self, tile: Tile) -> None:
         """Count one tile; if its bands are too crowded, the tile or its rest is screened in float64."""

@@ -37,8 +37,8 @@ class Identities:
         Identity of each gallery row, -1 for none, shape (n_gallery,), int32.
     label_indptr, label, label_size
         As in `reid_dist.kernels.trials.ItemTable`.
-    giant
-        Oversized identities, whose items are counted instead of listed, ascending, int64.
+    oversized
+        Oversized groups, whose items are counted instead of listed, ascending, int64.
     """
 
     pid: Int64
@@ -47,7 +47,7 @@ class Identities:
     label_indptr: Int64
     label: Int64
     label_size: Int64
-    giant: Int64
+    oversized: Int64
 
     @classmethod
     def make(cls, pids: Int64, mask: GalleryMask) -> Identities:

@@ -79,7 +79,7 @@ class BracketCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Visibility:
     """Visibility of impostors: the pairs to count, and their distance.
 
     Attributes
@@ -100,18 +100,18 @@ class Sight:
     distance: Distance
 
 
-class _Sighted:
+class _ImpostorTiles:
     """Prepares tiles for the kernels."""
 
     # No lower bound: every value may count.
-    floor = None
+    lower_bound = None
 
-    def __init__(self, sight: Sight, query: FeatureBlock, gallery: FeatureBlock) -> None:
-        self._sight = sight
+    def __init__(self, visibility: Visibility, query: FeatureBlock, gallery: FeatureBlock) -> None:
+        self._visibility = visibility
         self._query = query
         self._gallery = gallery
-        self._pairs = pair_rows(sight.distance, query, gallery)
-        self._hidden = HiddenColumns(sight.hidden, sight.mask, gallery)
+        self._pairs = pair_rows(visibility.distance, query, gallery)
+        self._hidden = HiddenColumns(visibility.hidden, visibility.mask, gallery)
 
     def _screened(
         self, screen: Screen, centre: Float64, values: NDArray[np.floating], bias: NDArray[np.floating], tile: Tile
@@ -126,7 +126,7 @@ class _Sighted:
             column_start=columns.start,
             hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],
             hidden_column=self._hidden.column,
-            counted=self._sight.counted[queries.start : queries.stop],
+            counted=self._visibility.counted[queries.start : queries.stop],
             centre=centre.astype(screen.dtype),
             scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
         )
@@ -150,15 +150,15 @@ class CountImpostors:
 
     Attributes
     ----------
-    sight
+    visibility
         Visibility of impostors.
     """
 
-    sight: Sight
+    visibility: Visibility
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Histogram:
         """Make an accumulator for a block pair."""
-        return _Histogram(self.sight, query, gallery, screen)
+        return _Histogram(self.visibility, query, gallery, screen)
 
     def combine(self, partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
         """Add histograms."""
@@ -171,11 +171,11 @@ def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
     return ImpostorHistogram(counts, max(partial.error for partial in partials))
 
 
-class _Histogram(_Sighted):
+class _Histogram(_ImpostorTiles):
     """Accumulator of `CountImpostors`."""
 
-    def __init__(self, sight: Sight, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
-        super().__init__(sight, query, gallery)
+    def __init__(self, visibility: Visibility, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
+        super().__init__(visibility, query, gallery)
         self._screen = screen
         # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
@@ -202,7 +202,7 @@ class CollectImpostors:
 
     Attributes
     ----------
-    sight
+    visibility
         Visibility of impostors.
     edges
         Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
@@ -210,7 +210,7 @@ class CollectImpostors:
         Maximal counts of a partial result; beyond it, keys of the fullest brackets lose their lowest bits.
     """
 
-    sight: Sight
+    visibility: Visibility
     edges: tuple[float, ...]
     capacity: int
 
@@ -237,15 +237,15 @@ def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]
     return tuple(counts.shrunk(share) for counts in inside)
 
 
-class _Collection(_Sighted):
+class _Collection(_ImpostorTiles):
     """Accumulator of `CollectImpostors`."""
 
     def __init__(self, reduction: CollectImpostors, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
-        super().__init__(reduction.sight, query, gallery)
+        super().__init__(reduction.visibility, query, gallery)
         self._screen = screen
         self._capacity = reduction.capacity
         self._distance = np.array(reduction.edges, np.float64)
-        self._falling = falling_of(self._distance, reduction.sight.distance.squared)
+        self._falling = falling_of(self._distance, reduction.visibility.distance.squared)
         self._at_place = np.empty(N_PLACES, np.uint16)
         self._last_place = self._fill_places(screen)
         n_bracket = len(reduction.edges) // 2

@@ -75,7 +75,7 @@ class _Nearest:
     """Accumulator of `KeepNearest`."""
 
     # No lower bound: every value may count.
-    floor = None
+    lower_bound = None
 
     def __init__(self, reduction: KeepNearest, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._reduction = reduction

@@ -66,13 +66,13 @@ class _RescoredScreen(Screen):
         """Prepare gallery rows as in the plain screen."""
         return self._plain.gallery_tile(start, stop, out)
 
-    def spare(self, floor: Values) -> None:
+    def spare(self, lower_bound: Values) -> None:
         """Omit the products of queries for which only known pairs are above the lower bound.
 
         All other pairs are at a Jaccard distance of 1 and a plain distance of at least 0, where the screening value is
         the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
         """
-        self._seen = floor <= self.centre + 2.0 * self.epsilon
+        self._seen = lower_bound <= self.centre + 2.0 * self.epsilon
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Multiply as in the plain screen for queries that need a product; other queries get the farthest value."""

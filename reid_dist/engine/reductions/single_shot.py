@@ -145,6 +145,8 @@ def _entry_type(bits: int, most_positives: int) -> np.dtype[np.signedinteger]:
 class ListedItems:
     """Items before the active positives of a block of queries, from some gallery blocks.
 
+    Stored in workspaces by the names of its fields.
+
     Attributes
     ----------
     indptr, entry
@@ -219,29 +221,29 @@ class ListBefore:
     def combine(self, partials: Sequence[ListedItems]) -> ListedItems:
         """Join lists, and remove entries that come before inactive positives only."""
         start, bits, item_weight = self.targets.positive_indptr, self.bits, self.weight
-        live = np.minimum.reduce([partial.live for partial in partials])
+        n_active = np.minimum.reduce([partial.live for partial in partials])
         weight = sum((partial.weight for partial in partials[1:]), partials[0].weight.copy())
         heavy = weight > self.weight_limit
         if heavy.any():
             totals = np.zeros(start[-1], np.int64)
             for partial in partials:
-                add_weights(partial.listed, bits, item_weight, heavy, live, start, totals)
-            prune(totals, start, self.weight_limit, heavy, live, weight)
-        indptr, entry = self.join([partial.listed for partial in partials], live)
-        giant = sum((partial.giant for partial in partials[1:]), partials[0].giant)
-        return ListedItems(indptr, entry, live, weight, giant)
+                add_weights(partial.listed, bits, item_weight, heavy, n_active, start, totals)
+            prune(totals, start, self.weight_limit, heavy, n_active, weight)
+        indptr, entry = self.join([partial.listed for partial in partials], n_active)
+        oversized = sum((partial.giant for partial in partials[1:]), partials[0].giant)
+        return ListedItems(indptr, entry, n_active, weight, oversized)
 
-    def join(self, parts: Sequence[Listed], live: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
+    def join(self, parts: Sequence[Listed], n_active: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
         """Join the entries that come before active positives; see `ListedItems`."""
-        size = np.zeros(len(live), np.int64)
+        size = np.zeros(len(n_active), np.int64)
         for part in parts:
-            count_active(part, self.bits, live, size)
-        indptr = np.zeros(len(live) + 1, np.int64)
+            count_active(part, self.bits, n_active, size)
+        indptr = np.zeros(len(n_active) + 1, np.int64)
         np.cumsum(size, out=indptr[1:])
         entry = np.empty(indptr[-1], parts[0].entry.dtype)
         filled = indptr[:-1].copy()
         for part in parts:
-            copy_active(part, self.bits, live, entry, filled)
+            copy_active(part, self.bits, n_active, entry, filled)
         return indptr, entry
 
     def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
@@ -264,7 +266,7 @@ class ListBefore:
         indptr = merged.indptr[queries.start : queries.stop + 1]
         listed = Listed(merged.entry, indptr[:-1], indptr[1:], merged.live[some])
         start = self.targets.positive_indptr[queries.start : queries.stop + 1]
-        oversized_groups = OversizedGroups(self.identities.giant, merged.giant)
+        oversized_groups = OversizedGroups(self.identities.oversized, merged.giant)
         table = self.identities.table(self.targets, queries)
         curves = np.empty((len(queries), self.shot.max_rank))
         if self.shot.n_draws is None:
@@ -283,7 +285,7 @@ class _Listing:
     """Accumulator of `ListBefore`."""
 
     # No lower bound: every value may count.
-    floor = None
+    lower_bound = None
 
     def __init__(self, reduction: ListBefore, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._reduction = reduction
@@ -295,12 +297,12 @@ class _Listing:
         self._start = targets.positive_indptr
         self._weight = reduction.weight
         place_of = np.full(len(identities.pid), -1, np.int32)
-        place_of[identities.giant] = np.arange(len(identities.giant))
+        place_of[identities.oversized] = np.arange(len(identities.oversized))
         column = identities.of_row[gallery.numbers]
         # Oversized groups have negative numbers; the number of junk rows is never read.
-        giant = place_of[column] if len(place_of) else column
-        self._identity_of = np.where(giant >= 0, -1 - giant, column).astype(np.int32)
-        self._giant = np.zeros((len(targets.positive_row), len(identities.giant)), np.int32)
+        group = place_of[column] if len(place_of) else column
+        self._identity_of = np.where(group >= 0, -1 - group, column).astype(np.int32)
+        self._oversized = np.zeros((len(targets.positive_row), len(identities.oversized)), np.int32)
         self._lists: Lists | None = None
 
     def _make_lists(self, n_column: int) -> Lists:
@@ -314,8 +316,8 @@ class _Listing:
             entry=np.empty((n_query, capacity), _entry_type(self._reduction.bits, int(most.max(initial=0)))),
             size=np.zeros(n_query, np.int64),
             weight=np.zeros(n_query, np.int64),
-            live=most.copy(),
-            giant=self._giant,
+            n_active=most.copy(),
+            oversized=self._oversized,
         )
 
     def absorb(self, tile: Tile) -> None:
@@ -351,6 +353,6 @@ class _Listing:
         prune_heavy(self._reduction.bits, self._weight, self._reduction.weight_limit, lists)
         begin = np.arange(len(lists.size)) * lists.entry.shape[1]
         indptr, entry = self._reduction.join(
-            [Listed(lists.entry.reshape(-1), begin, begin + lists.size, lists.live)], lists.live
+            [Listed(lists.entry.reshape(-1), begin, begin + lists.size, lists.n_active)], lists.n_active
         )
-        return ListedItems(indptr, entry, lists.live, lists.weight, lists.giant)
+        return ListedItems(indptr, entry, lists.n_active, lists.weight, lists.oversized)

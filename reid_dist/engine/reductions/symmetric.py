@@ -126,7 +126,7 @@ def run_directed_tiles(
         k=wanted,
         lists=make_candidates(len(query), wanted, screen.dtype),
         farthest=np.full(len(query), -np.inf),
-        floor=np.full(len(query), np.finfo(screen.dtype).max, screen.dtype),
+        lower_bound=np.full(len(query), np.finfo(screen.dtype).max, screen.dtype),
         epsilon=screen.epsilon,
         centre=screen.centre,
         slope=screen.slope,
@@ -158,7 +158,7 @@ def _sides(
             k=wanted,
             lists=make_candidates(len(block), wanted, screen.dtype),
             farthest=np.full(len(block), -np.inf),
-            floor=np.full(len(block), np.finfo(screen.dtype).max, screen.dtype),
+            lower_bound=np.full(len(block), np.finfo(screen.dtype).max, screen.dtype),
             epsilon=epsilon,
             centre=centre,
             slope=screen.slope,
@@ -176,7 +176,7 @@ def _sow(side: Side, seed: Seed) -> None:
     """Set initial thresholds for nearest and farthest items from the seed bounds."""
     for known, of, sign, into in (
         (np.isfinite(seed.reach), seed.reach, 1.0, side.lists.level),
-        (np.isfinite(seed.farthest), seed.farthest, -1.0, side.floor),
+        (np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound),
     ):
         item = np.flatnonzero(known)
         falling = falling_values(side.rows, item, of[item], sign)
@@ -211,7 +211,7 @@ def _begin(side: Side, items: RowRange, values: Values) -> None:
         edge = np.partition(largest, place, axis=1)[:, place] - band
         side.lists.level[cut] = edge - _rounding(edge)
     edge = values.min(axis=1) + band
-    side.floor[cut] = edge + _rounding(edge)
+    side.lower_bound[cut] = edge + _rounding(edge)
 
 
 def _rounding(edge: Float64) -> Float64:

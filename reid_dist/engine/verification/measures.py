@@ -146,7 +146,7 @@ def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Le
 
 
 def make_verification(
-    metrics: Sequence[Metric], roc: bool, answer: BlockResult, crossings: Mapping[Level, Crossing]
+    metrics: Sequence[Metric], roc: bool, result: BlockResult, crossings: Mapping[Level, Crossing]
 ) -> Verification:
     """Compute requested metrics and curves from crossings.
 
@@ -156,7 +156,7 @@ def make_verification(
         Requested metrics; those of other kinds are ignored.
     roc
         Whether the ROC is requested.
-    answer
+    result
         Results of the main pass.
     crossings
         Crossings of the levels of `wanted_levels`.
@@ -166,9 +166,9 @@ def make_verification(
     InputError
         If open-set metrics are requested, and every query has its identity in the gallery.
     """
-    if answer.ranked is None:
+    if result.ranked is None:
         raise AssertionError("an evaluation has ranks")
-    pairs = pairs_of(answer.ranked)
+    pairs = pairs_of(result.ranked)
     values: dict[str, float] = {}
     thresholds: dict[str, float] = {}
     counts: dict[str, int] = {}
@@ -196,10 +196,10 @@ def make_verification(
             "ROC_threshold": np.array(reached),
         }
     if needs_probes(metrics):
-        probes = _Probes(answer)
-        counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.strangers)}
+        probes = _Probes(result)
+        counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.non_mated)}
         thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
-        values |= identification_rates(metrics, answer)
+        values |= identification_rates(metrics, result)
     return Verification(
         values,
         curves,
@@ -208,19 +208,19 @@ def make_verification(
     )
 
 
-def identification_rates(metrics: Sequence[Metric], answer: BlockResult) -> dict[str, float]:
+def identification_rates(metrics: Sequence[Metric], result: BlockResult) -> dict[str, float]:
     """Compute the open-set metrics among `metrics`, by name.
 
     Parameters
     ----------
     metrics
         Metrics of any kind.
-    answer
+    result
         Results of the main pass; ranks may follow another rule of ties.
     """
     if not needs_probes(metrics):
         return {}
-    probes = _Probes(answer)
+    probes = _Probes(result)
     return {metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)}
 
 
@@ -246,31 +246,31 @@ class _Probes:
         If there is no non-mated probe.
     """
 
-    def __init__(self, answer: BlockResult) -> None:
-        ranked, nearest, mated = answer.ranked, answer.nearest_kept, answer.mated
+    def __init__(self, result: BlockResult) -> None:
+        ranked, nearest, mated = result.ranked, result.nearest_kept, result.mated
         if ranked is None or nearest is None or mated is None:
-            raise AssertionError("asked for, hence computed")
+            raise AssertionError("requested, hence computed")
         valid = ranked.n_relevant > 0
         self.n_mated = int(valid.sum())
         at_first = valid & (first_rank(ranked) == 1)
         self._nearest_mate = np.sort(ranked.distance[ranked.indptr[:-1][at_first]])
-        self.strangers = np.sort(nearest[~mated & (ranked.reason != _NOT_COUNTED)])
-        if not len(self.strangers):
-            raise InputError(_NO_STRANGERS)
+        self.non_mated = np.sort(nearest[~mated & (ranked.reason != _NOT_COUNTED)])
+        if not len(self.non_mated):
+            raise InputError(_NO_NON_MATED)
 
     def threshold(self, rate: Fraction) -> float:
         """The (floor(x N) + 1)-th smallest of the nearest distances of the N non-mated probes; infinite beyond N."""
-        number = _order_statistic(rate, len(self.strangers))
-        return float(self.strangers[number - 1]) if number <= len(self.strangers) else math.inf
+        number = _order_statistic(rate, len(self.non_mated))
+        return float(self.non_mated[number - 1]) if number <= len(self.non_mated) else math.inf
 
     def identified(self, threshold: float) -> float:
         """Share of the mated probes whose mate is at rank 1 and strictly nearer than a threshold."""
         return int(np.searchsorted(self._nearest_mate, threshold, "left")) / self.n_mated
 
 
-_NO_STRANGERS = (
+_NO_NON_MATED = (
     "DIR@FAR=x needs queries whose identity has no row in the gallery, and every query's pid has one: add queries of "
-    "identities that the gallery lacks, take some identities out of the gallery, or ask for TAR@FAR=x, which needs none"
+    "identities that the gallery lacks, take some identities out of the gallery, or request TAR@FAR=x, which needs none"
 )
 
 
@@ -283,4 +283,4 @@ def refuse_without_non_mated(query_pids: NDArray[np.int64], gallery_pids: NDArra
         If every query has its identity in the gallery.
     """
     if np.isin(query_pids, gallery_pids).all():
-        raise InputError(_NO_STRANGERS)
+        raise InputError(_NO_NON_MATED)

@@ -102,12 +102,12 @@ def test_sweep_with_seeds(name, rows, k, tile, data):
     near, far = block_of(rows[0]), block_of(rows[1], 100)
     matrix = canonical_matrix(near, far, distance)
     values = [*np.unique(matrix).tolist(), np.inf, float(matrix.mean())]
-    floors = [*np.unique(matrix).tolist(), -np.inf, 0.0]
+    bounds = [*np.unique(matrix).tolist(), -np.inf, 0.0]
 
     def seed(n):
         reach = data.draw(st.lists(st.sampled_from(values), min_size=n, max_size=n))
-        floor = data.draw(st.lists(st.sampled_from(floors), min_size=n, max_size=n))
-        return Seed(np.array(reach), np.array(floor))
+        farthest = data.draw(st.lists(st.sampled_from(bounds), min_size=n, max_size=n))
+        return Seed(np.array(reach), np.array(farthest))
 
     seeds = seed(len(near)), seed(len(far))
     found = run_symmetric_tiles(near, far, distance, tile, k, seeds)
