@@ -70,7 +70,7 @@ def _lines(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[
     yield "baseline", f"{baseline} ({comparison.baseline_digest[:_DIGEST_DIGITS]})"
     yield "candidate", f"{candidate} ({comparison.candidate_digest[:_DIGEST_DIGITS]})"
     if comparison.identical:
-        yield "", "identical: the same answer, to the last bit"
+        yield "", "identical: the same result, to the last bit"
     yield "queries", f"{integer(comparison.n_paired)} paired of {integer(comparison.n_query)}"
     yield (
         "draws",

@@ -197,7 +197,7 @@ def events_option(function: F) -> F:
         group=OUTPUTS,
         is_flag=True,
         expose_value=False,
-        help="Tell progress, messages and errors on standard error as JSON, an object a line.",
+        help="Write progress, messages and errors to standard error as JSON, an object a line.",
     )(function)
 
 

@@ -143,7 +143,7 @@ class _Stages(Progress, ABC):
         self._stages: dict[str, _Advance] = {}
         self._latest = time.monotonic()
         self._compiled = Spans()
-        self._told = False
+        self._notified = False
 
     def start(self, totals: dict[str, int]) -> None:
         self._stages = {
@@ -163,9 +163,9 @@ class _Stages(Progress, ABC):
         notify("warning", f"Warning: {message}", message=message)
 
     def compiling(self, words: str) -> None:
-        if not self._told:
-            self._told = True
-            self.told_of_compilation(words)
+        if not self._notified:
+            self._notified = True
+            self.show_compilation(words)
 
     def compiled(self, began: float, ended: float) -> None:
         seconds = self._compiled.add(began, ended)
@@ -177,7 +177,7 @@ class _Stages(Progress, ABC):
         """Show that a pass has begun."""
 
     @abstractmethod
-    def told_of_compilation(self, words: str) -> None:
+    def show_compilation(self, words: str) -> None:
         """Show that kernels are compiled, once."""
 
     @abstractmethod
@@ -201,7 +201,7 @@ class _Bars(_Stages):
             stage: self._shown.add_task(each.title, total=each.total, pace="") for stage, each in self._stages.items()
         }
 
-    def told_of_compilation(self, words: str) -> None:
+    def show_compilation(self, words: str) -> None:
         self._shown.console.print(words, highlight=False, soft_wrap=True)
 
     def moved(self, stage: str, advance: _Advance) -> None:
@@ -219,7 +219,7 @@ class _Lines(_Stages):
         super().__init__()
         self._ends = ends
 
-    def told_of_compilation(self, words: str) -> None:
+    def show_compilation(self, words: str) -> None:
         _print(words)
 
     def moved(self, stage: str, advance: _Advance) -> None:
@@ -234,7 +234,7 @@ class _Events(_Stages):
         super().__init__()
         self._log = log
 
-    def told_of_compilation(self, words: str) -> None:
+    def show_compilation(self, words: str) -> None:
         self._log.write("compiling", message=words)
 
     def begun(self) -> None:
@@ -252,7 +252,7 @@ def _print(line: str) -> None:
 
 
 def notify(event: str, line: str, **facts: Any) -> None:
-    """Tell something that happens once: an event with facts, or else a line."""
+    """Report a single occurrence: an event with facts, or else a line."""
     log = current_log()
     if log is None:
         _print(line)

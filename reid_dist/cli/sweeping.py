@@ -56,7 +56,7 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
                     workspace=workspace,
                     keep=run.workspace is not None,
                     progress=tasks,
-                    told=lambda done, total, point, row: shown(done, total, _setting(point.values), row),
+                    on_point=lambda done, total, point, row: shown(done, total, _setting(point.values), row),
                     **options,
                 )
 

@@ -164,7 +164,7 @@ def _settings(config: BatchCluster) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_batch(config: Any) -> Iterator[Client]:
-    """Ask for jobs and keep asking for those that are lost, until the end; then cancel them all.
+    """Submit jobs, submit lost ones again until the end, and then cancel them all.
 
     Raises
     ------

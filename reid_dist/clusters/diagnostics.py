@@ -80,7 +80,7 @@ def performance_report(client: Client, path: Path) -> Iterator[None]:
     whole = False
     try:
         recording.__enter__()
-        # Left by hand and only after success: of a cluster that has failed there is nothing to ask.
+        # Left by hand and only after success: a failed cluster returns nothing.
         yield
         try:
             recording.__exit__(None, None, None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distributed import Client, Security
 
 
-_ASKED_EVERY_S = 0.1
+_POLLED_EVERY_S = 0.1
 # How long a scheduler may take to answer, and a client that has lost it to find it again.
 _ANSWERS_WITHIN_S = 30.0
 _BACK_WITHIN_S = 10.0
@@ -90,12 +90,12 @@ def reach(address: str, security: Security | None, where: str, timeout_s: float)
 
     try:
         client = distributed.Client(address, security=security, timeout=timeout_s)
-    except Exception as error:  # What is no scheduler may answer anything, and its bytes fail in as many ways.
+    except Exception as error:  # Another server may answer with any bytes, which fail in many ways.
         secured = address.startswith("tls://")
         hint = "whether it trusts these certificates" if secured else "that it does not speak TLS (tls://…)"
         reason = " ".join(str(error).split()) or type(error).__name__
         if not isinstance(error, OSError | TypeError | ValueError):
-            reason = f"what answers there is no Dask scheduler of this version ({reason})"
+            reason = f"the server there is no Dask scheduler of this version ({reason})"
         raise ClusterError(
             f"cannot reach {where} within {timeout_s:g} s; check that it runs and {hint}: {reason}"
         ) from error
@@ -127,11 +127,11 @@ def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, 
                 f"{where} had fewer than {counted(n_workers, 'worker')} after {timeout_s:g} s; {advice} or raise "
                 "timeout_s"
             )
-        time.sleep(_ASKED_EVERY_S)
+        time.sleep(_POLLED_EVERY_S)
 
 
 def _n_running(client: Client) -> int:
-    """How many workers run; 0 where the scheduler does not answer, for it may do so the next time."""
+    """How many workers run; 0 where the scheduler does not answer, as it may answer the next time."""
     try:
         return sum(worker["status"] == "running" for worker in workers_of(client, _ANSWERS_WITHIN_S))
     except OSError:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from distributed import Client, KilledWorker
 
 
-# The topic under which a nanny tells the scheduler that it has ended a worker for its memory, and the one under which
-# the scheduler tells of workers that are gone, and of the tasks that they had.
+# Topics under which a nanny reports to the scheduler a worker that it ended for its memory, and the scheduler reports
+# lost workers and their tasks.
 _ENDED_FOR_MEMORY, _ABOUT_ALL = "worker-restart-memory", "all"
 
 # Tasks that an error names; of more, how many they are.

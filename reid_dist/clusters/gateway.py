@@ -23,7 +23,7 @@ _VARIABLE = "DASK_GATEWAY_PASSWORD"  # of the environment
 
 @contextlib.contextmanager
 def open_gateway(config: GatewayCluster) -> Iterator[Client]:
-    """Ask a gateway for a cluster, and give it back.
+    """Request a cluster from a gateway, and return it at the end.
 
     Raises
     ------
@@ -56,11 +56,11 @@ def open_gateway(config: GatewayCluster) -> Iterator[Client]:
 
 
 def _auth(config: GatewayCluster, package: Any) -> Any:
-    """What shows who we are; secrets come from the environment and go nowhere else."""
+    """Credentials; secrets come from the environment and go nowhere else."""
     if config.auth != "basic":
         return None if config.auth == "none" else config.auth
     if _VARIABLE not in os.environ:
-        raise InputError(f"the gateway {config.address} wants a password: set {_VARIABLE} in the environment")
+        raise InputError(f"the gateway {config.address} requires a password: set {_VARIABLE} in the environment")
     return package.BasicAuth(username=config.username, password=os.environ[_VARIABLE])
 
 

@@ -213,7 +213,7 @@ def open_single_job(config: SLURMJobCluster) -> Iterator[Client]:
     """
     task, folder = _place(config)
     if task != _CLIENT:
-        raise ClusterError(f"task {task} of a job serves, and was asked to be the client")
+        raise ClusterError(f"task {task} of a job serves, but was started as the client")
     _mark(folder, _NEEDED)
     where = "the scheduler of this SLURM job"
     address = address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)

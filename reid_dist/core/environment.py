@@ -51,7 +51,7 @@ def _cpu_model() -> str:
 
 
 def _git_commit() -> str | None:
-    """Read the commit out of git's own files: to ask git takes as long as a small evaluation."""
+    """Read the commit out of git's own files: calling git takes as long as a small evaluation."""
     try:
         here = Path.cwd()
     except OSError:  # it has been removed

@@ -186,7 +186,7 @@ def _partitions(
 ) -> Partitions | None:
     """Partitions of the gallery that the tables need."""
     if options["gallery_sizes"] is not None and "gallery_size" not in names:
-        raise InputError('gallery_sizes belong to the breakdown "gallery_size"; ask for it as well')
+        raise InputError('gallery_sizes belong to the breakdown "gallery_size"; request it as well')
     for name in ("camera", "camera_pair"):
         sides = [("query", query)] + ([("gallery", gallery)] if name == "camera_pair" else [])
         missing = [side for side, each in sides if each.camids is None]

@@ -292,7 +292,7 @@ def _single_shot(checked: CheckedOptions) -> SingleShot | None:
         if draws is not None:
             raise InputError(
                 f"single_shot_draws are for the single-shot CMC, which neither protocol {protocol.name!r} nor a metric "
-                "asks for; use a protocol such as cuhk03, or ask for CMC_single_shot@1"
+                "requests; use a protocol such as cuhk03, or request CMC_single_shot@1"
             )
         return None
     if protocol.is_listed:

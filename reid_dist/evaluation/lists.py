@@ -122,7 +122,7 @@ def _report(
         low, high = bounds[last]
         raise InputError(
             f"metric {last!r} needs the rank of every query's last positive, and the lists are cut before it (it lies "
-            f"between {low:.4g} and {high:.4g}); keep longer lists, ask for R@{index.shape[1]}, or evaluate the "
+            f"between {low:.4g} and {high:.4g}); keep longer lists, use R@{index.shape[1]}, or evaluate the "
             "feature stores"
         )
     decided = _decided_ranks(listed, listed.n_listed, options["max_rank"])

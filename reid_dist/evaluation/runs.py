@@ -101,7 +101,7 @@ def _refuse_unfit(job: PipelineJob, n_query: int) -> None:
     if job.pictures is not None and job.lists is not None:
         raise InputError("pictures show the lists that a run finds (topk), and none are found where lists are given")
     if job.pictures is not None and job.topk is None:
-        raise InputError("pictures are made from top-k lists; ask for topk as well (--topk 10)")
+        raise InputError("pictures are made from top-k lists; set topk as well (--topk 10)")
     chosen = job.pictures if isinstance(job.pictures, tuple) else ()
     outside = [row for row in chosen if not 0 <= row < n_query]
     if outside:

@@ -157,24 +157,24 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
     UnknownNameError
         For a name that no metric has.
     """
-    asked = parse_metric(metric) if isinstance(metric, str) else metric
-    if asked.family.needs != RANKS:
+    parsed = parse_metric(metric) if isinstance(metric, str) else metric
+    if parsed.family.needs != RANKS:
         raise InputError(
-            f"metric {asked.name!r} cannot be had from top-k lists: the ranks of the positives do not determine it; "
+            f"metric {parsed.name!r} cannot be had from top-k lists: the ranks of the positives do not determine it; "
             "evaluate the feature stores, or a distance block of whole gallery rows"
         )
-    if asked.family.per_found:
-        _check_first(asked, listed)
+    if parsed.family.per_found:
+        _check_first(parsed, listed)
         # Positives outside a list that reaches k have ranks above k, whatever these are.
-        values = asked.values(listed.best)
+        values = parsed.values(listed.best)
         return MetricBounds(values, values)
-    if not asked.family.never_rises:
+    if not parsed.family.never_rises:
         bounded = sorted({family.stem for family in METRICS if family.never_rises})
         raise InputError(
-            f"metric {asked.name!r} cannot be had from top-k lists: it may rise when a positive moves "
-            f"down; ask for another one ({', '.join(bounded)}), or evaluate the feature stores"
+            f"metric {parsed.name!r} cannot be had from top-k lists: it may rise when a positive moves "
+            f"down; use another one ({', '.join(bounded)}), or evaluate the feature stores"
         )
-    return MetricBounds(asked.values(listed.worst), asked.values(listed.best))
+    return MetricBounds(parsed.values(listed.worst), parsed.values(listed.best))
 
 
 def split_metrics(metrics: Iterable[Metric | str], listed: ListedRanks) -> ListedMetrics:
@@ -368,6 +368,6 @@ def _check_first(metric: Metric, listed: ListedRanks) -> None:
         raise InputError(
             f"metric {metric.name!r} cannot be had from these lists, and has no bounds in them, since it may rise when "
             f"a positive moves down: the list of query {query} holds {int(listed.n_listed[query])} items that are not "
-            f"junk, {int(undecided.sum())} lists end too early; ask for {other}mAP@{metric.parameter}, or keep longer "
+            f"junk, {int(undecided.sum())} lists end too early; use {other}mAP@{metric.parameter}, or keep longer "
             "lists"
         )

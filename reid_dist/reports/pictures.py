@@ -80,7 +80,7 @@ def make_pictures(
         (source, hardest_by_lists(source, n_hardest)) if isinstance(source, TopK) else _of_report(source, n_hardest)
     )
     if topk is None:
-        return Pictures(note="No pictures: no top-k lists were kept (ask for them: topk=10, --topk 10).")
+        return Pictures(note="No pictures: no top-k lists were kept (set topk=10, --topk 10).")
     n_query = len(topk.index)
     for row in chosen:
         if not 0 <= row < n_query:

@@ -25,7 +25,7 @@ class TopK:
     junk
         (n_query, k) bool, whether the protocol hides the item from this query; None without labels.
     relevant
-        (n_query, k) bool, whether the item is a right answer; None without labels.
+        (n_query, k) bool, whether the item is relevant; None without labels.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Labels of items: the properties that everything judged by labels has, and a set that has nothing else."""
+"""Labels of items: the properties of every labelled set, and a set with labels alone."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class LabelledSet(ABC):
 
 
 class LabelledRows(LabelledSet):
-    """Labels without features: what a distance block or a list of neighbours is judged by.
+    """Labels without features: used to assign relevance to a distance block or to neighbour lists.
 
     Parameters
     ----------

@@ -251,7 +251,11 @@ TEXTS = np.array(["a/one.jpg", "two", "b/two.jpg"])
     ("source", "item_ids", "told"),
     [
         ({7: EMPTY}, None, "maps query item ids, and the query set has none; give one entry per query row"),
-        ({7: EMPTY}, [7, 8], "query 1 (item id '8') has no entry; give its lists, empty ones if it has no answer"),
+        (
+            {7: EMPTY},
+            [7, 8],
+            "query 1 (item id '8') has no entry; give its lists, empty ones if none is relevant",
+        ),
         ({7: EMPTY, 8: EMPTY, 800: EMPTY}, [7, 8], "entry '800': no query item has the id '800'; the nearest known is"),
         ({7: EMPTY, "7": EMPTY, 8: EMPTY}, [7, 8], "entry '7' is a second one for query 0 ('7'); keep one"),
         ({True: EMPTY}, [1], "True is no item id; name queries by whole numbers or text"),

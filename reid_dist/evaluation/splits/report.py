@@ -1,4 +1,4 @@
-"""The answer of an evaluation on several splits, and the file that holds it."""
+"""Report of an evaluation on several splits, and its file."""
 
 from __future__ import annotations
 

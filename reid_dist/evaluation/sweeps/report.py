@@ -1,4 +1,4 @@
-"""The answer of a sweep, and the files that hold it."""
+"""Report of a parameter sweep, and its files."""
 
 from __future__ import annotations
 

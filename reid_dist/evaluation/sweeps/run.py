@@ -100,7 +100,7 @@ def sweep_parameters(
     workspace: str | os.PathLike[str] | None = None,
     keep: bool = True,
     progress: Shown = None,
-    told: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
+    on_point: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
     **options: Unpack[EvaluationOptions],
 ) -> SweepReport:
     """Evaluate an expansion or a re-ranking at every point of a grid of its parameters, exactly each time.
@@ -130,7 +130,7 @@ def sweep_parameters(
         end; of a sweep that breaks, what is finished stays and the same sweep goes on from there.
     progress
         As in `evaluate`, evaluation by evaluation.
-    told
+    on_point
         Called after every point with the number of finished points, the number of all points, the point and its row.
     **options
         As in `evaluate`; options that request more than metrics are refused.
@@ -183,8 +183,8 @@ def sweep_parameters(
                 kept.keep(part, finished)
             points[place] = finished
             removal.after(n_done)
-            if told is not None:
-                told(n_done, len(grid.points), point, finished.row)
+            if on_point is not None:
+                on_point(n_done, len(grid.points), point, finished.row)
         kept.remove()
     ordered = [points[place].row for place in range(len(points))]
     notes = [*query.notes, *gallery.notes, *(note for finished in points.values() for note in finished.notes)]

@@ -112,5 +112,5 @@ def _from_mapping(
         if row in found:
             entries.append(Entry(where, found[row]))
         else:
-            faults.add(f"{where} has no entry; give its lists, empty ones if it has no answer")
+            faults.add(f"{where} has no entry; give its lists, empty ones if none is relevant")
     return entries

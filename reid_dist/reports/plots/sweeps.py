@@ -90,14 +90,18 @@ def sweep_plot(
         )
         if n_dots <= _MOST_DOTS:
             body += [
-                dot(x(place), y(value), f"{_told(line.name, parameter, place, ticks)}: {metric_value(metric, value)}")
+                dot(
+                    x(place),
+                    y(value),
+                    f"{_setting(line.name, parameter, place, ticks)}: {metric_value(metric, value)}",
+                )
                 for place, value in line.known
             ]
     body += _names(lines, x, y)
     body += _best_mark(metric, x(best[0]), y(best[1]), best[1])
-    said = _told("", parameter, best[0], ticks)
+    best_setting = _setting("", parameter, best[0], ticks)
     return frame(
-        f"{metric} against {parameter}: best {metric_value(metric, best[1])} at {said}",
+        f"{metric} against {parameter}: best {metric_value(metric, best[1])} at {best_setting}",
         x=x,
         y=y,
         x_ticks=list(ticks) if ticks is not None else _round(x.low, x.high),
@@ -108,7 +112,7 @@ def sweep_plot(
     )
 
 
-def _told(name: str, parameter: str, place: float, ticks: Sequence[tuple[float, str]] | None) -> str:
+def _setting(name: str, parameter: str, place: float, ticks: Sequence[tuple[float, str]] | None) -> str:
     words = f"{place:g}" if ticks is None else dict(ticks).get(place, f"{place:g}")
     return f"{parameter} {words}" + (f", {name}" if name else "")
 

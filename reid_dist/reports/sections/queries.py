@@ -34,7 +34,7 @@ _SIGNS = {
     "right": "\N{CHECK MARK} right",
     "wrong": "\N{BALLOT X} wrong",
     "junk": "junk",
-    "not judged": "not judged",
+    "not judged": "not assessed",
 }
 
 

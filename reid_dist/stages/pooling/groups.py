@@ -103,7 +103,7 @@ def _by_pid_camid(features: FeatureSet) -> RowGroups:
     junk = Offenders.of(np.flatnonzero(features.pids == JUNK_PID))
     if junk:
         raise InputError(
-            f"pid {JUNK_PID} is nobody's, so its rows are no group of {PID_CAMID!r}: found it in {junk}; leave these "
+            f"pid {JUNK_PID} marks junk, so its rows are no group of {PID_CAMID!r}: found it in {junk}; leave these "
             f"rows out (ingest --drop-pid {JUNK_PID}), or pool by a label column such as 'tracklet'"
         )
     _, pid_place = np.unique(features.pids, return_inverse=True)
@@ -150,7 +150,7 @@ def pooled_labels(features: FeatureSet, groups: RowGroups, camids: CamidRule) ->
     kept_camids = features.camids
     if kept_camids is not None and camids == "drop":
         kept_camids = None
-        notes.append("pooling left out the camids, as it was asked to")
+        notes.append("pooling left out the camids, as requested")
     if kept_camids is not None:
         _refuse_mixed_camids(kept_camids, groups)
     columns = {}

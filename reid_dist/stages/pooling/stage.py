@@ -138,13 +138,13 @@ def pool(
             },
         },
     ) as writer:
-        told = _Told(progress, writer.uri)
+        rows_done = _RowProgress(progress, writer.uri)
         zero_groups: list[int] = []
         blocks = _cut_groups(groups, max(1, accumulator_bytes // (8 * features.dim)))
-        told.total = sum(stop - start for block in blocks for start, stop in ranges_with(features, block.rows))
+        rows_done.total = sum(stop - start for block in blocks for start, stop in ranges_with(features, block.rows))
         work_rows = max(1, _WORK_BYTES // (8 * features.dim))
         for block in blocks:
-            accumulators = _accumulate_block(features, groups, block, how, normalise_rows, told)
+            accumulators = _accumulate_block(features, groups, block, how, normalise_rows, rows_done)
             for start in range(0, len(accumulators), work_rows):
                 some = slice(start, start + work_rows)
                 sizes = groups.size[block.start : block.stop][some].astype(np.float64)[:, None]
@@ -177,8 +177,8 @@ class _Block:
     rows: Int64
 
 
-class _Told:
-    """Row counter over all blocks for the progress callback."""
+class _RowProgress:
+    """Counter of rows over all blocks, passed to the progress callback."""
 
     def __init__(self, progress: Progress | None, what: str) -> None:
         self._progress, self._what = progress, what
@@ -202,7 +202,7 @@ def _cut_groups(groups: RowGroups, largest: int) -> list[_Block]:
 
 
 def _accumulate_block(
-    features: FeatureSet, groups: RowGroups, block: _Block, how: Pooling, normalise_rows: bool, told: _Told
+    features: FeatureSet, groups: RowGroups, block: _Block, how: Pooling, normalise_rows: bool, rows_done: _RowProgress
 ) -> Float64:
     """Accumulators of a block of groups, (n_groups, dim) float64, over all their rows in row order."""
     accumulators = np.full((block.stop - block.start, features.dim), how.start)
@@ -216,7 +216,7 @@ def _accumulate_block(
             if normalise_rows:
                 values = _unit_rows(values)
             _join(accumulators, groups.of_row[rows] - block.start, values, how)
-        told.advance(stop - start)
+        rows_done.advance(stop - start)
     return accumulators
 
 

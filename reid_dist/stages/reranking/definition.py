@@ -196,13 +196,13 @@ class KReciprocal:
         """Whether a candidate with an overlap of exactly two thirds is accepted."""
         return bool(self.inclusive)
 
-    def graph_distance(self, asked: Distance) -> Distance:
+    def graph_distance(self, requested: Distance) -> Distance:
         """Distance that orders lists and determines weights, up to constant factors and a square."""
-        return DISTANCES.get("cosine" if self.rules.on_sphere or asked.name == "cosine" else "sqeuclidean")
+        return DISTANCES.get("cosine" if self.rules.on_sphere or requested.name == "cosine" else "sqeuclidean")
 
-    def mixed_distance(self, asked: Distance) -> Distance:
+    def mixed_distance(self, requested: Distance) -> Distance:
         """Distance that is mixed with the Jaccard distance, up to constant factors and a square."""
-        return asked if self.rules.mixes_plain else self.graph_distance(asked)
+        return requested if self.rules.mixes_plain else self.graph_distance(requested)
 
     def describe(self) -> dict[str, Any]:
         """Return the report entries: name, every parameter, and the definition of the variant."""

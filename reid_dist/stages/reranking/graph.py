@@ -124,12 +124,12 @@ class NeighbourGraph:
         Parameters of the re-ranking, distance, and features with their digest.
     """
 
-    def __init__(self, rows: GraphRows, told: Mapping[str, Any], *, temporary: str | None = None) -> None:
+    def __init__(self, rows: GraphRows, description: Mapping[str, Any], *, temporary: str | None = None) -> None:
         self._rows = rows
         self.n_items, self.n_entries, self.k = rows.shape
-        self.rerank: dict[str, Any] = dict(told["rerank"])
-        self.distance: dict[str, Any] = dict(told["distance"])
-        self.inputs: dict[str, Any] = dict(told["inputs"])
+        self.rerank: dict[str, Any] = dict(description["rerank"])
+        self.distance: dict[str, Any] = dict(description["distance"])
+        self.inputs: dict[str, Any] = dict(description["inputs"])
         if temporary is not None:
             weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
 
@@ -158,8 +158,8 @@ class NeighbourGraph:
         StoreError
             If it cannot be written.
         """
-        told = {"rerank": self.rerank, "distance": self.distance, "inputs": self.inputs}
-        write_graph(os.fspath(uri), self._rows.shape, self._rows.read, told, overwrite=overwrite)
+        description = {"rerank": self.rerank, "distance": self.distance, "inputs": self.inputs}
+        write_graph(os.fspath(uri), self._rows.shape, self._rows.read, description, overwrite=overwrite)
         return NeighbourGraph.open(uri)
 
     def read(self, start: int, stop: int) -> GraphPiece:

@@ -295,14 +295,14 @@ def _format_of(path: Path) -> Format:
         raise
     except PermissionError as error:
         raise StoreError(f"cannot read {path}: {error}") from error
-    except Exception:  # A damaged file is answered by the reader that its suffix names.
+    except Exception:  # A damaged file is reported by the reader that its suffix names.
         by_bytes, is_pickle = None, False
     found = by_bytes or by_suffix
     if by_bytes is None and (suffix in _PICKLE_SUFFIXES or (found is None and is_pickle)):
         raise InputError(f"{path} {PICKLE_ADVICE}")
     if found is None:
         known = ", ".join(suffix for entry in FORMATS for suffix in entry.suffixes)
-        raise InputError(f"cannot tell the format of {path} from its suffix {suffix!r}; known: {known}")
+        raise InputError(f"cannot determine the format of {path} from its suffix {suffix!r}; known: {known}")
     return found
 
 

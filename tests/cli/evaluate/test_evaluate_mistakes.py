@@ -52,7 +52,7 @@ from evaluate_sets import N_QUERY
         (["--lists", "DATA/labels.npz", "--distances", "DATA/block.npy"], ["not from both"]),
         (["--distances", "DATA/block.npy", "--distance", "euclidean"], ["'euclidean' is computed from features"]),
         (["--distances", "DATA/block.npy", "--breakdown", "clothes"], ["unknown breakdown 'clothes'"]),
-        (["--pictures", "hardest"], ["ask for topk as well (--topk 10)"]),
+        (["--pictures", "hardest"], ["set topk as well (--topk 10)"]),
         (["--pictures", "some", "--topk", "3"], ["--pictures takes 'hardest' or query rows", "found 'some'"]),
         (["--pictures", "3,", "--topk", "3"], ["found '3,'"]),
         (["--pictures", "3,24", "--topk", "3"], ["query row 24 is none of the 24 queries"]),

@@ -108,7 +108,9 @@ def test_rows_are_in_the_order_of_the_grid_and_points_are_told_in_that_of_the_wo
         gallery,
         expand="aqe",
         k="1,5,3",
-        told=lambda done, total, point, found: told.append((done, total, point.values["k"], found["metrics"]["mAP"])),
+        on_point=lambda done, total, point, found: told.append(
+            (done, total, point.values["k"], found["metrics"]["mAP"])
+        ),
     )
     assert [row["parameters"] for row in report.rows] == [{"k": 1}, {"k": 5}, {"k": 3}]
     assert [entry[:3] for entry in told] == [(1, 3, 5), (2, 3, 3), (3, 3, 1)]
@@ -160,13 +162,13 @@ def test_what_nobody_keeps_is_removed_point_by_point(tmp_path):
         (folder,) = tmp_path.iterdir()
         held.append([path.name.split("-")[0] for path in folder.iterdir()])
 
-    sweep_parameters(query, gallery, expand="dba(k=2)+aqe", k="1:3", workspace=tmp_path, keep=False, told=look)
+    sweep_parameters(query, gallery, expand="dba(k=2)+aqe", k="1:3", workspace=tmp_path, keep=False, on_point=look)
     # The gallery that all points share, and the lists.
     assert [sorted(names) for names in held] == [["expanded", "neighbours", "points", "toplists"]] * 3
     assert list(tmp_path.iterdir()) == []
     held.clear()
     grid = {"k1": "3,5", "k2": "1,2", "lambda_value": "0,0.3"}
-    sweep_parameters(query, gallery, rerank="k_reciprocal", workspace=tmp_path, keep=False, told=look, **grid)
+    sweep_parameters(query, gallery, rerank="k_reciprocal", workspace=tmp_path, keep=False, on_point=look, **grid)
     assert [set(names) - {"neighbours", "points"} for names in held] == [
         *[{"weights"}] * 2, {"weights", "means"}, set(), *[{"weights"}] * 2, {"weights", "means"}, set(),
     ]  # fmt: skip
@@ -350,7 +352,7 @@ def test_a_point_in_the_place_of_another_is_evaluated_again(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep_parameters(query, gallery, **asked, told=stopping)
+        sweep_parameters(query, gallery, **asked, on_point=stopping)
     first, second, _ = sorted(tmp_path.glob("points-*/point-*.npz"))
     swapped = first.read_bytes(), second.read_bytes()
     first.write_bytes(swapped[1])

@@ -79,7 +79,7 @@ def test_a_sweep_is_refused_before_its_first_point_and_k_0_is_the_plain_result(t
     told = []
     with pytest.raises(InputError, match="depends on length"):
         sweep_parameters(
-            query, gallery, expand="aqe", k="0:3", distance="euclidean", told=lambda *point: told.append(1)
+            query, gallery, expand="aqe", k="0:3", distance="euclidean", on_point=lambda *point: told.append(1)
         )
     assert not told
     swept = sweep_parameters(query, gallery, expand="aqe", k="0", distance="euclidean", metrics=["mAP"])
