@@ -117,7 +117,7 @@ def run_resumable(
     PlanError
         If the curves need more memory than there is.
     RunFailedError
-        If the cluster broke; the message says what is left of the run.
+        If the cluster broke; the message names what is left of the run.
     """
     output = run.output
     if output is not None:

@@ -1,7 +1,7 @@
 """Where a job runs: a cluster file in YAML becomes a Dask client, or None for threads of this process.
 
-A cluster file says nothing about data and cannot run code: it is validated field by field, what it may start comes from
-the kinds in `reid_dist.clusters.kinds`, and no field holds words for a shell.
+A cluster file holds nothing about data and cannot run code: it is validated field by field, it can start only the kinds
+of `reid_dist.clusters.kinds`, and no field holds words for a shell.
 
 Connections use TLS, also on loopback, which every user of a machine reaches.  Any process that reaches a scheduler
 without it can run code there, so such an address beyond loopback is refused unless the file has ``insecure: true``.

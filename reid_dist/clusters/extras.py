@@ -14,7 +14,7 @@ def import_extra(module: str, extra: str, kind: str) -> ModuleType:
     Raises
     ------
     InputError
-        If it is not installed; the message says how to install it.
+        If it is not installed; the message gives the command to install it.
     """
     try:
         return importlib.import_module(module)

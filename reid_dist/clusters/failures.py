@@ -1,4 +1,4 @@
-"""What goes wrong with a cluster, said in words: which task it was, what is known of the cause, and what to do."""
+"""Failures of a cluster in words: the task, the known cause, and what to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cluster_failures(client: Client | None, name_task: Callable[[str], str] | No
     client
         The client that the work runs by; None for this process.
     name_task
-        Says what the task of a key does, in words.  With it, a run is also ended whose tasks are all held by workers
+        Describes the task of a key in words.  With it, a run is also ended whose tasks are all held by workers
         that are paused for their memory: they would be held for ever.
 
     Raises
@@ -91,7 +91,7 @@ class _Held:
 
 @contextlib.contextmanager
 def _watched(client: Client, held: list[_Held]) -> Iterator[None]:
-    """Cancel what runs, and say why in `held`, once nothing has been done for as long as no worker may be there.
+    """Cancel the run, with the reason in `held`, once nothing has advanced for the time that workers may be missing.
 
     A scheduler ends tasks that no worker takes, but not those that a worker took before it paused.
     """
@@ -183,7 +183,7 @@ def _killed(client: Client, error: KilledWorker, named: Callable[[str], str]) ->
         )
     return (
         f"a worker {has} died {times} on {tasks}; the usual reason is that the machine ran out of memory, and the "
-        f"logs of the workers and of the system say more; {_LESS_MEMORY}"
+        f"logs of the workers and of the system have details; {_LESS_MEMORY}"
     )
 
 

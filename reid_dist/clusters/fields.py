@@ -30,8 +30,8 @@ A worker has 114 MiB when it has started and 140 MiB after the smallest evaluati
 again for ever.
 """
 
-# What may be set: numbers that say when to wait, give up or pause.  Preloads, plugins, routes and environments would
-# run code of the file's choosing.
+# What may be set: numbers for when to wait, give up or pause.  Preloads, plugins, routes and environments would
+# run code that the file names.
 _SETTINGS = re.compile(
     r"distributed\.("
     r"scheduler\.(no-workers-timeout|allowed-failures|worker-ttl|work-stealing(-interval)?|worker-saturation"

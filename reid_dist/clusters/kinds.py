@@ -39,7 +39,7 @@ class Threads(Described):
 
 
 class _Distributed(Described):
-    """What every file of a cluster may say."""
+    """Fields of every cluster file."""
 
     dask: DaskSettings = Field(default_factory=dict, description="Dask settings by dotted name, over the defaults.")
 

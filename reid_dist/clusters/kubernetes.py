@@ -90,12 +90,12 @@ def open_kubernetes(config: KubernetesCluster) -> Iterator[Client]:
     ClusterError
         If there is no Kubernetes to talk to, no operator in it, or no workers in time.
     """
-    refuse_open_network(config, "what pods say to each other")
+    refuse_open_network(config, "the traffic between pods")
     operator = import_extra("dask_kubernetes.operator", "kubernetes", config.kind)
     api = import_extra("kr8s", "kubernetes", config.kind)
     with contextlib.ExitStack() as stack:
         try:
-            # First of all: a cluster that could not start says so once more when the process ends.
+            # First of all: a cluster that failed to start logs it again when the process ends.
             api.api(namespace=config.namespace).version()
             cluster = stack.enter_context(
                 operator.KubeCluster(

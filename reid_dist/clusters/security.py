@@ -47,7 +47,7 @@ def certificates(config: Secured) -> Security | None:
     try:
         security.get_connection_args("client")
     except OSError as error:
-        # Errors of TLS are of this kind too, and say little.
+        # Errors of TLS are of this kind too, and contain little.
         raise InputError(
             f"ca_file, cert_file and key_file of the cluster are no certificate with its key, as PEM: {error}"
         ) from None

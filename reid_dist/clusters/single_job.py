@@ -60,7 +60,7 @@ def take_part(config: Cluster) -> None:
     Raises
     ------
     InputError
-        If this is no task of a SLURM job, or the job has not the tasks that the cluster file says.
+        If this is no task of a SLURM job, or the job has not the tasks that the cluster file requires.
     ClusterError
         If the folder of this job is there already, or what it serves with cannot be started.
     """
@@ -72,8 +72,8 @@ def take_part(config: Cluster) -> None:
         atexit.register(_end, folder)
         _make_folder(folder)
         return
-    # Before anything may send them.  SIGTERM is also what srun sends to the others once a task has failed, and what
-    # went wrong is that task's to say; with SIGINT the runner ends what has served, which must not look like Ctrl-C.
+    # Before anything may send them.  srun also sends SIGTERM to the others once a task has failed, and that task
+    # reports the failure; with SIGINT the runner ends what has served, which must not look like Ctrl-C.
     signals.release()
     for each in signals.NUMBERS:
         signal.signal(each, _leave)
@@ -145,7 +145,7 @@ def _place(config: SLURMJobCluster) -> tuple[int, Path]:
         ) from None
     if n_tasks != config.workers + _OTHERS:
         raise InputError(
-            f"the cluster file says {config.workers} workers, which takes {config.workers + _OTHERS} tasks with the "
+            f"the cluster file has {config.workers} workers, which takes {config.workers + _OTHERS} tasks with the "
             f"scheduler and the client; this job step has {n_tasks}"
         )
     # A job that was requeued keeps its number; what an earlier start left behind must not be believed.
@@ -161,7 +161,7 @@ def _make_folder(folder: Path) -> None:
     Raises
     ------
     ClusterError
-        If it is there, and others may have believed what it says.
+        If it is there, and other tasks may have read it.
     InputError
         If it cannot be made.
     """

@@ -60,7 +60,7 @@ def _git_commit() -> str | None:
     if folder is None:
         return None
     git = folder / ".git"
-    # In a work tree of several, or in a submodule, this is a file that says where the directory is.
+    # In a work tree of several, or in a submodule, this is a file with the path of the directory.
     git = folder / _text_of(git).removeprefix("gitdir: ") if git.is_file() else git
     head = _text_of(git / "HEAD")
     branch = head.removeprefix("ref: ")

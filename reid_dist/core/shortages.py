@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from reid_dist.errors import ShortageError
 
-# What the interpreter says, for want of memory or by a limit.
+# Message of the interpreter, for want of memory or by a limit.
 _NO_THREAD = "can't start new thread"
 
 

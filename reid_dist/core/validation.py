@@ -1,4 +1,4 @@
-"""Say what is wrong with a declarative file: every problem, where it stands, and the nearest right word."""
+"""Messages on declarative files: every problem, its place, and the nearest valid word."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def explain(what: str, error: ValidationError, known: Iterable[str], others: Ite
 
 
 def in_one_line(what: str, problems: Sequence[str]) -> str:
-    """Say how many problems a file has, and all of them."""
+    """Return the number of problems of a file, and all of them."""
     return f"{what} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: " + "; ".join(problems)
 
 
 def problems_of(error: ValidationError, known: Iterable[str], others: Iterable[str] = ()) -> list[str]:
-    """Say each problem that pydantic found, with its path; parameters as of `explain`."""
+    """Return each problem that pydantic found, with its path; parameters as of `explain`."""
     names, elsewhere = list(known), set(others)
     problems = []
     for problem in error.errors(include_url=False):
@@ -52,6 +52,6 @@ def problems_of(error: ValidationError, known: Iterable[str], others: Iterable[s
         elif problem["type"] == "missing":
             problems.append(f"{path}: missing")
         else:
-            said = problem["msg"].removeprefix("Value error, ")
-            problems.append(f"{path}: {said[:1].lower()}{said[1:]}, found {_SHORT.repr(problem['input'])}")
+            text = problem["msg"].removeprefix("Value error, ")
+            problems.append(f"{path}: {text[:1].lower()}{text[1:]}, found {_SHORT.repr(problem['input'])}")
     return problems

@@ -1,6 +1,6 @@
 """YAML as people write it: ``1:10`` is a range and ``10:00:00`` a time, where YAML 1.1 would have 70 and 36,000.
 
-A key that stands twice is an error, as YAML has it: most readers take the last one and say nothing.
+A key that occurs twice is an error, as in YAML itself: most readers take the last one without a message.
 """
 
 from __future__ import annotations

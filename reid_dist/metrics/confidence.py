@@ -60,7 +60,7 @@ _WEIGHTS_AT_ONCE: Final = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a mean lies, both ends in the unit of the metric; NaN where too little is known to say."""
+    """Confidence interval of a mean, both ends in the unit of the metric; NaN where the data do not determine it."""
 
     low: float
     high: float

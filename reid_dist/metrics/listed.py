@@ -1,4 +1,4 @@
-"""Metrics when only the nearest items of each query were kept: exact where a list says enough, bounds elsewhere.
+"""Metrics when only the nearest items of each query were kept: exact where a list is long enough, bounds elsewhere.
 
 A list gives the ranks of the positives in it.  Let ``L`` be the number of items in it once junk is removed, ``h`` the
 number of positives among them, of ``n`` in all, and ``M`` the number of items in the whole ranking.  The other
@@ -243,8 +243,8 @@ def _check_rows(index: NDArray[np.integer], n_gallery: int, first_query: int) ->
     if short.any():
         row = int(np.flatnonzero(short)[0])
         raise InputError(
-            f"the list of query {first_query + row} ends after {length[row]} of {n_gallery} gallery rows; -1 says that "
-            "the gallery has no more, so search it exhaustively, or cut all lists to the shortest"
+            f"the list of query {first_query + row} ends after {length[row]} of {n_gallery} gallery rows; -1 means "
+            "that the gallery has no more, so search it exhaustively, or cut all lists to the shortest"
         )
     # An unsigned type has no -1, and sorts as well.
     ordered = np.sort(index, axis=1)

@@ -38,7 +38,7 @@ class GalleryIndex:
     labels
         Labels of all gallery rows.
     protocol
-        Says which rows are junk for every query, and which label may hide items from one; None for neither.
+        Defines the rows that are junk for every query, and the label that may hide items from one; None for neither.
     """
 
     def __init__(self, labels: Labels, protocol: Protocol | None) -> None:
@@ -130,7 +130,7 @@ def _indptr(query: Int64, n_query: int) -> Int64:
 
 
 def _shared(rule: JunkRule, query: Labels, gallery: Labels, pairs: tuple[Int64, Int64]) -> NDArray[np.bool_]:
-    """Say of pairs with equal pids whether they share all other labels of a rule."""
+    """Whether pairs with equal pids share all other labels of a rule, shape (n_pair,), bool."""
     shared = np.ones(len(pairs[0]), bool)
     for name in rule:
         if name == "pid":
@@ -141,7 +141,7 @@ def _shared(rule: JunkRule, query: Labels, gallery: Labels, pairs: tuple[Int64, 
 
 
 def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -> Relevance:
-    """Say of every query who is relevant and who is junk, by labels.
+    """Assign relevant and junk items to every query, by labels.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -
     reason[empty & (same_camera > 0)] = _ONLY_SAME_CAMERA
     # Matching rows that are neither the query itself nor of its camera are junk by another rule.
     reason[empty & (same_camera == 0) & (matches > own)] = _ALL_JUNK
-    # Of a query whose camera holds the whole gallery, that its identity is there says more.
+    # For a query whose camera holds the whole gallery, the reason is that its identity is there.
     reason[(n_kept == 0) & (same_camera == 0)] = _ALL_JUNK
     if protocol.query_cameras is not None and query.camids is not None:
         outside = ~np.isin(query.camids, protocol.query_cameras)
@@ -249,12 +249,12 @@ def _refuse_missing(protocol: Protocol, query: Labels, gallery: Labels) -> None:
 
 
 def assign_listed_relevance(protocol: Protocol, truth: GroundTruth, n_gallery: int) -> Relevance:
-    """Say of every query who is relevant and who is junk, by lists.
+    """Assign relevant and junk items to every query, by lists.
 
     Parameters
     ----------
     protocol
-        Says which lists are relevant and which junk.
+        Defines which lists are relevant and which junk.
     truth
         Lists of a block of queries.
     n_gallery
@@ -291,7 +291,7 @@ def _listed(truth: GroundTruth, names: tuple[str, ...]) -> tuple[Int64, Int64]:
 def flag_listed(
     relevance: Relevance, gallery: GalleryIndex, index: Int64
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Say which listed gallery rows are relevant and which are junk.
+    """Whether listed gallery rows are relevant, and whether they are junk.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ class Protocol:
         return "; ".join(parts) or "none"
 
     def describe(self) -> dict[str, str]:
-        """Return what a report says of it."""
+        """Return its description for reports."""
         described = {
             "name": self.name,
             "summary": self.summary,
@@ -159,7 +159,7 @@ def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: 
     UnknownNameError
         If there is no such part or base.
     InputError
-        If a part has a value that cannot be used; the message says which can.
+        If a part has a value that cannot be used; the message names the allowed values.
     """
     if not (isinstance(name, str) and name):
         raise InputError(f"a protocol needs a name, found {name!r}")
@@ -264,7 +264,7 @@ def _refuse_lists(protocol: Protocol) -> None:
     ]
     if labels:
         raise InputError(
-            f"protocol {protocol.name!r} goes by lists, so {', '.join(labels)} would say nothing; start from a "
+            f"protocol {protocol.name!r} goes by lists, so {', '.join(labels)} would have no effect; start from a "
             "protocol by lists, such as oxford, or leave relevant_lists out"
         )
 

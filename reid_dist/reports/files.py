@@ -270,7 +270,7 @@ def unpack_arrays(content: bytes, where: str) -> dict[str, NDArray[Any]]:
                 for member in archive.namelist()
             }
     except (ValueError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        # RuntimeError: what zipfile says of a member that, by a flipped bit, claims to be encrypted or newer.
+        # RuntimeError: raised by zipfile for a member that, by a flipped bit, is marked as encrypted or newer.
         raise DamagedStoreError(f"{where} cannot be decoded: {error}") from error
 
 

@@ -1,7 +1,7 @@
 """The report as one HTML page: no network, no script, light or dark as the reader's screen is.
 
-``sections`` says what stands on the page; ``templates/report.html.j2`` says where, ``templates/page.css`` how it
-looks.  Every text is escaped by the template: paths and reasons come from outside.
+``sections`` holds the contents of the page, ``templates/report.html.j2`` their order, ``templates/page.css`` their
+style.  Every text is escaped by the template: paths and reasons come from outside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Notes on a run: what a reader of its numbers should know of its inputs, its own rows and its thresholds.
 
-Each function takes labels, ranks or counts, and returns lines for `Report.notes`; an empty list where nothing is to be
-said.
+Each function takes labels, ranks or counts, and returns lines for `Report.notes`; an empty list
+without notes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
     query, gallery
         The two sides.
     protocol
-        Says which pid marks junk.
+        Defines the pid that marks junk.
     """
     if query.content_digest == gallery.content_digest:
         return []
@@ -185,9 +185,9 @@ def notes_of_splits(notes: Sequence[Sequence[str]]) -> list[str]:
         if len({text for _, text in found}) == 1:
             together.append(note)
         else:
-            mark, said = (WARNING, note.removeprefix(WARNING)) if note.startswith(WARNING) else ("", note)
+            mark, text = (WARNING, note.removeprefix(WARNING)) if note.startswith(WARNING) else ("", note)
             together.append(
-                f"{mark}in {n_splits} of {len(notes)} splits, with other numbers in each; in split {split}: {said}"
+                f"{mark}in {n_splits} of {len(notes)} splits, with other numbers in each; in split {split}: {text}"
             )
     return together
 

@@ -68,7 +68,7 @@ def make_pictures(
     Returns
     -------
     Pictures
-        Without queries, and with a note that says why, where there are no lists, no paths, no Pillow, or no picture
+        Without queries, and with a note on the reason, where there are no lists, no paths, no Pillow, or no picture
         that can be read.  No query is added once the thumbnails have 4 MB; the note counts those left out for that.
 
     Raises

@@ -19,7 +19,7 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 
 class UnreadableImageError(Exception):
-    """A picture cannot be shown; the message says why."""
+    """A picture cannot be shown; the message gives the reason."""
 
 
 def pillow_is_there() -> bool:
@@ -57,7 +57,7 @@ def thumbnail(path: Path) -> bytes:
     written = BytesIO()
     try:
         with warnings.catch_warnings():
-            # Pillow warns of what it finds odd in a file (a size to beware of, broken metadata); we say it or show it.
+            # Pillow warns of unusual files (large sizes, broken metadata); these are shown, or reported elsewhere.
             warnings.simplefilter("ignore")
             with Image.open(path, formats=_FORMATS) as image:
                 width, height = image.size

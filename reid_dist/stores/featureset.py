@@ -150,7 +150,7 @@ class FeatureSet(LabelledSet):
         item_ids
             (n,) whole numbers or text that name the items.
         allow_zero
-            Say that rows of zeros are meant.  They are always counted, and cosine refuses them without this.
+            Accept rows of zeros.  They are always counted, and cosine refuses them without this.
         columns
             Further (n,) whole-number labels by name.
         image_paths

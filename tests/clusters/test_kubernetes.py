@@ -111,7 +111,7 @@ def _text(**changed: Any) -> str:
 
 @pytest.mark.slow
 def test_pods_that_speak_in_the_clear(evaluate_on) -> None:
-    evaluate_on(_text(insecure=False)).assert_one_line(2, "what pods say to each other", "insecure: true")
+    evaluate_on(_text(insecure=False)).assert_one_line(2, "the traffic between pods", "insecure: true")
 
 
 def test_no_kubernetes(evaluate_on, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_lists_of_another_kind(read):
         ("{name: x, junk: [[pid, item_id]]}", ["item_id", "stands alone"]),
         ("{name: x, query_cameras: []}", ["query_cameras must list whole numbers"]),
         ("{name: market1501, junk: [[camid]]}", ["'market1501' is a protocol already"]),
-        ("{name: x, base: oxford, junk: [[camid]]}", ["goes by lists, so junk would say nothing"]),
+        ("{name: x, base: oxford, junk: [[camid]]}", ["goes by lists, so junk would have no effect"]),
         ("{name: x, base: oxford, junk_lists: [jnk]}", ["list of a ground truth 'jnk'; did you mean 'junk'"]),
         ("{name: x, junk_lists: [junk]}", ["name its relevant_lists as well"]),
     ],

@@ -422,7 +422,7 @@ TOLD = {
         None,
         "query 1 ends after 2 of 5 gallery rows; .* cut all lists to the shortest",
     ),
-    "empty": ([[-1, -1, -1], [4, 3, 1]], None, "query 0 ends after 0 of 5 gallery rows; -1 says"),
+    "empty": ([[-1, -1, -1], [4, 3, 1]], None, "query 0 ends after 0 of 5 gallery rows; -1 means"),
     "too high": ([[0, 1, 2], [4, 5, 3]], None, "the list of query 1 holds 5 at place 2; gallery rows run from 0 to 4"),
     "too low": ([[0, 1, -2], [4, 1, 3]], None, "the list of query 0 holds -2 at place 3"),
     "twice": ([[0, 1, 2], [4, 1, 4]], None, "the list of query 1 holds gallery row 4 more than once"),

@@ -17,7 +17,7 @@ from reid_dist.relevance.ground_truth.names import Faults, ItemIds, in_short
 
 Int64 = NDArray[np.int64]
 
-# An Oxford entry that says only ``ok`` has no ``good`` rows and the other way round; all else must be said.
+# An Oxford entry with ``ok`` alone has no ``good`` rows and the other way round; all other lists are required.
 _EITHER: Final = {"oxford": {"good", "ok"}, "revisitop": set[str]()}
 _WANTED: Final = "'good' or 'ok' and 'junk', or 'easy', 'hard' and 'junk'"
 _IGNORED: Final = {"bbx"}
@@ -111,7 +111,7 @@ def _rows(given: object, n_gallery: int) -> Int64:
 
 
 def _clashes(lists: Mapping[str, Int64], gallery_item_ids: ItemIds | None) -> Iterator[str]:
-    """Say which rows stand twice in a list, or in two lists."""
+    """Yield problems with rows that occur twice in a list, or in two lists."""
 
     def called(row: int) -> str:
         return f"row {row}" if gallery_item_ids is None else f"row {row} ({str(gallery_item_ids[row])!r})"

@@ -151,7 +151,7 @@ class GroundTruth:
         return RowLists(indptr, rows[np.lexsort((rows, owner))])
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of it: kind, number of queries, entries of each list and the digest."""
+        """Return its description for reports: kind, number of queries, entries of each list and the digest."""
         return {
             "kind": self.kind,
             "n_query": self.n_query,

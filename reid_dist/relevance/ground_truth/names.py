@@ -69,7 +69,7 @@ class ItemNames:
         return self._exact.get(name) or self._by_bare_name.get(bare_name(name), ())
 
     def explain(self, name: str) -> str:
-        """Say why a name does not stand for one row."""
+        """Reason why a name does not denote one row."""
         rows = self.find(name)
         if rows:
             first, second = rows

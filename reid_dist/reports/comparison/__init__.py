@@ -1,6 +1,6 @@
 """Two runs over the same queries, compared query by query.
 
-A difference of two means says little without the spread of the differences behind it, and the spread of the means
+A difference of two means has little value without the spread of the differences behind it, and the spread of the means
 themselves is beside the point: what is hard for one model is hard for the other.  So the runs are paired.  Each metric
 that is a mean over queries gets the difference candidate - baseline, its bootstrap interval and a permutation p-value,
 both by identity (see :mod:`reid_dist.metrics.confidence`), and a verdict: ``better``, ``worse``, ``same`` or

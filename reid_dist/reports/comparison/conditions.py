@@ -12,7 +12,7 @@ from reid_dist.reports import Report
 from reid_dist.reports.comparison.values import Difference
 from reid_dist.reports.words import flatten, scalar
 
-# What a description says about itself in prose; the wording is no part of the meaning.
+# Entries of a description in prose; the wording is no part of the meaning.
 _PROSE: Final = frozenset({"summary", "source", "definition"})
 
 

@@ -132,7 +132,7 @@ class Comparison:
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """Names of the metrics of which the data say neither that they changed nor that they did not."""
+        """Names of the metrics for which the data show neither a change nor its absence."""
         return tuple(metric.name for metric in self.metrics if metric.verdict == UNDECIDED)
 
     def to_dict(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def frame(
     y_label: str,
     body: Sequence[Markup],
 ) -> Markup:
-    """Return the chart: grid and labels below, ``body`` on top; ``label`` is what a screen reader says."""
+    """Return the chart: grid and labels below, ``body`` on top; ``label`` is the text for screen readers."""
     right = WIDTH - RIGHT
     parts = [
         rule("grid", (LEFT, y(tick)), (right, y(tick))) + text(LEFT - 8, y(tick) + 4.5, words, anchor="end")
@@ -165,12 +165,12 @@ def padded_y_axis(low: float, high: float, *, spread: float, level: float) -> Li
 
 
 def dot(x: float, y: float, title: str) -> Markup:
-    """Return a marked point, at coordinates, that says ``title`` under the pointer."""
+    """Return a marked point, at coordinates, that shows ``title`` under the pointer."""
     return Markup('<circle class="dot" cx="{}" cy="{}" r="4"><title>{}</title></circle>').format(at(x), at(y), title)
 
 
 def touch(x: float, y: float, title: str) -> Markup:
-    """Return an unseen place, at coordinates, that says ``title`` under the pointer."""
+    """Return an invisible place, at coordinates, that shows ``title`` under the pointer."""
     return Markup('<circle class="touch" cx="{}" cy="{}" r="9"><title>{}</title></circle>').format(at(x), at(y), title)
 
 

@@ -15,8 +15,8 @@ _ROW = 30
 _NARROWEST = 40  # of a cell: "100.0" in the font of the page
 _STRONGEST = 0.45  # of the colour: the number on it stays readable in both schemes
 _LETTER = 7.0  # width of a letter in the font of the page, if it is no narrow one
-_MOST_LETTERS = 14  # of a camera's name; the whole name is in what a cell says when it is pointed at
-_BESIDE = 20  # of a name that stands left of its row
+_MOST_LETTERS = 14  # of a camera's name; the whole name is in the tooltip of a cell
+_BESIDE = 20  # of a name to the left of its row
 
 Cameras = Sequence[int | str]
 

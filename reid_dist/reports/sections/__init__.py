@@ -1,1 +1,1 @@
-"""What the sections of the page say: each takes a report and returns what its template names."""
+"""Contents of the sections of the page: each takes a report and returns what its template names."""

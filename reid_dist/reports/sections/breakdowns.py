@@ -36,7 +36,7 @@ def breakdowns(report: ReportData) -> list[dict[str, Any]]:
     for number, (name, table) in enumerate(report.breakdowns.items()):
         make = {"camera_pair": _pairs, "gallery_size": _sizes}.get(name)
         content = _groups(name, table, report) if make is None else make(table)
-        # "none" is said for each kind of content, so that the template need not know who has what.
+        # Each kind of content has an empty value, so that the template needs no cases.
         nothing: dict[str, Any] = {"charts": [], "wide": False, "table": None, "counts": None}
         shown.append({"id": f"breakdown-{number}", "title": words.breakdown_title(name)} | nothing | content)
     return shown

@@ -66,7 +66,7 @@ def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     yield "Distance", _named(report.distance, "definition")
     yield "Ties", _ties(report)
     for subject, stage in (("Query expansion", report.expand), ("Re-ranking", report.rerank)):
-        # What is not there is said as well: a re-ranked number beside a plain one is no comparison.
+        # What is not there is listed as well: a re-ranked number beside a plain one is no comparison.
         yield subject, "None." if stage is None else words.call(stage)
 
 

@@ -72,7 +72,7 @@ def invalid_queries(report: ReportData) -> list[dict[str, Any]]:
 
 
 def ranked_pictures(report: ReportData) -> dict[str, Any]:
-    """Return the pictures of the page: the queries with their items, and the line that says what is missing."""
+    """Return the pictures of the page: the queries with their items, and the note on what is missing."""
     pictures = report.pictures
     if pictures is None:
         return {"queries": [], "note": ""}

@@ -27,7 +27,7 @@ _COLUMNS = "columns"
 
 
 def is_hdf5(path: Path) -> bool:
-    """Say whether a file is HDF5: its magic may stand at 0, 512, 1024, 2048, … (MATLAB writes 512 bytes before it)."""
+    """Whether a file is HDF5: its magic may be at 0, 512, 1024, 2048, … (MATLAB writes 512 bytes before it)."""
     size = path.stat().st_size
     with path.open("rb") as file:
         position = 0
@@ -40,7 +40,7 @@ def is_hdf5(path: Path) -> bool:
 
 
 def is_matlab(path: Path) -> bool:
-    """Say whether MATLAB wrote an HDF5 file: by the header before its magic, by attributes, or by its heap of cells."""
+    """Whether MATLAB wrote an HDF5 file: by the header before its magic, by attributes, or by its heap of cells."""
     with path.open("rb") as file:
         if file.read(len(_MATLAB_MAGIC)) == _MATLAB_MAGIC:
             return True

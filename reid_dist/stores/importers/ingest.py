@@ -205,7 +205,7 @@ def open_features(
     names, format_name, pids_file, camids_file, labels_file, names_file, pattern, num_query, drop_pids
         As in `ingest`; not for stores.
     allow_zero
-        Say that rows of zeros in a file are meant; a store has said so itself.
+        Accept rows of zeros in a file; a store holds this itself.
     progress
         Called before and after the rows of a file are read; opening a store reads none.
 

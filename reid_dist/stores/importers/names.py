@@ -128,7 +128,7 @@ def option_of(name: str) -> str:
 
 
 def is_customary(name: str) -> bool:
-    """Say whether a name is customary for some array of either side."""
+    """Whether a name is customary for some array of either side."""
     return name.lower() in _CUSTOMARY
 
 
@@ -142,7 +142,7 @@ _CUSTOMARY = frozenset(
 
 
 def unread_notes(source: Source, parts: Iterable[Part]) -> tuple[str, ...]:
-    """Say which arrays are not read, of those that test scripts save beside the others."""
+    """Return notes on arrays that are not read, of those that test scripts save beside the others."""
     read = {name for part in parts for name in (part.features, *part.labels.values())}
     unread = [name for name in source.arrays if name.lower().startswith(_MULTI_QUERY) and name not in read]
     notes = [f"not read: {name}, {reason}" for name, reason in source.refused.items() if _is_optional(name)]

@@ -43,7 +43,7 @@ def locate(path: Path, member: zipfile.ZipInfo) -> Part:
     Raises
     ------
     StoreError
-        If its local header is not where the directory says.
+        If its local header is not at the place that the directory gives.
     """
     with path.open("rb") as file:
         file.seek(member.header_offset)
