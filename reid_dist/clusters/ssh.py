@@ -111,8 +111,8 @@ def _worker(config: SSHCluster, host: str, common: Mapping[str, Any]) -> dict[st
         "preload_nanny": [_ENDS_WITH_CLIENT, PRELOADED],
     }
     if is_loopback(host):
-        # Without it, nanny and worker listen on every interface.  The name of another host may stand for an address
-        # that is not the one which this host reaches it by, and there TLS is required.
+        # Without it, nanny and worker listen on every interface.  The name of another host may resolve to an
+        # address other than the one by which this host reaches it, and there TLS is required.
         options["host"] = host
     return options
 

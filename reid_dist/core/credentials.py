@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable
 
-# What stands before the host of a URI, a password with slashes in it as well; of the two slashes a path keeps one.
+# The text before the host of a URI, a password with slashes in it as well; of the two slashes a path keeps one.
 _CREDENTIALS = re.compile(r"(?<=:/)(/?)(?:[^/\s@'\"]+|[^/\s@'\":]+:[^\s@'\"]+)@")
 
 # The same in a single word, which spaces and quotes do not end.
@@ -16,7 +16,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 
 def without_credentials(text: str) -> str:
-    """Return a text with ``…`` for whatever stands before the host of a URI."""
+    """Return a text with ``…`` for any text before the host of a URI."""
     return _CREDENTIALS.sub(r"\1…@", text)
 
 

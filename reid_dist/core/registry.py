@@ -61,7 +61,7 @@ class Registry(Generic[T]):
     Parameters
     ----------
     kind
-        What is registered, in the singular; it stands in error messages.
+        What is registered, in the singular, for error messages.
     """
 
     def __init__(self, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Sums over the positives of each query, in the order in which they stand: one definite float64 each; and their order.
+"""Sums over the positives of each query, in stored order: one definite float64 each; and their order.
 
 Plain NumPy, one addition per place over all queries that reach it: metrics of ranks need no
 compiler, and elementwise additions have one result on every machine, which `numpy.add.reduceat` does not promise.

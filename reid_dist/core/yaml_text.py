@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode):
                 line = key.start_mark.line + 1
                 if key.value in lines:
-                    raise ValueError(f"the key {key.value!r} stands twice, in lines {lines[key.value]} and {line}")
+                    raise ValueError(f"the key {key.value!r} occurs twice, in lines {lines[key.value]} and {line}")
                 lines[key.value] = line
         return node
 

@@ -15,7 +15,7 @@ _WIDTH: Final = 120
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The entry of a docstring that stands for all options.
+# The entry of a docstring that is replaced by all options.
 _ENTRY: Final = re.compile(r"^( *)\*\*options\n(?:\1 +.*\n)+", re.MULTILINE)
 
 

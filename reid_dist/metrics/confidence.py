@@ -199,7 +199,7 @@ def sign_flip_p_values(
 
     (1 + number of random sign changes whose total is as far from zero as the observed one, or farther) /
     (1 + `n_resamples`); all queries of a unit change sign together.  The number of queries is the same in every
-    arrangement, so totals stand for means.
+    arrangement, so totals are compared instead of means.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def rank_lists(
         Gallery rows, shape (n_query, k), integer, nearest first, junk included; -1 behind the last one where the
         gallery has fewer than ``k`` rows.  The order of the list is taken as it is, between equal distances too.
     distance
-        Their distances, shape (n_query, k), in any unit; what stands beside -1 is not read.
+        Their distances, shape (n_query, k), in any unit; those of -1 are not read.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def _check_rows(index: NDArray[np.integer], n_gallery: int, first_query: int) ->
         row, place = first(outside)
         raise InputError(
             f"the list of query {first_query + row} holds {index[row, place]} at place {place + 1}; gallery rows run "
-            f"from 0 to {n_gallery - 1}, and only -1 stands for none"
+            f"from 0 to {n_gallery - 1}, and only -1 denotes none"
         )
     present = index >= 0
     gap = present[:, 1:] & ~present[:, :-1]

@@ -17,7 +17,7 @@ from reid_dist.errors import InputError, UnknownNameError
 
 JUNK_PID = -1
 
-# Index 0 stands for a valid query.  The order is part of the meaning of `Relevance.reason`.
+# Index 0 denotes a valid query.  The order is part of the meaning of `Relevance.reason`.
 CAMERA_NOT_COUNTED = "camera_not_counted"
 REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk", CAMERA_NOT_COUNTED)
 
@@ -230,7 +230,7 @@ def _refuse_rules(protocol: Protocol) -> None:
             )
         if "item_id" in rule and rule != OWN_ROW:
             raise InputError(
-                f"protocol {protocol.name!r}: item_id names a single item and stands alone in a junk rule, [item_id], "
+                f"protocol {protocol.name!r}: item_id names a single item and occurs alone in a junk rule, [item_id], "
                 f"found {rule!r}"
             )
         if "pid" not in rule and rule != OWN_ROW:

@@ -1,4 +1,4 @@
-"""What stands beside the numbers of a report: intervals, bounds, breakdowns, counts of verification.
+"""Additions to the metrics of a report: intervals, bounds, breakdowns, counts of verification.
 
 None of it is part of the digest.  Each function here takes what a caller has (arrays, numpy numbers, NaN for "no
 value"), refuses what has another shape, and returns it as plain values with None for "no value": just what comes

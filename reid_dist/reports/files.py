@@ -123,7 +123,7 @@ def report_writers(*, page: str, per_query: Arrays, topk: Arrays | None, picture
         writers[TOPK] = lambda file: _write_npz(file, topk)
     if pictures is not None:
         writers[PICTURES] = lambda file: file.write(pictures.encode("ascii"))
-    # "replace": a path that is not UTF-8 may stand in the page; it is shown there, never read back.
+    # "replace": a path that is not UTF-8 may occur in the page; it is shown there, never read back.
     writers[PAGE] = lambda file: file.write(page.encode("utf-8", "replace"))
     return writers
 

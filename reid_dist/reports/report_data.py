@@ -34,7 +34,7 @@ class ReportData:
     metrics
         Value by name, shares in 0 … 1; NaN where a metric has no value.
     curves
-        1-D float64 by name.  The CMC family stands under its own name (``CMC``, ``CMC_allshots`` or
+        1-D float64 by name.  The CMC family has its own name (``CMC``, ``CMC_allshots`` or
         ``CMC_single_shot``; value ``k - 1`` is rank ``k``); ``precision_recall`` holds the mean interpolated
         precision at recall 0.00, 0.01, … 1.00.
     counts
@@ -46,7 +46,7 @@ class ReportData:
     protocol, distance
         The conventions, with every parameter.
     rerank, expand
-        What stood before the ranking, with every parameter; None for nothing.
+        Stages before the ranking, with every parameter; None for none.
     inputs
         For ``query`` and ``gallery``: uri, shape, dtype, content digest.
     ties

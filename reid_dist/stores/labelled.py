@@ -72,13 +72,13 @@ class LabelledSet(ABC):
 
     @property
     def pid_names(self) -> tuple[str, ...] | None:
-        """The texts that pids 1 … P stand for (entry p - 1), or None if pids are numbers themselves."""
+        """The texts that pids 1 … P denote (entry p - 1), or None if pids are numbers themselves."""
         names = self._label("pid_names")
         return None if names is None else tuple(names.tolist())
 
     @property
     def camid_names(self) -> tuple[str, ...] | None:
-        """The texts that camids 1 … C stand for (entry c - 1), or None if camids are numbers themselves."""
+        """The texts that camids 1 … C denote (entry c - 1), or None if camids are numbers themselves."""
         names = self._label("camid_names")
         return None if names is None else tuple(names.tolist())
 
@@ -101,7 +101,7 @@ class LabelledSet(ABC):
     def labels_digest(self) -> str:
         """Hex digest of the labels that an evaluation can use, without the features.
 
-        It covers pids, camids, item ids and columns, with the texts that numbers stand for; not the image paths, which
+        It covers pids, camids, item ids and columns, with the texts that numbers denote; not the image paths, which
         only give the origin of items.  Two sets of features of the same items, in the same order, share it, which is
         what makes their evaluations comparable query by query.
         """

@@ -38,10 +38,10 @@ Labels: TypeAlias = dict[str, NDArray[Any]]
 COLUMN_PREFIX = "columns/"
 
 NumberedTexts: TypeAlias = tuple[NDArray[np.int64], NDArray[np.str_] | None]
-"""Labels as numbers, and the texts they stand for, if any."""
+"""Labels as numbers, and the texts they denote, if any."""
 
 Texts: TypeAlias = Sequence[str] | None
-"""The texts that the numbers 1, 2, … of a set stand for; None where numbers are themselves."""
+"""The texts that the numbers 1, 2, … of a set denote; None where numbers are themselves."""
 
 _DIGITS = re.compile(r"-?[0-9]+")
 _MOST_DIGITS = 18
@@ -161,7 +161,7 @@ def as_numbers(values: ArrayLike, name: str) -> NumberedTexts:
     Returns
     -------
     numpy.ndarray, numpy.ndarray or None
-        (n,) int64; the (P,) texts that 1 … P stand for, or None if the numbers are themselves.
+        (n,) int64; the (P,) texts that 1 … P denote, or None if the numbers are themselves.
 
     Raises
     ------

@@ -38,7 +38,7 @@ def join_numbers(numbers: NDArray[np.int64], own: Texts, query: Texts, gallery: 
     numbers
         (n,) labels of the set.
     own, query, gallery
-        What numbers stand for in this set and in both.
+        The texts of numbers in this set and in both.
 
     Returns
     -------

@@ -349,7 +349,7 @@ def test_protocols_by_lists_can_be_changed():
     [
         ({"junk": [["camid"], ["clothes"]]}, "one rule of a single label can hide whole cameras"),
         ({"junk": [["camid", "clothes"]]}, r"found \('camid', 'clothes'\)"),
-        ({"junk": [["pid", "item_id"]]}, "item_id names a single item and stands alone"),
+        ({"junk": [["pid", "item_id"]]}, "item_id names a single item and occurs alone"),
         ({"junk": ["pid", "camid"]}, r"a junk rule is a list of labels, such as \[pid, camid\], found 'pid'"),
         ({"junk": [[]]}, "a junk rule is a list of labels"),
         ({"junk": [[1]]}, "a junk rule is a list of labels"),

@@ -193,7 +193,7 @@ def test_lists_of_another_kind(read):
         ("{name: x, base: markt1501}", ["unknown protocol 'markt1501'; did you mean 'market1501'?"]),
         ("{name: x, junk: [[camid], [clothes]]}", ["one rule of a single label", "('camid',), ('clothes',)"]),
         ("{name: x, junk: [[]]}", ["a junk rule is a list of labels"]),
-        ("{name: x, junk: [[pid, item_id]]}", ["item_id", "stands alone"]),
+        ("{name: x, junk: [[pid, item_id]]}", ["item_id", "occurs alone"]),
         ("{name: x, query_cameras: []}", ["query_cameras must list whole numbers"]),
         ("{name: market1501, junk: [[camid]]}", ["'market1501' is a protocol already"]),
         ("{name: x, base: oxford, junk: [[camid]]}", ["goes by lists, so junk would have no effect"]),

@@ -119,7 +119,7 @@ def test_two_jobs_with_one_name(tmp_path: Path) -> None:
     path.write_text(
         "suite: x\nmodels: {m: {}}\ndatasets: {d: {query: q, gallery: g}}\njobs:\n  plain: {}\n  plain: {}\n"
     )
-    with pytest.raises(InputError, match="'plain' stands twice, in lines 5 and 6"):
+    with pytest.raises(InputError, match="'plain' occurs twice, in lines 5 and 6"):
         read_suite(path)
 
 

@@ -7,8 +7,8 @@ Two kinds of lists are in use:
 * ``revisitop`` (Radenović et al., CVPR 2018): ``easy``, ``hard`` and ``junk``.
 
 Both are read from Python values, from JSON, or, for the first kind, from the directory of text files in which it is
-published.  What the lists mean for a ranking is the protocol's business; here they are only read, and refused unless
-every query has its lists, every entry is a gallery row, and no row stands in two lists of a query.
+published.  The meaning of the lists for a ranking is part of the protocol; here they are only read, and refused unless
+every query has its lists, every entry is a gallery row, and no row occurs in two lists of a query.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ def _clashes(lists: Mapping[str, Int64], gallery_item_ids: ItemIds | None) -> It
         values, counts = np.unique(rows, return_counts=True)
         if len(values) < len(rows):
             first = called(int(values[counts > 1][0]))
-            yield f", list {name!r}: {first} stands in it more than once; list every row once"
+            yield f", list {name!r}: {first} occurs in it more than once; list every row once"
     for (name, rows), (other, others) in combinations(lists.items(), 2):
         both = np.intersect1d(rows, others)
         if len(both):
-            yield f", lists {name!r} and {other!r}: {called(int(both[0]))} stands in both; keep it in one of them"
+            yield f", lists {name!r} and {other!r}: {called(int(both[0]))} occurs in both; keep it in one of them"

@@ -38,7 +38,7 @@ def load_json(path: Path) -> object:
         entries = dict(pairs)
         if len(entries) < len(pairs):
             twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-            raise InputError(f"ground truth {path}: {twice!r} stands twice in one object; keep one of the two")
+            raise InputError(f"ground truth {path}: {twice!r} occurs twice in one object; keep one of the two")
         return entries
 
     text = _read_text(path)

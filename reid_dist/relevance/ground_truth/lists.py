@@ -84,7 +84,7 @@ class GroundTruth:
         Number of gallery rows of the gallery that the lists refer to.
     lists
         Rows by name of the list; the names are those of `LISTS` for one kind, in that order, whether or not the
-        source had all of them.  No row stands in two lists of a query.
+        source had all of them.  No row occurs in two lists of a query.
 
     Raises
     ------
@@ -134,7 +134,7 @@ class GroundTruth:
         return GroundTruth(self.n_gallery, {name: lists.take(rows) for name, lists in self.lists.items()})
 
     def union(self, *names: str) -> RowLists:
-        """Rows that stand in any of some lists, ascending within a query.
+        """Rows that occur in any of some lists, ascending within a query.
 
         Raises
         ------

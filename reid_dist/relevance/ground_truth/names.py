@@ -34,7 +34,7 @@ class Faults:
         self._first = self._first or message
 
     def add_name(self, where: str, names: ItemNames, name: str) -> None:
-        """Note a name that stands for no row or for several; the search for a similar one is made only once."""
+        """Note a name that denotes no row or several; the search for a similar one is made only once."""
         self.add("" if self._first else f"{where}: {names.explain(name)}")
 
     def refuse(self) -> None:
@@ -65,7 +65,7 @@ class ItemNames:
         return _rows_by_name(map(bare_name, self.texts))
 
     def find(self, name: str) -> tuple[int, ...]:
-        """Rows that a name may stand for: one, none, or the first two of several."""
+        """Rows that a name may denote: one, none, or the first two of several."""
         return self._exact.get(name) or self._by_bare_name.get(bare_name(name), ())
 
     def explain(self, name: str) -> str:
@@ -102,5 +102,5 @@ def bare_name(name: str) -> str:
 
 
 def in_short(value: object) -> str:
-    """A value as it stands in a message: short, and on one line."""
+    """A value for a message: short, and on one line."""
     return " ".join(reprlib.repr(value).split())

@@ -35,7 +35,7 @@ def read_ground_truth(
         * The path of a JSON file that holds either.
         * The path of a directory with ``NAME_query.txt``, ``NAME_good.txt``, ``NAME_ok.txt`` and ``NAME_junk.txt`` for
           every query, as published with Oxford and Paris.  Query rows are in the order of the ``_query.txt`` file
-          names (by code point); image names are item ids of the sets, without ``oxc1_``.  A query image that stands
+          names (by code point); image names are item ids of the sets, without ``oxc1_``.  A query image that occurs
           in its own lists counts.
     n_query, n_gallery
         Number of rows of the two sets.

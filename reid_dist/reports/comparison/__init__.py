@@ -11,7 +11,7 @@ them.  Every metric that is tested grows as retrieval gets better.  Metrics that
 rates at a threshold of all pairs) are listed with both values and no verdict.
 
 Model, distance, expansion and re-ranking may differ: they are what is compared, and the differences are listed.
-Protocol, labels and queries must agree, or values stand side by side that do not mean the same.
+Protocol, labels and queries must agree, or the values are not comparable.
 """
 
 from reid_dist.reports.comparison.paired import compare

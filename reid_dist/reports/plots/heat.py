@@ -23,7 +23,7 @@ Cameras = Sequence[int | str]
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where rows and columns stand: wide enough for the names of both."""
+    """Positions of rows and columns: wide enough for the names of both."""
 
     rows: list[str]
     columns: list[str]
@@ -59,7 +59,7 @@ def heat_map(
     values: Sequence[Sequence[float | None]],
     n_valid: Sequence[Sequence[int]],
 ) -> Markup:
-    """Draw a metric by camera pair; the number stands in every cell, in percent.
+    """Draw a metric by camera pair; the number is in every cell, in percent.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def cmc_plot(name: str, curve: NDArray[np.float64]) -> Markup:
     Parameters
     ----------
     name
-        The family, as it stands in the report.
+        The family, as named in the report.
     curve
         (max_rank,) float64, shares in 0 … 1; NaN throughout where no query is valid.
     """

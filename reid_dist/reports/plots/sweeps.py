@@ -150,7 +150,7 @@ def _names(lines: Sequence[SweepLine], x: LinearAxis, y: LinearAxis) -> list[Mar
     written: list[Markup] = []
     for (end, place, name), height in zip(ends, heights, strict=True):
         beside, middle = x(place), max(height - overflow, TOP - 12)
-        if abs(middle - end) > 3:  # a thin line leads to what stands elsewhere
+        if abs(middle - end) > 3:  # a thin line leads to a name at another height
             written.append(rule("lead", (beside + 5, end), (beside + 15, middle)))
         written.append(text(beside + 18, middle + 4.5, name, style="series"))
     return written

@@ -121,7 +121,7 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
     queries, galleries = (table[side][:_MOST_CAMERAS] for side in sides)
     caption = (
         "Rows are cameras of the query, columns cameras of the gallery; a cell has only that camera's rows in "
-        "the gallery. A dash stands where no query is valid."
+        "the gallery. A dash marks a cell without a valid query."
     )
     if any(len(table[side]) > _MOST_CAMERAS for side in sides):
         caption += (

@@ -13,7 +13,7 @@ from reid_dist.reports.report_data import ReportData
 
 _LABELS = {"cmc_family": "CMC family", "ap_family": "AP family", "uri": "URI", "cpu": "CPU"}
 
-# What the rules of `protocols` come to; another text stands as it is.
+# What the rules of `protocols` come to; another text is unchanged.
 _INVALID = {
     "left out": "Left out of every mean, counted and listed",
     "counts as 0": "Count as 0 in every mean, which is divided by the number of all queries; their rows stay undefined",

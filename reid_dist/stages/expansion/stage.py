@@ -232,7 +232,7 @@ def _ready(
     except StoreError:
         return None
     if stored.manifest.source.get("identity") != _recipe(features, inputs, step, side):
-        where.progress.warn(f"{target} holds other features than its name stands for: made again")
+        where.progress.warn(f"{target} holds other features than its name denotes: made again")
         remove(target)
         return None
     return FeatureSet(stored)

@@ -244,7 +244,7 @@ def _check_pids(read: _Read, source: Source) -> None:
 
 
 def _number(reads: list[_Read], source: Source) -> dict[str, NDArray[np.str_]]:
-    """Number texts of identities and cameras over all parts; return what the numbers stand for."""
+    """Number texts of identities and cameras over all parts; return the texts of the numbers."""
     vocabularies = dict(source.vocabularies)
     for what, names_key in (("pids", "pid_names"), ("camids", "camid_names")):
         having = [read.labels for read in reads if what in read.labels]

@@ -28,7 +28,7 @@ class ParquetColumns(OpenRows):
     path
         The file.
     columns
-        One column of lists or of single values, or several of single values, which stand side by side.
+        One column of lists or of single values, or several of single values, which are joined side by side.
     shape, dtype
         Of the array that they make.
     """
