@@ -30,7 +30,7 @@ _STANDARD_ERROR = 2
 # Bars on a terminal hide it.
 _SHOW_CURSOR = b"\x1b[?25h"
 
-# What writing breaks with where there is no room, or no disk.
+# Errors of writing where the disk is full or absent.
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -77,7 +77,7 @@ def ending_of(error: BaseException) -> Ending | None:
     elif isinstance(error, MemoryError):
         cause = " ".join(str(error).split()) or "no more is given to it"
         failed = RunFailedError(
-            f"this process ran out of memory ({cause}): ask for less, such as a smaller --max-rank or --topk, or run "
+            f"this process ran out of memory ({cause}): request less, such as a smaller --max-rank or --topk, or run "
             "it where there is more"
         )
     return None if failed is None else Ending(failed.exit_code, failed)
@@ -219,7 +219,7 @@ def _run_exit_handlers() -> None:
 
 
 def _discard_standard_error() -> None:
-    """Nothing follows the last message, such as complaints of libraries about unfinished work."""
+    """Nothing follows the last message, such as warnings of libraries about unfinished work."""
     with contextlib.suppress(OSError):
         if sys.stderr is not None and os.isatty(_STANDARD_ERROR):
             os.write(_STANDARD_ERROR, _SHOW_CURSOR)

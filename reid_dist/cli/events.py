@@ -43,7 +43,7 @@ class EventLog:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         values = {name: _finite(value) for name, value in facts.items()}
         line = memoryview(json.dumps({"time": stamp, "event": event, **values}).encode() + b"\n")
-        # Whoever read the events may be gone; the work goes on.
+        # The reader of the events may be gone; the work continues.
         with self._lock, contextlib.suppress(OSError):
             while line:
                 line = line[os.write(self._descriptor, line) :]

@@ -1,6 +1,6 @@
 """The commands of ``reid-dist`` and how one of them is run.
 
-Only `click` is imported until a command runs: ``--help`` must answer at once, and Dask, Zarr and Numba take a second.
+Only `click` is imported until a command runs: ``--help`` must return at once, and Dask, Zarr and Numba take a second.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def run_command(words: list[str]) -> int:
     words
         What follows ``reid-dist``.
     """
-    # Importing Numba, Dask and Zarr makes a million objects that stay.  At the usual thresholds the collector looks at
-    # them again and again: half a second of nothing.
+    # Importing Numba, Dask and Zarr makes a million objects that stay.  At the usual thresholds the collector visits
+    # them again and again, which takes half a second.
     gc.set_threshold(50_000, 20, 100)
     # Looked for here, for an option that cannot be read must be an event, too.
     if OPTION in words:

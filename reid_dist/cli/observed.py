@@ -58,7 +58,7 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
         If the cluster breaks while it works; the message holds the cause.
     """
     with contextlib.ExitStack() as stack:
-        # Left after the cluster is: a client that closes while it looks for its scheduler logs the most.
+        # Left after the cluster is: a client that closes while it searches for its scheduler logs the most.
         quiet = stack.enter_context(contextlib.ExitStack())
         client = stack.enter_context(connect(cluster))
         stack.enter_context(cluster_failures(client))

@@ -2,8 +2,8 @@
 
 The specification holds all that a result depends on, by name.  It is compared with that of a finished report in the
 output directory, and with that of an unfinished run, which a small file records until the run is done.  Partial results
-in a workspace are named after all that they depend on and are never mistaken; the file is for users who resume with
-other words than they began with.
+in a workspace are named after all that they depend on and cannot be confused; the file serves users who resume with
+other options than before.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ _ENDED_FOR_MEMORY, _ABOUT_ALL = "worker-restart-memory", "all"
 # Tasks that an error names; of more, how many they are.
 _MOST_NAMED = 4
 
-# How often a cluster is looked at: one that seems to do nothing, and one that works, which notes it in its log.
-_LOOKED_EVERY_S, _LOOKED_AT_LEAST_EVERY_S = 1.0, 15.0
+# Polling intervals of a cluster: one that seems to do nothing, and one that works, which notes it in its log.
+_POLLED_EVERY_S, _POLLED_AT_LEAST_EVERY_S = 1.0, 15.0
 
 _LESS_MEMORY = (
     "give workers more memory (memory_limit of the cluster file), fewer threads each (threads_per_worker), or choose a "
@@ -108,18 +108,18 @@ def _watched(client: Client, held: list[_Held]) -> Iterator[None]:
 def _watch(client: Client, held: list[_Held], ended: threading.Event) -> None:
     loop: Any = client.loop
     since: float | None = None
-    pause_s = _LOOKED_EVERY_S
-    # Whatever is wrong with the cluster by now, the run itself hears of it.
+    pause_s = _POLLED_EVERY_S
+    # Other faults of the cluster are raised in the run itself.
     with contextlib.suppress(Exception):
         while not ended.wait(pause_s):
             found: _Held | None = client.run_on_scheduler(_held_task)
             if found is None:
-                since, pause_s = None, min(2 * pause_s, _LOOKED_AT_LEAST_EVERY_S)
+                since, pause_s = None, min(2 * pause_s, _POLLED_AT_LEAST_EVERY_S)
                 continue
-            since, pause_s = since or time.monotonic(), _LOOKED_EVERY_S
+            since, pause_s = since or time.monotonic(), _POLLED_EVERY_S
             if time.monotonic() - since > found.timeout_s:
                 held.append(found)
-                # Here alone: whoever waits for them lets go of them, and by that of what workers hold.
+                # Here alone: the waiting caller then releases them, and with them the data on workers.
                 for state in list(client.futures.values()):
                     loop.add_callback(state.cancel)
                 return
@@ -164,7 +164,7 @@ class _Death:
 
 
 def _killed(client: Client, error: KilledWorker, named: Callable[[str], str]) -> str:
-    """What is known of a task that workers died of."""
+    """Facts about a task on which workers died."""
     worker: Any = error.last_worker
     limit = worker.memory_limit
     has = (
@@ -201,8 +201,8 @@ def _deaths(client: Client, task: str) -> list[_Death]:
 def _suspects(error: KilledWorker, deaths: list[_Death]) -> list[str]:
     """Keys of the tasks of which workers may have died, the one that Dask names first.
 
-    Dask names whichever task it comes upon first of those that a worker had been given.  Guilty is one that every dead
-    worker had, and of these one that was being run, where the last worker told so of all its threads.
+    Dask names the first task that it finds among those of a worker.  The cause is a task that every lost worker had,
+    and of these one that was running, if the last worker reported it for all its threads.
     """
     blamed, worker = str(error.task), error.last_worker
     if not deaths:

@@ -61,7 +61,8 @@ class Secured(_Distributed):
     cert_file: str | None = Field(default=None, min_length=1, description="Certificate of this side, PEM.")
     key_file: str | None = Field(default=None, min_length=1, description="Key of the certificate, PEM.")
     insecure: Flag = Field(
-        default=False, description="Allow unencrypted connections beyond loopback: who reaches them can run code."
+        default=False,
+        description="Allow unencrypted connections beyond loopback: any process that reaches them can run code.",
     )
 
     @property
@@ -211,7 +212,7 @@ class KubernetesCluster(_Started):
         default=None, description="PersistentVolumeClaim with the stores."
     )
     mount_path: Annotated[str, Field(pattern=r"^/[A-Za-z0-9._/-]+$")] = Field(
-        default="/data", description="Where pods see it; the command must see the stores under the same path."
+        default="/data", description="Its path in pods; the command must have the stores under the same path."
     )
 
 

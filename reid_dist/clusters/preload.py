@@ -37,7 +37,7 @@ for _number in signals.NUMBERS:
 os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
 
-# Nothing that is made here goes away: no collection need look at it, neither now nor in a fork.
+# Nothing that is made here is freed: no garbage collection is needed, neither now nor in a fork.
 gc.disable()
 for _name in MODULES:
     importlib.import_module(_name)

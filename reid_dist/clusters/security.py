@@ -109,7 +109,7 @@ def temporary_certificates(config: Secured) -> Security | None:
 
 
 def _made() -> dict[str, str]:
-    """A key and a certificate that is its own authority, as PEM: who has the key is admitted, nobody else.
+    """A key and a certificate that is its own authority, as PEM: the holders of the key are admitted, and none else.
 
     Keys on a curve, for one of RSA takes up to a tenth of a second to find and more time in every handshake.
     """
@@ -153,10 +153,10 @@ def open_connection(address: str) -> str | None:
     scheme, _, rest = address.partition("://")
     if scheme != "tcp":
         return None
-    who = "every user of this machine" if is_loopback(rest.rpartition(":")[0]) else "every process that reaches it"
+    users = "every user of this machine" if is_loopback(rest.rpartition(":")[0]) else "every process that reaches it"
     return (
-        f"warning: {address} does not use TLS: {who} can run code with the rights of its workers and of this command; "
-        "see Security in cluster_configs/README.md"
+        f"warning: {address} does not use TLS: {users} can run code with the rights of its workers and of this "
+        "command; see Security in cluster_configs/README.md"
     )
 
 

@@ -32,7 +32,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def _settings(own: Mapping[str, Any], pages: Sequence[str]) -> dict[str, Any]:
-    # Dask serves pages outside TLS, with or without a dashboard: logs, calls and names of tasks, for who can connect.
+    # Dask serves pages outside TLS, with or without a dashboard: logs, calls and names of tasks.
     served = {"distributed.scheduler.http.routes": [*pages], "distributed.worker.http.routes": []}
     return {**_SETTINGS, **served, **own}
 

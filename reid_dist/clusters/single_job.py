@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _SCHEDULER, _CLIENT = 0, 1
 _OTHERS = 2  # tasks that do not work
-_LOOKED_EVERY_S = 0.2
+_POLLED_EVERY_S = 0.2
 _SCHEDULER_STAYS_S = 1.0
 _SEEN_WITHIN_S = 5.0
 _ADDRESS = "scheduler.json"
@@ -81,7 +81,7 @@ def take_part(config: Cluster) -> None:
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     import_jobqueue(config.kind, "dask_jobqueue.slurm")
     while not (ended := (folder / _ENDED).exists()) and not (folder / _NEEDED).exists():
-        time.sleep(_LOOKED_EVERY_S)
+        time.sleep(_POLLED_EVERY_S)
     if ended:
         sys.exit(0)
     threading.Thread(target=_leave_at_end, args=(task, folder), daemon=True).start()
@@ -116,8 +116,8 @@ def _vanish(made: Path | None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         discard_output(stream)
     with contextlib.suppress(Exception):
-        # Before, for a worker that is just being forked would complain of what is tidied up before its eyes; and after,
-        # for a nanny may have started it again.
+        # Before, as a worker that is just being forked would log errors about missing files; and after, as a nanny may
+        # have started it again.
         end_local_workers()
         atexit._run_exitfuncs()
         end_local_workers()
@@ -128,7 +128,7 @@ def _ends_soon(folder: Path) -> bool:
     """Whether the command has ended; a mark of just now may take a moment to be seen on all nodes."""
     deadline = time.monotonic() + _SEEN_WITHIN_S
     while not (ended := (folder / _ENDED).exists()) and time.monotonic() < deadline:
-        time.sleep(_LOOKED_EVERY_S)
+        time.sleep(_POLLED_EVERY_S)
     return ended
 
 
@@ -148,7 +148,7 @@ def _place(config: SLURMJobCluster) -> tuple[int, Path]:
             f"the cluster file has {config.workers} workers, which takes {config.workers + _OTHERS} tasks with the "
             f"scheduler and the client; this job step has {n_tasks}"
         )
-    # A job that was requeued keeps its number; what an earlier start left behind must not be believed.
+    # A job that was requeued keeps its number; files of an earlier start must not be used.
     restart = os.environ.get("SLURM_RESTART_COUNT", "0")
     words = "\n".join(os.environ.get(f"SLURM_{name}", "") for name in _OF_ONE_START)
     start = hashlib.sha256(words.encode()).hexdigest()[:12]
@@ -249,7 +249,7 @@ def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None
 
 def _end(folder: Path) -> None:
     """Write the mark that the command has ended."""
-    # The mark first: who finds no certificates then looks for it.
+    # The mark first: a task that finds no certificates then reads it.
     with contextlib.suppress(OSError):
         _mark(folder, _ENDED)
         (folder / _CERTIFICATES).unlink(missing_ok=True)
@@ -269,7 +269,7 @@ def _leave(*_: object) -> None:
 def _leave_at_end(task: int, folder: Path) -> None:
     """Leave the process once the command has ended; the scheduler last, for workers would miss it."""
     while not (folder / _ENDED).exists():
-        time.sleep(_LOOKED_EVERY_S)
+        time.sleep(_POLLED_EVERY_S)
     if task == _SCHEDULER:
         time.sleep(_SCHEDULER_STAYS_S)
     os.kill(os.getpid(), signal.SIGINT)

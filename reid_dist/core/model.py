@@ -1,4 +1,4 @@
-"""The values that flow through the house: frozen, validated when they are made, small enough to travel.
+"""Values shared by all packages: frozen, validated on construction, small enough to be sent to workers.
 
 Notation of the field docstrings: ``n_query`` and ``n_gallery`` are rows of the two sets, a *positive* is a relevant
 gallery item of a query, flat arrays over positives or thresholds are cut into queries by an ``indptr`` (start offsets,
@@ -89,7 +89,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class GalleryMask:
-    """What no query, or not every query, may see of a gallery.
+    """Gallery items hidden from all queries or from some.
 
     Attributes
     ----------

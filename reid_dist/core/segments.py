@@ -1,7 +1,7 @@
 """Sums over the positives of each query, in stored order: one definite float64 each; and their order.
 
 Plain NumPy, one addition per place over all queries that reach it: metrics of ranks need no
-compiler, and elementwise additions have one result on every machine, which `numpy.add.reduceat` does not promise.
+compiler, and elementwise additions have one result on every machine, which `numpy.add.reduceat` does not guarantee.
 """
 
 from __future__ import annotations

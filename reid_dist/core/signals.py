@@ -37,7 +37,7 @@ _RAISED_AGAIN_AFTER_S = 0.02
 # Seconds that the main thread has to come to its end, and the same where it closes what it works on in order.
 _ENDS_WITHIN_S = 10.0
 _CLOSES_WITHIN_S = 60.0
-_LOOKED_EVERY_S = 0.5
+_POLLED_EVERY_S = 0.5
 
 _LOST = 0
 
@@ -105,7 +105,7 @@ class _Guard:
         wait: float | None
         while True:
             pending = self._raises and not self._raised
-            wait = None if first is None else _WOKEN_AFTER_S if pending else _LOOKED_EVERY_S
+            wait = None if first is None else _WOKEN_AFTER_S if pending else _POLLED_EVERY_S
             seen = os.read(readable, 64) if select.select([readable], [], [], wait)[0] else b""
             now = time.monotonic()
             for number in seen:

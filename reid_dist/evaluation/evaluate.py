@@ -68,7 +68,7 @@ def evaluate(
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory that every worker sees, or an ``s3://`` URI.  Sets in memory are put there for the workers, stages of
+        Directory visible to every worker, or an ``s3://`` URI.  Sets in memory are put there for the workers, stages of
         expansion and re-ranking are kept and found there, and partial results are kept until all are there: a run that
         was cut short goes on from there.  None for a temporary one.
     progress

@@ -34,9 +34,9 @@ def visible_to(
     Raises
     ------
     StoreNotFoundError
-        If a worker does not see a store, or not the same one.
+        If a worker cannot read a store, or reads another one.
     StoreError
-        If a worker does not see the workspace.
+        If a worker cannot read the workspace.
     ClusterError
         If a worker has not this package.
     """
@@ -72,7 +72,7 @@ def _saved(features: FeatureSet, target: str) -> FeatureSet:
 
 
 def _must_move(features: FeatureSet, workspace: str | PathLike[str] | None) -> bool:
-    """Whether a set is in a temporary store outside the workspace, which workers need not see."""
+    """Whether a set is in a temporary store outside the workspace, which workers need not read."""
     return bool(features.origin) and workspace is not None and not features.uri.startswith(Workspace.at(workspace).path)
 
 
@@ -82,7 +82,7 @@ def _refuse_unseen_stores(client: Client, *stored: FeatureSet) -> None:
     for worker, problem in found.items():
         if problem is not None:
             raise StoreNotFoundError(
-                f"worker {worker} does not see what this process sees: {problem}; put the stores where all workers "
+                f"worker {worker} cannot read the stores of this process: {problem}; put the stores where all workers "
                 "have them under the same path, or on S3"
             )
 
@@ -116,7 +116,7 @@ def _refuse_unseen_workspace(client: Client, path: str) -> None:
                 folder.rmdir()
     if unseen:
         raise StoreError(
-            f"worker {unseen[0]} does not see the workspace {path} of this process; choose a --workspace that all "
+            f"worker {unseen[0]} cannot read the workspace {path} of this process; choose a --workspace that all "
             "workers have under the same path, or one on S3"
         )
 

@@ -1,12 +1,12 @@
-"""How far a mean over queries is to be trusted: bootstrap intervals, and a permutation test of a paired difference.
+"""Uncertainty of a mean over queries: bootstrap intervals, and a permutation test of a paired difference.
 
 The queries of one identity are not independent: they show the same person against the same gallery items.  What is
 drawn here is therefore identities, each with all of its queries (the cluster bootstrap); drawing single queries takes
-them for independent, gives intervals that are too narrow, and is there for those who want to see by how much.
+them for independent, gives intervals that are too narrow, and is there for comparison.
 
 Interval: one resample draws as many identities as there are, with replacement.  Its value of a metric is the sum of the
 per-query values over all draws divided by the number of queries in them, and the interval lies between the quantiles
-(1 - level) / 2 and (1 + level) / 2 of these values (linear interpolation between order statistics).  All metrics see
+(1 - level) / 2 and (1 + level) / 2 of these values (linear interpolation between order statistics).  All metrics use
 the same resamples, and the interval of one does not depend on which others are requested.
 
 Test: if two runs are equally good, the difference of an identity is as likely to have the one sign as the other.  The

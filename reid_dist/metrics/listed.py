@@ -29,7 +29,7 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
-# Lists are looked at in blocks of queries of about this many entries, so that a memory map need not fit in memory.
+# Lists are read in blocks of queries of about this many entries, so that a memory map need not fit in memory.
 _ENTRIES_AT_ONCE = 1 << 21
 
 

@@ -179,7 +179,7 @@ def _run_jobs(
                 left_out = INTERRUPTED
                 signals.acknowledge("jobs that had ended are in the history and on its page")
             if left_out:
-                # Also an evaluated job that the gates have not seen: it must not become a baseline.
+                # Also an evaluated job that was not gated: it must not become a baseline.
                 entry, report, findings = undone_entry(planned, SKIPPED, left_out, started=now()), None, ()
             entry = replace(entry, findings=findings)
             history.add(places.number, entry, report)

@@ -196,16 +196,16 @@ def _wrong_names(job: PipelineJob) -> Iterator[str]:
     def look_up_protocol() -> object:
         return PROTOCOLS.get(job.rules) if isinstance(job.rules, str) else job.rules
 
-    looks: list[Callable[[], object]] = [look_up_protocol, lambda: DISTANCES.get(job.distance)]
+    lookups: list[Callable[[], object]] = [look_up_protocol, lambda: DISTANCES.get(job.distance)]
     if job.metrics is not None:
-        looks.append(lambda: parse_metrics(job.metrics or ()))
+        lookups.append(lambda: parse_metrics(job.metrics or ()))
     if job.expand is not None:
-        looks.append(lambda: parse_expand(job.expand or ""))
+        lookups.append(lambda: parse_expand(job.expand or ""))
     if job.rerank is not None:
-        looks.append(lambda: parse_rerank(job.rerank or ""))
-    for look in looks:
+        lookups.append(lambda: parse_rerank(job.rerank or ""))
+    for look_up in lookups:
         try:
-            look()
+            look_up()
         except InputError as error:
             yield str(error)
 

@@ -1,8 +1,8 @@
 """Relevance: which gallery items are relevant to a query and which are junk, from labels or from lists made by hand.
 
 Assignment by labels costs a sort of the gallery's identities and never touches features.  Pairs are sparse: positives
-and the junk of a single query are listed.  Junk of all queries (pid -1) is a mark on the gallery row, and junk that a
-query shares with others (every item of its camera) is one label that it may not see.
+and the junk of a single query are listed.  Junk of all queries (pid -1) is a flag of the gallery row, and junk that a
+query shares with others (every item of its camera) is one label that is hidden from it.
 """
 
 from __future__ import annotations

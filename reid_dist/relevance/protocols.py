@@ -46,7 +46,7 @@ class Protocol:
     junk
         An item is junk for a query when they share all labels of one of these rules.
     junk_pid
-        Gallery items with this pid are junk for every query; None where pids are not looked at.
+        Gallery items with this pid are junk for every query; None where pids are not read.
     query_cameras, gallery_cameras
         Cameras that count; None for all.  Queries of others are left out, items of others are junk for every query.
     relevant_lists, junk_lists

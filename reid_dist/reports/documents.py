@@ -46,14 +46,14 @@ class SavedDocument:
     schema: int
     what: str
 
-    def sealed(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def with_digest(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return a content of plain values with its digest as the last entry."""
         document = {name: value for name, value in content.items() if name != DIGEST}
         return {**document, DIGEST: _digest_of(document)}
 
     def text(self, content: Mapping[str, Any]) -> str:
         """Return a content of plain values and its digest as indented ASCII JSON; floats read back to the same bits."""
-        return json.dumps(self.sealed(content), indent=2, allow_nan=False) + "\n"
+        return json.dumps(self.with_digest(content), indent=2, allow_nan=False) + "\n"
 
     def verify(self, document: Mapping[str, Any], where: str) -> None:
         """Refuse a document that is not what was written.
@@ -182,7 +182,7 @@ class DocumentReport(ABC):
     def describe(self) -> dict[str, Any]:
         """Return the content of the document, made of plain Python values; None replaces what is not finite."""
         document = {"schema": self.saved.schema, **self.entries(), "result_digest": self.result_digest}
-        return self.saved.sealed({name: plain(value) for name, value in document.items()})
+        return self.saved.with_digest({name: plain(value) for name, value in document.items()})
 
     def to_json(self) -> str:
         """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""

@@ -143,10 +143,10 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
     Raises
     ------
     StoreError
-        If they cannot be written; what was there before is then there still, or without its mark.
+        If they cannot be written; what was there before is then there still, or without its commit marker.
     """
     staged: dict[str, Path] = {}
-    *others, mark = writers
+    *others, marker = writers
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name, write in writers.items():
@@ -155,20 +155,20 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-        # The old mark goes before the first file is replaced: a mixture of two reports must not look whole.
-        (path / mark).unlink(missing_ok=True)
+        # The old commit marker is removed first: a mixture of two reports must not look whole.
+        (path / marker).unlink(missing_ok=True)
         for name in known:
             if name not in staged:
                 (path / name).unlink(missing_ok=True)
-        for name in (*others, mark):
+        for name in (*others, marker):
             staged[name].replace(path / name)
         _sync_directory(path)
     except OSError as error:
         raise StoreError(f"cannot write the report to {path}: {_reason(error)}; choose another directory") from error
     finally:
         if path.is_dir():
-            for draft in staged.values():
-                draft.unlink(missing_ok=True)
+            for temporary in staged.values():
+                temporary.unlink(missing_ok=True)
 
 
 def written_files(directory: str | os.PathLike[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Notes on a run: what a reader of its numbers should know of its inputs, its own rows and its thresholds.
+"""Notes on a run: remarks on its inputs, its own rows and its thresholds.
 
 Each function takes labels, ranks or counts, and returns lines for `Report.notes`; an empty list
 without notes.
@@ -22,7 +22,7 @@ from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import own_queries
 
 WARNING: Final = "warning: "
-"""How a note begins that a reader must see before any number."""
+"""Prefix of notes that are shown before any number."""
 
 LEAST_FALSE_ACCEPTS: Final = 10
 """A rate of false accepts is supported by a sample in which it comes to this many."""

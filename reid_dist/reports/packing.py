@@ -33,7 +33,7 @@ class PackedReport:
 
 def pack(report: Report) -> PackedReport:
     """Return a report as bytes; ``topk`` and ``pictures`` are left out."""
-    document = SAVED.sealed(report.to_dict() | {"topk": None, "pictures": None})
+    document = SAVED.with_digest(report.to_dict() | {"topk": None, "pictures": None})
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     return PackedReport(zlib.compress(text.encode("ascii"), 9), pack_arrays(report.per_query))
 

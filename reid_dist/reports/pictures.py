@@ -215,4 +215,4 @@ def _note(reader: _Reader, n_left_out: int) -> str:
 def _require_rows(side: str, n_rows: int, columns: dict[str, Paths | Labels | None]) -> None:
     for name, column in columns.items():
         if column is not None and len(column) < n_rows:
-            raise InputError(f"{side} {name} hold {counted(len(column), 'row')}, the lists speak of {n_rows}")
+            raise InputError(f"{side} {name} hold {counted(len(column), 'row')}, the lists are for {n_rows}")

@@ -83,7 +83,7 @@ class Report(ReportData):
             "infinite": _infinities(self.metrics, self.curves, _thresholds(self.verification)),
             "result_digest": self.result_digest,
         }
-        return SAVED.sealed(document)
+        return SAVED.with_digest(document)
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented ASCII JSON; every float reads back to the same bits."""

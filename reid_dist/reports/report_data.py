@@ -81,7 +81,7 @@ class ReportData:
         Where the report comes from, as far as it is known: ``name``, ``description``, ``date`` (ISO 8601, UTC) and
         ``command``, all of them texts.  Not part of the digest.
     notes
-        What the reader of the numbers should know.
+        Remarks on the validity of the numbers.
     pictures
         Ranked pictures for the page; kept in ``pictures.json``, not in ``report.json``.
 

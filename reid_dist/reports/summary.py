@@ -36,7 +36,7 @@ class Summary:
     facts
         Words by name.
     notes
-        What the reader should know; the first few are shown, cut where they are long.
+        Remarks on the validity of the numbers; the first few are shown, cut where they are long.
     """
 
     title: str

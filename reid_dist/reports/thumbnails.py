@@ -1,4 +1,4 @@
-"""Small pictures out of image files of which nothing is trusted: not the path, not the size, not the content."""
+"""Thumbnails of image files; path, size and content of the files are untrusted."""
 
 from __future__ import annotations
 

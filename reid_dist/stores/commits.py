@@ -27,7 +27,7 @@ from reid_dist.stores.object_errors import is_object_uri, storage_errors
 class Commit(Protocol):
     """What makes one whole store visible, in steps that several commits take together.
 
-    An undo looks at what is there and not at a record of it: an interrupt may come before the record is written.
+    An undo reads the current state and no record of it: an interrupt may come before the record is written.
     """
 
     @property

@@ -210,5 +210,7 @@ def _reopen(uri: str, content_digest: str, sample: str) -> NDArray[Any]:
     """
     values = _map(uri)
     if values.ndim != 2 or not values.size or _sample(values) != sample:
-        raise DamagedStoreError(f"{uri} is not the file that was opened; keep it as it is, where every worker sees it")
+        raise DamagedStoreError(
+            f"{uri} is not the file that was opened; keep it unchanged, where every worker can read it"
+        )
     return values

@@ -203,7 +203,7 @@ class FeatureSet(LabelledSet):
 
     @property
     def notes(self) -> list[str]:
-        """What happened to the values on the way here, one line each."""
+        """Changes made to the values before, one line each."""
         return list(self._rows.notes)
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:

@@ -111,7 +111,7 @@ class LabelledSet(ABC):
 
     @property
     def notes(self) -> list[str]:
-        """What happened to the values on the way here, one line each."""
+        """Changes made to the values before, one line each."""
         return []
 
     def describe(self) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from reid_dist.stores.object_errors import is_object_uri
 
 # Between the creation of a lock and its content, which is written at once, it is empty.
 _EMPTY_SECONDS = 10.0
-# Another process may take over the same lock, or release it, between two looks.
+# Another process may take over the same lock, or release it, between two reads.
 _MOST_TRIES = 20
-_LOOKED_EVERY_S = 0.2
+_POLLED_EVERY_S = 0.2
 
 
 def lock(uri: str) -> Path | None:
@@ -115,7 +115,7 @@ def in_turn(uri: str, warn: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         if file is not None:
-            # Removed while it is locked: who waits for it sees that it is no longer the one at this path.
+            # Removed while it is locked: a waiting process finds that it is no longer the file at this path.
             with contextlib.suppress(OSError):
                 path.unlink()
             file.close()
@@ -141,7 +141,7 @@ def _take_turn(path: Path, uri: str, warn: Callable[[str], None]) -> IO[str] | N
             if not waits:
                 waits = True
                 warn(f"another run works on {uri}: waiting for it")
-            time.sleep(_LOOKED_EVERY_S)
+            time.sleep(_POLLED_EVERY_S)
         except OSError:
             file.close()
             return None

@@ -66,7 +66,7 @@ class Manifest:
     zero_rows
         The rows of zeros.
     notes
-        What happened to the values on the way here, one line each.
+        Changes made to the values before, one line each.
     source
         Where the rows came from and with which options; only for people.
     content_digest

@@ -120,7 +120,7 @@ def _given_endpoint() -> tuple[str, str]:
 
 
 def refuse_unusable_endpoint() -> None:
-    """Refuse an endpoint that is no URL: the client library does not raise for it, it gives up the process.
+    """Refuse an endpoint that is no URL: the client library aborts the process instead of raising.
 
     Raises
     ------

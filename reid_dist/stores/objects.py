@@ -1,6 +1,6 @@
 """Objects on S3, by obstore: folders of objects, many requests in flight, and errors of one line.
 
-Everything that decides where and as whom is in the environment, as other tools have it: `AWS_ENDPOINT_URL`,
+Endpoint, region and credentials come from the environment, as in other tools: `AWS_ENDPOINT_URL`,
 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, and `AWS_ALLOW_HTTP` for plain http.
 None of it is in a URI, so none of it gets into manifests, reports or what is sent to workers; and no text of the
 client library is ever passed on, since an endpoint may hold a password.

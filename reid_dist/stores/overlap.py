@@ -86,7 +86,7 @@ def own_queries(query: LabelledSet, gallery: LabelledSet, indptr: Int64, row: In
 
 
 def _own(by: By, near: NDArray[np.generic], far: NDArray[np.generic], indptr: Int64, row: Int64) -> SharedItems | None:
-    # Mostly none of them is in the gallery, and then no pair needs to be looked at.
+    # Mostly none of them is in the gallery, and then no pair needs to be compared.
     listed = np.isin(near, far)
     if not listed.any():
         return None

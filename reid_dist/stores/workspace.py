@@ -1,4 +1,4 @@
-"""The workspace: finished parts of a long job, in a place that every worker sees.
+"""The workspace: finished parts of a long job, in a place that every worker can read.
 
 A *stage* is one step of a job.  Its directory is named after a fingerprint of everything that its content depends on:
 equal work finds it, and other work does not.  It holds a description in JSON and *parts*: files of named arrays that
@@ -131,8 +131,8 @@ class Stage:
         except FileNotFoundError:
             raise self._unusable(
                 part,
-                f"{file_name} is missing; the workspace must be a place that this process and all workers see; choose "
-                "it with --workspace, or run again",
+                f"{file_name} is missing; the workspace must be a place that this process and all workers share; "
+                "choose it with --workspace, or run again",
             ) from None
         except AnotherIdentityError as error:
             found = _difference(str(error), self._identity(part))
@@ -250,7 +250,7 @@ class Workspace:
         Parameters
         ----------
         kind
-            What kind of stage, for people who look into the workspace.
+            Kind of stage, a readable part of its name.
         identity
             All that its content depends on; see `reid_dist.core.fingerprint`.
         description

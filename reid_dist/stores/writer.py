@@ -80,7 +80,7 @@ class FeatureWriter:
     overwrite
         Replace a complete store once the new one is complete; not on object storage.
     notes
-        What happened to the values before, one line each.
+        Changes made to the values before, one line each.
     source
         Where the rows come from, as JSON; only for people.
 
@@ -222,7 +222,7 @@ class FeatureWriter:
         start = 0
         while start < len(block):
             if self._filled == len(self._unit):
-                self._make_room()
+                self._grow()
             take = min(step, len(block) - start, len(self._unit) - self._filled)
             rows = convert_rows(block[start : start + take], self.dtype, self.n_rows)
             self.faults += find_faults(rows, self.n_rows)
@@ -233,8 +233,8 @@ class FeatureWriter:
             if self._filled == (self._shard_rows or self._chunk_rows):
                 self._flush()
 
-    def _make_room(self) -> None:
-        # Grown step by step, so that a small set in a writer that does not know its size takes little memory.
+    def _grow(self) -> None:
+        # Grown step by step, so that a small set of unknown size takes little memory.
         unit = self._shard_rows or self._chunk_rows
         grown = np.empty((min(unit, max(1024, 4 * len(self._unit))), self._dim), dtype=self.dtype)
         grown[: self._filled] = self._unit[: self._filled]

@@ -407,9 +407,7 @@ def test_labels_that_are_not_there():
     without_columns, without_cameras = (LabelledRows(query.pids, camids) for camids in (np.zeros(30, int), None))
     far = gallery.labels()
     by_clothes = compose_protocol("mine", base="market1501", junk=[["pid", "cloth"]])
-    with pytest.raises(
-        InputError, match="looks at the label column 'cloth', and query and gallery have none; columns t"
-    ):
+    with pytest.raises(InputError, match="reads the label column 'cloth', and query and gallery have none; columns t"):
         evaluate_distances(given, query.labels(), far, protocol=by_clothes)
     by_clothes = compose_protocol("mine", junk=[["pid", "clothes"]])
     with pytest.raises(InputError, match="label column 'clothes', and query has none; columns there: clothes, view"):

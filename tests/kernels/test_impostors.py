@@ -132,13 +132,13 @@ def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataOb
     n_brackets = data.draw(st.integers(1, 4))
     edges = np.sort(data.draw(st.lists(st.sampled_from(occurring), min_size=2 * n_brackets, max_size=2 * n_brackets)))
     gaps, found, progress = np.zeros(n_brackets, np.int64), np.full(case.exact.size, np.nan), np.zeros(2, np.int64)
-    room = max(len(case.gallery), data.draw(st.integers(1, case.exact.size)))
+    capacity = max(len(case.gallery), data.draw(st.integers(1, case.exact.size)))
     collected: list[float] = []
     row = 0
     while row < len(case.query):
-        # A small room is filled, emptied and filled again.
+        # A small buffer is filled, emptied and filled again.
         row = split_tile(
-            case.screened, case.brackets(edges), case.rows, row, case.exact.size, gaps, found[:room], progress
+            case.screened, case.brackets(edges), case.rows, row, case.exact.size, gaps, found[:capacity], progress
         )
         assert row >= 0
         collected += found[: progress[0]].tolist()

@@ -157,8 +157,8 @@ def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch:
     [
         ({"chosen": [3]}, "chosen query row 3 is none of the 3 queries"),
         ({"chosen": [-1]}, "chosen query row -1"),
-        ({"query_paths": ["a"]}, "query paths hold 1 row, the lists speak of 3"),
-        ({"gallery_paths": ["a"] * 5}, "gallery paths hold 5 rows, the lists speak of 6"),
+        ({"query_paths": ["a"]}, "query paths hold 1 row, the lists are for 3"),
+        ({"gallery_paths": ["a"] * 5}, "gallery paths hold 5 rows, the lists are for 6"),
         ({"gallery_pids": [1, 2]}, "gallery pids hold 2 rows"),
         ({"query_camids": [1, 2]}, "query camids hold 2 rows"),
     ],

@@ -133,7 +133,7 @@ def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Le
     if not pairs.n_impostor:
         names = [metric.name for metric in metrics if metric.family.needs == PAIRS] or ["the ROC"]
         raise InputError(
-            f"{', '.join(names)}: there are no impostor pairs, every gallery row that a query may see is relevant to "
+            f"{', '.join(names)}: there are no impostor pairs, every gallery row visible to a query is relevant to "
             "it; evaluate against a gallery with other identities"
         )
     levels = []

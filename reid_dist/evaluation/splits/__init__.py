@@ -7,7 +7,7 @@ sample standard deviation.
 
 Each split is an ordinary, exact evaluation of drawn rows, which keep their order.  Rows of pid -1 are junk to every
 protocol; they are no part of a draw, neither as gallery nor as queries.  pid 0 is an identity like any other.  What
-else a benchmark prescribes belongs to its protocol: for SYSU-MM01, that queries of camera 3 do not see camera 2.
+else a benchmark prescribes belongs to its protocol: for SYSU-MM01, that camera 2 is hidden from queries of camera 3.
 """
 
 from reid_dist.evaluation.splits.draw import Draw, draw_rows, row_numbers

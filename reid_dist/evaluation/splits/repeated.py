@@ -122,7 +122,7 @@ def evaluate_splits(
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory that every worker sees, for drawn rows; None for a temporary one.  What is put there is removed in the
+        Directory that all workers share, for drawn rows; None for a temporary one.  What is put there is removed in the
         end; of a run that breaks, what is finished stays, and the same run goes on from there.
     progress
         As in `evaluate`, of finished splits: one stage, ``"splits"``.
@@ -173,22 +173,22 @@ def evaluate_splits(
                 if client is not None and not (near.is_stored or draw.rest_as_queries):
                     # Once for all splits; `evaluate` would put it there again for each.
                     near = query.save(folder / "query.zarr", overwrite=True)
-                # A workspace of its own, which is found again by its name.
-                room = folder / f"{INNER}{split:05d}"
-                room.mkdir(exist_ok=True)
+                # A private workspace, which is found again by its name.
+                private = folder / f"{INNER}{split:05d}"
+                private.mkdir(exist_ok=True)
                 rows = draw_rows(gallery.pids, gallery.camids, draw, split)
-                far = _subset(gallery, rows, room / "gallery.zarr", held_bytes)
+                far = _subset(gallery, rows, private / "gallery.zarr", held_bytes)
                 if draw.rest_as_queries:
                     rest = np.setdiff1d(drawn.known, rows, assume_unique=True)
-                    near = _subset(gallery, rest, room / "query.zarr", held_bytes)
+                    near = _subset(gallery, rest, private / "query.zarr", held_bytes)
                 try:
-                    report = evaluate(near, far, client=client, workspace=room, **given)
+                    report = evaluate(near, far, client=client, workspace=private, **given)
                 except InputError as error:
                     raise InputError(f"split {split} of {draw.repeats} (from 0): {error}") from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
                 found = FinishedSplit.of(report, leave_out=side_notes(near, far, rules))
                 kept.keep(part, found)
-                shutil.rmtree(room, ignore_errors=True)
+                shutil.rmtree(private, ignore_errors=True)
             finished.append(found)
             shown.advance(_STAGE)
     notes = [

@@ -62,7 +62,7 @@ class SplitReport(DocumentReport):
     run
         As in a `reid_dist.reports.Report`.
     notes
-        What the reader of the numbers should know.
+        Remarks on the validity of the numbers.
 
     Raises
     ------

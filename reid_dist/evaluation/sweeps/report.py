@@ -56,7 +56,7 @@ class SweepReport(DocumentReport):
     run
         As in a `reid_dist.reports.Report`.
     notes
-        What the reader of the numbers should know.
+        Remarks on the validity of the numbers.
 
     Raises
     ------

@@ -124,7 +124,7 @@ def sweep_parameters(
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory that every worker sees, for neighbour lists and derived features; None for a temporary one.
+        Directory visible to every worker, for neighbour lists and derived features; None for a temporary one.
     keep
         Whether derived features stay in `workspace`.  Otherwise they are removed after their point, and all else in the
         end; of a sweep that breaks, what is finished stays and the same sweep goes on from there.

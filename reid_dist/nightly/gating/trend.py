@@ -104,8 +104,8 @@ def permutation_p_value(means: Float64, *, n_resamples: int, seed: int) -> float
     centred = means - means.mean()
     observed = abs(float(np.vecdot(weights, centred)))
     orders = np.random.default_rng((seed, _STREAM)).permuted(np.tile(centred, (n_resamples, 1)), axis=1)
-    room = _EQUAL * float(np.abs(weights).max() * np.abs(centred).sum())
-    as_far = int(np.count_nonzero(np.abs(np.vecdot(orders, weights)) >= observed - room))
+    tolerance = _EQUAL * float(np.abs(weights).max() * np.abs(centred).sum())
+    as_far = int(np.count_nonzero(np.abs(np.vecdot(orders, weights)) >= observed - tolerance))
     return (1 + as_far) / (1 + n_resamples)
 
 

@@ -85,7 +85,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Transaction that sees one state of the file."""
+        """Transaction on one state of the file."""
         yield from self._transaction("BEGIN")
 
     @contextmanager

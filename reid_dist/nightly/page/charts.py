@@ -233,7 +233,7 @@ def _bands(nights: Sequence[Night], plane: _Plane) -> list[Markup]:
 
 
 def _marks(nights: Sequence[Night], x: LinearAxis) -> list[Markup]:
-    """Return a dashed line at each night before which something changed, and its letters where there is room."""
+    """Return a dashed line at each night before which something changed, and its letters where they fit."""
     marks, ends = [], [0.0, 0.0]
     for number, night in enumerate(nights):
         if not night.letters:

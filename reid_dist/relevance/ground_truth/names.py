@@ -16,7 +16,7 @@ from reid_dist.errors import InputError
 
 ItemIds = NDArray[np.generic]
 
-# Comparing a name with very many others takes seconds; then only its neighbours in the alphabet are looked at.
+# Comparing a name with very many others takes seconds; then only its neighbours in the alphabet are compared.
 _MOST_COMPARED: Final = 100_000
 
 

@@ -106,7 +106,7 @@ class Comparison:
     baseline_digest, candidate_digest
         Result digests.
     notes
-        What the reader of the numbers should know.
+        Remarks on the validity of the numbers.
     """
 
     identical: bool

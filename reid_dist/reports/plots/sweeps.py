@@ -30,7 +30,7 @@ from reid_dist.reports.words import is_share, metric_value
 _MOST_DOTS = 80
 _LETTER = 6.6  # width of a letter of the font of line names
 _LABEL_STEP = 16.0
-_MOST_ROOM = 200.0
+_MOST_WIDTH = 200.0
 _DASHES = ("none", "7 4", "2 3", "10 3 2 3", "14 4", "4 2", "1 5", "8 2 1 2")
 
 
@@ -78,9 +78,9 @@ def sweep_plot(
     values = [value for line in lines for _, value in line.known]
     if not values or best is None:
         return nothing(f"{metric}: no query is valid")
-    room = max((_LETTER * len(line.name) for line in lines if line.name), default=0.0)
+    width = max((_LETTER * len(line.name) for line in lines if line.name), default=0.0)
     places = [place for line in lines for place, _ in line.points]
-    x = _x_axis(min(places), max(places), min(room + 20 if room else 0.0, _MOST_ROOM))
+    x = _x_axis(min(places), max(places), min(width + 20 if width else 0.0, _MOST_WIDTH))
     y = _y_axis(min(values), max(values))
     body: list[Markup] = []
     n_dots = sum(len(line.known) for line in lines)
@@ -117,10 +117,10 @@ def _setting(name: str, parameter: str, place: float, ticks: Sequence[tuple[floa
     return f"{parameter} {words}" + (f", {name}" if name else "")
 
 
-def _x_axis(low: float, high: float, room: float) -> LinearAxis:
+def _x_axis(low: float, high: float, width: float) -> LinearAxis:
     if low == high:  # one value alone is a dot in the middle of an axis around it
         low, high = low - 1, high + 1
-    return LinearAxis(low=low, high=high, start=LEFT + 10, stop=WIDTH - RIGHT - max(room, 4.0))
+    return LinearAxis(low=low, high=high, start=LEFT + 10, stop=WIDTH - RIGHT - max(width, 4.0))
 
 
 def _y_axis(low: float, high: float) -> LinearAxis:
@@ -141,7 +141,7 @@ def _tick_words(metric: str, tick: float) -> str:
 def _names(lines: Sequence[SweepLine], x: LinearAxis, y: LinearAxis) -> list[Markup]:
     """Write the name of each line beside its end, apart from one another."""
     ends = sorted((y(line.known[-1][1]), line.known[-1][0], line.name) for line in lines if line.name and line.known)
-    # Heights of the names: as near to the ends as their order and the room between them allow.
+    # Heights of the names: as near to the ends as their order and the space between them allow.
     heights: list[float] = []
     for end, _, _ in ends:
         heights.append(max(end, heights[-1] + _LABEL_STEP) if heights else end)

@@ -1,4 +1,4 @@
-"""The conventions in words: what a reader must know to set these numbers beside others."""
+"""The conventions in words, needed to compare the numbers with others."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     protocol, counts = report.protocol, report.counts
     yield "Protocol", _named(protocol, "summary")
     yield "Ground truth", _ground_truth(report)
-    yield "Right answers", _sentence(_text(protocol, "relevant"))
+    yield "Relevant items", _sentence(_text(protocol, "relevant"))
     if junk := _text(protocol, "junk"):
         yield "Junk", f"{_sentence(junk)} Junk is invisible: neither right nor wrong, and no rank counts it."
-    yield "Queries without a right answer", _invalid(report)
+    yield "Queries without a relevant item", _invalid(report)
     if cameras := _text(protocol, "query_cameras"):
         yield "Query cameras", f"Only queries of the cameras {cameras} count."
     yield "Counted", words.counted_queries(counts) + "."

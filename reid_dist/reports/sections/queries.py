@@ -36,6 +36,8 @@ _SIGNS = {
     "junk": "junk",
     "not judged": "not assessed",
 }
+# Words for marks whose stored name differs.
+_WORDS = {"not judged": "not assessed"}
 
 
 def hardest_table(report: ReportData) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
             if math.isfinite(value):
                 text = formatting.percent(value) if name != "first_rank" else formatting.integer(value)
                 facts.append(
-                    f"{_COLUMNS[name]} {text}" if name != "first_rank" else f"first right answer at rank {text}"
+                    f"{_COLUMNS[name]} {text}" if name != "first_rank" else f"first relevant item at rank {text}"
                 )
     reason = str(report.per_query["reason"][row]) if "reason" in report.per_query else ""
     if reason:
@@ -103,13 +105,14 @@ def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
 def _tile(picture: Picture, side: str) -> dict[str, Any]:
     labels = [f"{name} {value}" for name, value in (("pid", picture.pid), ("cam", picture.camid)) if value is not None]
     rank = "" if picture.rank is None else f"{picture.rank} "
+    mark = _WORDS.get(picture.mark, picture.mark)
     return {
         "kind": picture.mark.replace(" ", "-"),
         "sign": f"{rank}{_SIGNS[picture.mark]}",
         "row": f"row {picture.row}",
         "labels": labels,
         "distance": "" if picture.distance is None else f"{picture.distance:.4g}",
-        "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {picture.mark}"),
+        "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {mark}"),
         # Base64 has no character that means anything in HTML.
         "image": None
         if picture.image is None

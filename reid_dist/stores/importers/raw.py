@@ -1,7 +1,7 @@
 """Arrays that lie uncompressed in a file: ``.npy``, ``.safetensors``, and members of most ``.npz`` and ``.pth``.
 
 Rows are read with plain reads and not through a memory map that stays open: mapped pages count as memory of the
-process until the kernel wants them back, and ingest promises bounded memory.
+process until the kernel reclaims them, and the memory of ingest is bounded.
 """
 
 from __future__ import annotations

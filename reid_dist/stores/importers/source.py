@@ -46,7 +46,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def text_rows(texts: Sequence[str], what: str) -> NDArray[np.str_]:
-    """Make an array of texts, each of which takes as much room as the longest.
+    """Make an array of texts, each of which takes as much memory as the longest.
 
     Raises
     ------
