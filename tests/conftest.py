@@ -6,6 +6,7 @@ import os
 import signal
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from sampling import QUICK, THOROUGH, spread_cases
 
 from reid_dist.cli import main
+from reid_dist.core.environment import usable_cores
 
 # The first example of a property compiles kernels, so time says nothing about an example.
 _TIMELESS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
@@ -44,6 +46,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, test in enumerate(tests):
             if place not in quick:
                 test.add_marker(pytest.mark.slow)
+    items[:] = _kernels_first(items)
+
+
+def _kernels_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Begin with the tests of kernels, from both ends of their list.
+
+    Processes that begin with whole evaluations would wait for one another while each kernel is compiled; these compile
+    different ones.
+    """
+    kernels = [item for item in items if item.path.parent.name == "kernels"]
+    others = [item for item in items if item.path.parent.name != "kernels"]
+    middle = (len(kernels) + 1) // 2
+    ends = zip_longest(kernels[:middle], reversed(kernels[middle:]))
+    return [item for pair in ends for item in pair if item is not None] + others
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores, as tests wait for clusters, servers and browsers."""
+    return usable_cores() + 1
 
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
