@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -81,13 +82,14 @@ def full_disk(monkeypatch):
     """Let every write break off once some parts have been written."""
     opened = Path.open
     left = {"parts": 0}
+    # One step, as several threads write at once.
+    written = itertools.count()
 
     def open_file(self, mode="r", *arguments, **options):
         file = opened(self, mode, *arguments, **options)
         if mode != "wb" or ".npz." not in self.name:
             return file
-        left["parts"] -= 1
-        return file if left["parts"] >= 0 else FullDisk(file, 100)
+        return file if next(written) < left["parts"] else FullDisk(file, 100)
 
     monkeypatch.setattr(Path, "open", open_file)
     return left
