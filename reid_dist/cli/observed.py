@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from reid_dist.clusters import ClusterConfig, Threads, connect
 from reid_dist.clusters.diagnostics import dashboard_link, performance_report, refuse_without_bokeh
 from reid_dist.clusters.failures import cluster_failures
 from reid_dist.clusters.security import open_connection
+from reid_dist.clusters.settings import without_logs_of_dask
 from reid_dist.errors import InputError, StoreExistsError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
         client = stack.enter_context(connect(cluster))
         stack.enter_context(cluster_failures(client))
         if client is not None:
-            quiet.enter_context(_without_logs_of_dask())
+            quiet.enter_context(without_logs_of_dask())
             scheduler: Any = client.scheduler
             warning = open_connection(scheduler.address)
             if warning is not None:
@@ -75,19 +75,3 @@ def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Clie
             if page is not None:
                 stack.enter_context(performance_report(client, page))
         yield client
-
-
-@contextlib.contextmanager
-def _without_logs_of_dask() -> Iterator[None]:
-    """Keep Dask from logging how it lost a connection, with tracebacks: the error of the command holds what matters."""
-    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
-    before = {name: logging.getLogger(name).level for name in names}
-    for name, level in before.items():
-        # Those without a level take that of their parent.
-        if level != logging.NOTSET:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)

@@ -72,13 +72,13 @@ def cluster_failures(client: Client | None, name_task: Callable[[str], str] | No
     except (NoValidWorkerError, NoWorkerError) as error:
         raise RunFailedError(_left_alone(client, named(str(error.task)), error.timeout)) from error
     except MemoryError as error:
-        raise RunFailedError(f"a worker ran out of memory ({_one_line(error)}): {_LESS_MEMORY}") from error
+        raise RunFailedError(f"a worker ran out of memory ({one_line(error)}): {_LESS_MEMORY}") from error
     except (FutureCancelledError, FuturesCancelledError, CancelledError) as error:
         if held:
             raise RunFailedError(_left_alone(client, named(held[0].task), held[0].timeout_s)) from error
         raise RunFailedError(_lost(client)) from error
     except (CommClosedError, TimeoutError, ConnectionError) as error:
-        raise RunFailedError(f"{_lost(client)} ({_one_line(error)})") from error
+        raise RunFailedError(f"{_lost(client)} ({one_line(error)})") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,5 +238,13 @@ def _events(client: Client, topic: str) -> list[dict[str, Any]]:
         return []
 
 
-def _one_line(error: BaseException) -> str:
+def root_cause(error: BaseException) -> BaseException:
+    """The first cause of an error; Dask's own message has no cause."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error in one line, or its type."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reid_dist.clusters.beside import compile_beside_workers
+from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.clusters.scratch import private_scratch
 from reid_dist.clusters.security import new_certificates
+from reid_dist.clusters.settings import without_logs_of_dask
 from reid_dist.core.environment import usable_cores
 from reid_dist.core.formatting import byte_size, counted
 from reid_dist.errors import ClusterError, InputError
@@ -29,6 +31,10 @@ _THREADS_PER_PROCESS = 8
 
 # Open files of this process with its scheduler and nannies: measured are 22 and 9 for each worker, before any work.
 _FILES, _FILES_PER_WORKER = 40, 16
+
+# What Dask and multiprocessing raise when a worker, or the process that it is forked from, is gone all at once: the
+# pipes to it break, and the handle of the process is empty.
+_ENDED_EARLY = (RuntimeError, EOFError, ConnectionError, AttributeError)
 
 
 def shares(config: LocalCluster) -> tuple[int, int]:
@@ -72,6 +78,19 @@ def _refuse_without_files(workers: int) -> None:
         )
 
 
+def _not_started(error: Exception, workers: int, threads: int) -> str:
+    """Why local workers did not start, and what to do."""
+    cause = root_cause(error)
+    what = f"cannot start {counted(workers, 'local worker')} of {counted(threads, 'thread')}"
+    if not isinstance(cause, _ENDED_EARLY):
+        return f"{what}: {one_line(cause)}"
+    return (
+        f"{what}: a process of theirs ended while it started ({one_line(cause)}); the usual reason is that the machine "
+        "ran out of memory, and the log of the system says more; free some, or run with fewer --workers or in threads "
+        "(kind: threads)"
+    )
+
+
 @contextlib.contextmanager
 def open_local(config: LocalCluster) -> Iterator[Client]:
     """Start workers, and stop them.
@@ -90,6 +109,8 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
     _refuse_without_files(workers)
     compile_beside_workers()
     with contextlib.ExitStack() as stack:
+        # Until the cluster is closed, and also where it closes because it cannot be started.
+        stack.enter_context(without_logs_of_dask())
         try:
             folder = stack.enter_context(private_scratch())
             # Every user of the machine reaches loopback.
@@ -106,6 +127,6 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
                 silence_logs=50,
             )
         except (OSError, ValueError, RuntimeError) as error:
-            raise ClusterError(f"cannot start {workers} local workers with {threads} threads each: {error}") from error
+            raise ClusterError(_not_started(error, workers, threads)) from error
         stack.enter_context(cluster)
         yield stack.enter_context(distributed.Client(cluster))

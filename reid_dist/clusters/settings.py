@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,3 +60,19 @@ def serialized(own: Mapping[str, Any], pages: Sequence[str] = ()) -> str:
     with dask.config.set(_settings(own, pages), config=nested):
         text: str = dask.config.serialize(nested)
     return text
+
+
+@contextlib.contextmanager
+def without_logs_of_dask() -> Iterator[None]:
+    """Keep Dask from logging how it lost a connection, with tracebacks: the error of the command holds what matters."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    before = {name: logging.getLogger(name).level for name in names}
+    for name, level in before.items():
+        # Those without a level take that of their parent.
+        if level != logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

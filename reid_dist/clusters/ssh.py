@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.existing import await_workers
 from reid_dist.clusters.extras import import_extra
+from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import SSHCluster
 from reid_dist.clusters.scratch import PRELOADED
@@ -62,7 +63,9 @@ def open_ssh(config: SSHCluster) -> Iterator[Client]:
                 silence_logs=logging.CRITICAL,
             )
         except (OSError, RuntimeError, asyncssh.Error) as error:
-            raise ClusterError(f"cannot start a cluster over SSH on {', '.join(hosts)}: {_reason(error)}") from error
+            raise ClusterError(
+                f"cannot start a cluster over SSH on {', '.join(hosts)}: {one_line(root_cause(error))}"
+            ) from error
         stack.enter_context(cluster)
         client = stack.enter_context(distributed.Client(cluster, security=security))
         await_workers(client, config.wait_for_workers, config.timeout_s, "the cluster over SSH", "look at the hosts")
@@ -128,10 +131,3 @@ def _common(security: Security | None) -> dict[str, Any]:
             **{name: getattr(security, name) for name in FIELDS},
         }
     return common
-
-
-def _reason(error: BaseException) -> str:
-    """The first cause in one line; Dask's own message has no cause."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split()) or type(error).__name__

@@ -178,3 +178,16 @@ def workers_of(client: Client, within_s: float | None = None) -> list[dict[str, 
         "workers"
     ]
     return list(workers.values())
+
+
+def workers_started_again(client: Client, within_s: float = 30.0) -> list[dict[str, Any]]:
+    """The scheduler's list of workers, once it has some of those that the client's cluster starts again.
+
+    Empty at once where the client has no cluster of its own, or one without workers.
+    """
+    if not getattr(client.cluster, "worker_spec", None):
+        return []
+    deadline = time.monotonic() + within_s
+    while not (found := workers_of(client)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found

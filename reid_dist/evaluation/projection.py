@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.clusters.workers import workers_of
+from reid_dist.clusters.workers import workers_of, workers_started_again
 from reid_dist.core.environment import usable_cores
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE, NOTHING_BESIDES, Besides, Plan, make_plan
 from reid_dist.engine.reductions import SingleShot
@@ -124,7 +124,7 @@ def _threads_and_memory(client: Client | None) -> tuple[int, int]:
     """Threads of all workers, and the bytes that one task may fill."""
     if client is None:
         return usable_cores(), DEFAULT_MEMORY
-    workers = workers_of(client)
+    workers = workers_of(client) or workers_started_again(client)
     if not workers:
         raise ClusterError("the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)")
     limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]

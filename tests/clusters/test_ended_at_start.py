@@ -1,0 +1,122 @@
+"""Processes of a local cluster that the system ends while it starts: one line, or workers that are started again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import distributed
+import pytest
+from held_runs import descendants, held
+
+from reid_dist.clusters import LocalCluster, connect
+from reid_dist.errors import ClusterError
+
+# Ends the first process that the fork server of this one has forked, or the server itself right after that.
+_ENDED = """
+import os, signal, sys, threading, time
+from reid_dist.cli import main
+
+def end():
+    # Not imported here: the command registers what happens at its exit first of all.
+    while "distributed" not in sys.modules:
+        time.sleep(0.002)
+    from multiprocessing import forkserver
+    from reid_dist.clusters import workers
+
+    server = forkserver._forkserver._forkserver_pid
+    while not (forked := workers._children(server)):
+        time.sleep(0.002)
+    os.kill({process}, signal.SIGKILL)
+
+if __name__ == "__main__":
+    threading.Thread(target=end, daemon=True).start()
+    main()
+"""
+
+
+def _assert_one_line(sets, folder: Path, process: str) -> None:
+    (folder / "program.py").write_text(_ENDED.format(process=process))
+    words = [sys.executable, "program.py", "evaluate", sets.query, sets.gallery, "--workers", 2]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=90, cwd=folder, check=False)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    line = done.stderr
+    assert line.startswith("Error: cannot start 2 local workers of ")
+    assert "a process of theirs ended while it started" in line
+    assert "ran out of memory" in line
+    assert "fewer --workers" in line
+
+
+def test_a_worker_that_is_killed_while_it_is_forked(sets, tmp_path: Path) -> None:
+    _assert_one_line(sets, tmp_path, "forked[0]")
+
+
+@pytest.mark.slow
+def test_the_fork_server_is_killed_while_it_forks(sets, tmp_path: Path) -> None:
+    _assert_one_line(sets, tmp_path, "server")
+
+
+@pytest.mark.slow
+def test_workers_that_go_with_their_fork_server_are_waited_for(sets, tmp_path: Path) -> None:
+    """After they have started, and before the job is planned; their nannies start others."""
+    with held(tmp_path, "evaluate", sets.query, sets.gallery, "--workers", 2, "--json") as run:
+        # Its workers have the same words, and come later.
+        server = next(each for each in descendants([run.process.pid]) if _is_fork_server(each))
+        workers = descendants([server])[1:]
+        assert len(workers) == 2
+        os.kill(server, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while any(_runs(each) for each in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        run.go_on()
+        out, err = run.process.communicate(timeout=90)
+    assert run.process.returncode == 0, err
+    assert json.loads(out)["result_digest"] == sets.digest
+
+
+class _NotStarted:
+    """A cluster whose connections end in the middle of something, as those of a scheduler that closes do."""
+
+    def __init__(self, **_: object) -> None:
+        logging.getLogger("distributed.batched").critical("Batched Comm Closed")
+        raise RuntimeError("Nanny failed to start.") from EOFError("unexpected EOF")
+
+
+def test_what_dask_logs_meanwhile_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger, shown = logging.getLogger("distributed"), io.StringIO()
+    handler = logging.StreamHandler(shown)
+    logger.addHandler(handler)
+    monkeypatch.setattr(distributed, "LocalCluster", _NotStarted)
+    try:
+        with (
+            pytest.raises(ClusterError, match=r"ended while it started \(unexpected EOF\)"),
+            connect(LocalCluster(kind="local", workers=1)),
+        ):
+            pass
+    finally:
+        logger.removeHandler(handler)
+    assert shown.getvalue() == ""
+
+
+def _is_fork_server(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{process}/cmdline").read_bytes()
+        return b"multiprocessing.forkserver" in words and b"reid_dist" in words
+    return False
+
+
+def _runs(process: int) -> bool:
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+    return False
