@@ -19,9 +19,10 @@ import click
 import reid_dist.core.signals as signals
 from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.core.credentials import without_credentials
+from reid_dist.core.file_names import long_name
 from reid_dist.core.processes import discard_output
 from reid_dist.core.shortages import shortage
-from reid_dist.errors import ReidDistError, RunFailedError
+from reid_dist.errors import InputError, ReidDistError, RunFailedError
 
 ABORTED = 130
 _WRONG = 2
@@ -65,6 +66,9 @@ def ending_of(error: BaseException) -> Ending | None:
         # The reader of the output is gone.
         discard_output(sys.stdout)
         return Ending(0)
+    if (too_long := long_name(error)) is not None:
+        wrong = InputError(too_long)
+        return Ending(wrong.exit_code, wrong)
     failed: RunFailedError | None = None
     if isinstance(error, OSError) and error.errno in _NOT_WRITTEN:
         where = error.filename

@@ -23,6 +23,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.file_names import refuse_long_names
 from reid_dist.errors import (
     DamagedStoreError,
     IncompleteStoreError,
@@ -280,12 +281,13 @@ def refuse_uri(directory: str | os.PathLike[str]) -> Path:
     Raises
     ------
     InputError
-        If it is a URI: a report is written to a local directory.
+        If it is a URI: a report is written to a local directory.  If a name in it is too long.
     """
     # Of two slashes a Path keeps one.
     scheme, colon, rest = os.fspath(directory).partition(":/")
     if colon and _SCHEME.fullmatch(scheme):
         raise InputError(f"a report is kept in a local directory, found the URI {scheme}://{rest.lstrip('/')}")
+    refuse_long_names(directory)
     return Path(directory)
 
 

@@ -7,6 +7,7 @@ A location is a path, a ``file://`` URI, or ``s3://BUCKET/KEY``.  Bytes are read
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import zarr
 from zarr.abc.store import Store
 
+from reid_dist.core.file_names import LONGEST_NAME, refuse_long_names
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.object_errors import is_object_uri
@@ -56,7 +58,7 @@ def canonical_uri(location: str | os.PathLike[str]) -> str:
     Raises
     ------
     InputError
-        If the scheme is not supported, or the location could point outside of itself.
+        If the scheme is not supported, the location could point outside of itself, or a name in it is too long.
     """
     text = os.fspath(location)
     if not text:
@@ -72,6 +74,7 @@ def canonical_uri(location: str | os.PathLike[str]) -> str:
                 f"cannot open {shown!r}: known are paths, file:// URIs of this machine, and s3://BUCKET/KEY"
             )
         text = unquote(parts.path)
+    refuse_long_names(text)
     return str(Path(text).absolute())
 
 
@@ -95,7 +98,11 @@ def holds(uri: str, name: str) -> bool:
 def hidden_beside(uri: str, what: str) -> str:
     """Return where a store is written (``incoming``) or kept (``outgoing``) while another is at its place."""
     above, _, name = uri.rpartition("/")
-    return f"{above}/.{name}.{what}"
+    hidden = f".{name}.{what}"
+    if len(os.fsencode(hidden)) > LONGEST_NAME:
+        # The longest names of stores leave no room for more; a digest is as much a name of its own.
+        hidden = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.{what}"
+    return f"{above}/{hidden}"
 
 
 def zarr_store(uri: str, *, read_only: bool) -> Store:

@@ -1,0 +1,111 @@
+"""Names at the limit of file systems, 255 bytes: they work, with temporary names beside them; no longer ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet
+
+N_BYTES = (240, 246, 250, 255)
+TOO_LONG = "x" * 256
+
+
+def _saved(path: Path, seed: int, n_rows: int = 12) -> None:
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((n_rows, 4)).astype(np.float32)
+    np.savez(path, features=features, pids=np.arange(n_rows) % 4, camids=np.arange(n_rows) % 3)
+
+
+@pytest.mark.parametrize("n_bytes", N_BYTES)
+@pytest.mark.parametrize("letter", ["n", "é"])
+@pytest.mark.parametrize("command", ["ingest", "pool"])
+def test_a_store_with_a_long_name_is_replaced(
+    reid_dist, tmp_path: Path, command: str, n_bytes: int, letter: str
+) -> None:
+    name = "n" * (n_bytes % len(letter.encode())) + letter * (n_bytes // len(letter.encode()))
+    assert len(name.encode()) == n_bytes
+    digests = []
+    (tmp_path / "out").mkdir()
+    for seed in (1, 2):
+        _saved(tmp_path / f"{seed}.npz", seed)
+        more = ("--by", "pid_camid") if command == "pool" else ()
+        words = (command, tmp_path / f"{seed}.npz", *more, "--output", tmp_path / "out" / name, "--overwrite")
+        done = reid_dist(*words)
+        assert done.code == 0, done.err
+        digests.append(FeatureSet.open(tmp_path / "out" / name).content_digest)
+    assert digests[0] != digests[1]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
+def test_a_store_with_a_long_name_stays_where_the_new_one_is_refused(reid_dist, tmp_path: Path) -> None:
+    place = tmp_path / "out" / ("n" * 255)
+    _saved(tmp_path / "good.npz", 1)
+    assert reid_dist("ingest", tmp_path / "good.npz", "--output", place).code == 0
+    before = FeatureSet.open(place).content_digest
+    features = np.full((12, 4), np.nan, np.float32)
+    np.savez(tmp_path / "bad.npz", features=features, pids=np.arange(12), camids=np.zeros(12, int))
+    refused = reid_dist("ingest", tmp_path / "bad.npz", "--output", place, "--overwrite")
+    assert refused.code == 2
+    assert FeatureSet.open(place).content_digest == before
+    assert list(place.parent.iterdir()) == [place]
+
+
+@pytest.fixture
+def store(reid_dist, tmp_path: Path) -> Path:
+    _saved(tmp_path / "a.npz", 1)
+    assert reid_dist("ingest", tmp_path / "a.npz", "--output", tmp_path / "a.zarr").code == 0
+    return tmp_path / "a.zarr"
+
+
+def _with_output(store: Path, command: str) -> tuple[object, ...]:
+    same = ("--protocol", "same_set")
+    words = {"sweep": (*same, "--expand", "aqe", "--k", "0:1"), "splits": ("--repeats", 2), "evaluate": same}
+    return (command, store, store, *words[command])
+
+
+@pytest.mark.parametrize("command", ["evaluate", "sweep", "splits"])
+def test_an_output_with_a_long_name(reid_dist, store: Path, threads: Path, tmp_path: Path, command: str) -> None:
+    place = tmp_path / ("n" * 255)
+    words = (*_with_output(store, command), "--cluster", threads, "--output", place)
+    assert reid_dist(*words).code == 0
+    files = {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()}
+    assert reid_dist(*words, "--resume").code == 0
+    assert {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()} == files
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",)])
+@pytest.mark.parametrize("command", ["evaluate", "sweep", "splits"])
+def test_an_output_whose_name_is_too_long(
+    reid_dist, store: Path, threads: Path, tmp_path: Path, command: str, more: tuple[str, ...]
+) -> None:
+    words = (*_with_output(store, command), "--cluster", threads, "--output", tmp_path / TOO_LONG, *more)
+    _assert_refused(reid_dist(*words), "a name of 256 bytes is too long, 255 are allowed: shorten xxx")
+
+
+@pytest.mark.parametrize("command", ["ingest", "pool"])
+def test_a_store_whose_name_is_too_long(reid_dist, store: Path, tmp_path: Path, command: str) -> None:
+    more = ("--by", "pid_camid") if command == "pool" else ()
+    refused = reid_dist(command, tmp_path / "a.npz", *more, "--output", tmp_path / TOO_LONG, "--overwrite")
+    _assert_refused(refused, "a name of 256 bytes is too long, 255 are allowed: shorten xxx")
+
+
+def test_the_demo_with_a_name_that_is_too_long(reid_dist, threads: Path, tmp_path: Path) -> None:
+    refused = reid_dist("demo", "--cluster", threads, "--output", tmp_path / TOO_LONG)
+    _assert_refused(refused, "a name of 256 bytes is too long")
+
+
+def test_other_paths_that_are_too_long(reid_dist, store: Path, tmp_path: Path) -> None:
+    """Each name fits, and the path does not."""
+    path = Path(tmp_path, *["x" * 200] * 21)
+    words = ("evaluate", store, store, "--protocol", "same_set", "--workers", 1, "--performance-report", path)
+    _assert_refused(reid_dist(*words), f"a path is too long for the file system: shorten {tmp_path}")
+
+
+def _assert_refused(done, words: str) -> None:
+    assert (done.code, done.out) == (2, "")
+    *others, line = done.err.splitlines()
+    assert line.startswith(f"Error: {words}")
+    assert all("rows, " in each for each in others)
