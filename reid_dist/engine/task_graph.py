@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import dask.threaded
+from dask.base import annotate, get_annotations
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 # Workers import this module with their tasks.
 listen(report_to_scheduler)
+
+# Without a span of its own, every evaluation gets a new one, and scheduler and workers keep statistics of each for as
+# long as they run.
+_SPAN = {"name": ("reid-dist",), "ids": ("reid-dist",)}
 
 # Seconds to wait for running tasks after Ctrl-C.
 _ENDS_WITHIN_S = 2.0
@@ -230,6 +235,11 @@ def _threads(n_threads: int) -> Iterator[ThreadPoolExecutor]:
     pool.shutdown()
 
 
+def _one_span() -> contextlib.AbstractContextManager[None]:
+    """Annotate tasks with a span of Dask, unless the caller has one."""
+    return contextlib.nullcontext() if "span" in get_annotations() else annotate(span=_SPAN)
+
+
 def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:
     from distributed import as_completed
 
@@ -239,17 +249,13 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any
     # A task may be both counted by progress and final: it has one future, which is kept.
     keys = list(dict.fromkeys([*stage_of_key, *graph.finals]))
     with cluster_failures(client, graph.describe):
-        futures = dict(
-            zip(
-                keys,
-                client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False),
-                strict=True,
-            )
-        )
+        with _one_span():
+            begun = client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False)
+        futures = dict(zip(keys, begun, strict=True))
         finals = [futures[key] for key in graph.finals]
         kept = set(finals)
         stage_of = {futures[key]: stage for key, stage in stage_of_key.items()}
-        del futures
+        del futures, begun
         try:
             for future in as_completed(list(stage_of), raise_errors=False, loop=client.loop):
                 if future.status != "finished":
