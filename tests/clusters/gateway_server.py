@@ -43,10 +43,11 @@ def missing_programs() -> list[str]:
 
 @dataclass(frozen=True)
 class Gateway:
-    """A running server and the password that it takes."""
+    """A running server, the password that it takes, and its process, which starts all others."""
 
     address: str
     password: str
+    process: int
 
 
 @contextlib.contextmanager
@@ -74,7 +75,7 @@ def gateway_server(folder: Path) -> Iterator[Gateway]:
                 assert process.poll() is None, (folder / "log.txt").read_text()
                 assert time.monotonic() < deadline, (folder / "log.txt").read_text()
                 time.sleep(0.1)
-            yield Gateway(f"http://127.0.0.1:{proxy}", password)
+            yield Gateway(f"http://127.0.0.1:{proxy}", password, process.pid)
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

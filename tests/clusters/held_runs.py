@@ -20,7 +20,7 @@ _LOOPBACK = {"tcp": "0100007F", "tcp6": "0" * 24 + "01000000"}
 
 
 @dataclass(frozen=True)
-class _Listener:
+class Listener:
     """A port, and whether only this machine reaches it."""
 
     port: int
@@ -59,7 +59,7 @@ def _sockets_of(processes: Iterable[int]) -> set[str]:
     return {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
 
 
-def _listeners(processes: Iterable[int]) -> set[_Listener]:
+def listeners(processes: Iterable[int]) -> set[Listener]:
     """What some processes listen on, of IPv4 and IPv6."""
     of_them = _sockets_of(processes)
     found = set()
@@ -68,7 +68,7 @@ def _listeners(processes: Iterable[int]) -> set[_Listener]:
             _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
             address, _, port = local.rpartition(":")
             if state == _LISTENING and inode in of_them:
-                found.add(_Listener(int(port, 16), address == loopback))
+                found.add(Listener(int(port, 16), address == loopback))
     return found
 
 
@@ -84,7 +84,7 @@ def admitted(ports: list[int]) -> dict[int, list[str]]:
 
 def assert_closed(processes: list[int], at_least: int) -> None:
     """Some processes listen on loopback alone, and give a stranger nothing."""
-    found = _listeners(processes)
+    found = listeners(processes)
     assert len(found) >= at_least
     assert all(each.on_loopback for each in found)
     assert admitted([each.port for each in found]) == {}

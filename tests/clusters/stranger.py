@@ -43,7 +43,8 @@ def _ways(own: Security) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def _try(port: int, scheme: str, words: dict[str, Any], operation: dict[str, Any]) -> str | None:
-    with contextlib.suppress(OSError, CommClosedError, TimeoutError, ValueError):
+    # What serves something else may seem to announce a message of any length.
+    with contextlib.suppress(OSError, CommClosedError, TimeoutError, ValueError, MemoryError):
         async with asyncio.timeout(_WITHIN_S):
             comm = await connect(f"{scheme}://127.0.0.1:{port}", timeout=_WITHIN_S, **words)
             try:

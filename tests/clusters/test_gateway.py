@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from gateway_server import Gateway, gateway_server, missing_programs
+from held_runs import admitted, descendants, held, listeners
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,6 +33,20 @@ def test_the_answer_of_threads(evaluate_on, sets, server: Gateway, cluster_text:
     done = evaluate_on(cluster_text, env={"DASK_GATEWAY_PASSWORD": server.password})
     assert done.digest == sets.digest
     assert server.password not in done.out + done.err
+
+
+def test_a_stranger_is_not_admitted(sets, tmp_path: Path, server: Gateway, cluster_text: str) -> None:
+    """Neither by the server and its proxies, nor by scheduler and workers; Dask's pages are up to the server."""
+    (tmp_path / "cluster.yaml").write_text(cluster_text)
+    words = ("evaluate", sets.query, sets.gallery, "--cluster", "cluster.yaml")
+    with held(tmp_path, *words, kind="gateway", DASK_GATEWAY_PASSWORD=server.password) as run:
+        ports = [each.port for each in listeners(descendants([server.process, *run.processes]))]
+        # API, proxy of schedulers and of pages; scheduler, two nannies and two workers.
+        assert len(ports) >= 7
+        found = admitted(ports)
+        run.end()
+    given = [each for every in found.values() for each in every]
+    assert [each for each in given if not each.startswith("page ")] == []
 
 
 def test_a_wrong_password(evaluate_on, server: Gateway, cluster_text: str) -> None:
