@@ -126,6 +126,30 @@ def test_a_signal_that_another_thread_takes_wakes_the_main_thread(tmp_path: Path
     assert ended.seconds < 15
 
 
+# What connections to a scheduler leave behind that the client did not come to look at; logged when it is deallocated.
+_UNSEEN = """
+import asyncio, gc
+loop = asyncio.new_event_loop()
+async def lost():
+    raise OSError("lost")
+def leave_unseen():
+    loop.create_task(lost())
+    loop.run_until_complete(asyncio.sleep(0))
+    gc.collect()
+"""
+
+
+def test_an_exception_of_a_task_that_is_never_retrieved_is_not_shown(tmp_path: Path) -> None:
+    ended = Ended(tmp_path, _CAUGHT.format(then="leave_unseen(); raise"), _UNSEEN)
+    assert (ended.code, ended.lines) == (130, ["Interrupted."])
+
+
+def test_without_a_signal_such_an_exception_is_shown(tmp_path: Path) -> None:
+    ended = Ended(tmp_path, "leave_unseen()", _UNSEEN)
+    assert ended.code == 0
+    assert ended.lines[0] == "Task exception was never retrieved"
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     then = f"time.sleep(0.4); {_SEND.format(name='SIGINT')}; time.sleep(20)"
     ended = Ended(tmp_path, _CAUGHT.format(then=then))
