@@ -165,3 +165,8 @@ def held(
     finally:
         process.kill()
         process.communicate()
+
+
+def private_keys(folder: Path) -> list[Path]:
+    """Files of a folder that hold a private key."""
+    return [path for path in folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from held_runs import assert_closed, held
+from held_runs import assert_closed, held, private_keys
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
 
 pytestmark = [
@@ -83,12 +84,17 @@ def test_jobs_that_only_wait(evaluate_on, slurm: MiniSlurm, cluster_text: str) -
     assert slurm.jobs() == []
 
 
-def test_an_interrupted_command_leaves_no_jobs(start_on, larger_sets, slurm: MiniSlurm, cluster_text: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_neither_jobs_nor_keys(
+    start_on, larger_sets, slurm: MiniSlurm, cluster_text: str, tmp_path: Path, number: signal.Signals
+) -> None:
     run = start_on(cluster_text, larger_sets, *SMALL_TILES, env=slurm.environment)
     run.await_partial_results()
     assert slurm.running()
-    run.interrupt()
+    assert private_keys(tmp_path / "shared")
+    run.send(number)
     ended = run.end()
-    assert ended.code == 130, ended.err
+    assert ended.code == 128 + number, ended.err
     assert "Traceback" not in ended.err
     assert slurm.jobs() == []
+    assert private_keys(tmp_path / "shared") == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from command_words import COMMAND
-from held_runs import assert_closed, held
+from held_runs import assert_closed, held, private_keys
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
 
 from reid_dist.clusters import read_cluster, take_part
@@ -51,8 +51,8 @@ def run_in_four_tasks(slurm: MiniSlurm, sets: Any, cluster_file: Path, output: P
     done = slurm.attempt(srun, bad_exit, "--ntasks=4", "--mem-per-cpu=900", *late, *rest)
     assert done.returncode == 0, done.stderr
     assert json.loads((output / "report.json").read_text())["result_digest"] == sets.digest
-    # A worker that is being started while the job ends may still complain in Python's own words: what it shares with
-    # its parent is gone by then.  It must not be an error of ours, nor the job's end.
+    # A worker that is being started while the job ends has lost what it shares with its parent.
+    assert "Traceback" not in done.stderr
     assert not [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
 
 
@@ -77,6 +77,19 @@ def test_a_stranger_is_not_admitted(sets, slurm: MiniSlurm, cluster_file: Path, 
     with held(tmp_path, *words, kind="slurm_single_job", before=srun, **slurm.environment) as run:
         assert_closed(run.processes, at_least=8)
         run.end()
+
+
+def test_a_job_that_is_cancelled_leaves_no_keys(sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:
+    words = ("evaluate", sets.query, sets.gallery, "--cluster", cluster_file)
+    srun = ("srun", "--kill-on-bad-exit=1", "--ntasks=4", "--mem-per-cpu=900")
+    with held(tmp_path, *words, kind="slurm_single_job", before=srun, **slurm.environment) as run:
+        assert private_keys(tmp_path / "shared")
+        (job,) = slurm.running()
+        slurm.run("scancel", job)
+        _, err = run.process.communicate(timeout=60)
+        assert run.process.returncode != 0
+        assert "Traceback" not in err
+    assert private_keys(tmp_path / "shared") == []
 
 
 @pytest.mark.parametrize("late_s", [0, 3, 20])
