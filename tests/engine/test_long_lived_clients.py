@@ -71,10 +71,12 @@ def test_nothing_is_kept_of_evaluations(saved, tmp_path: Path) -> None:
 def test_no_object_is_kept_in_a_worker(saved, tmp_path: Path) -> None:
     with started(1, tmp_path) as client:
         _evaluate(saved, client, 3)
-        before = client.run(_objects)
-        assert all(before.values())
+        (before,) = client.run(_objects).values()
+        assert before
         _evaluate(saved, client, 10)
-        assert client.run(_objects) == before
+        (after,) = client.run(_objects).values()
+        # Those of the last task may still be there; what is kept grows with every evaluation.
+        assert {name: n - before.get(name, 0) for name, n in after.items() if n - before.get(name, 0) >= 10} == {}
 
 
 def test_a_span_of_the_caller_is_kept(saved, tmp_path: Path) -> None:
