@@ -66,6 +66,8 @@ def _copy_to(folder: Path) -> Path:
             shutil.copytree(source, target)  # with the machine code of the kernels
         else:
             shutil.copy2(source, target)
+    # Some tests call git; without a repository they would fail with any fault.
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
     return folder
 
 
