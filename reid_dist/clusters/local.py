@@ -86,7 +86,7 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
         return f"{what}: {one_line(cause)}"
     return (
         f"{what}: a process of theirs ended while it started ({one_line(cause)}); the usual reason is that the machine "
-        "ran out of memory, and the log of the system has details; free some, or run with fewer --workers or in threads "
+        "ran out of memory, and the log of the system has details; free some or run with fewer --workers or in threads "
         "(kind: threads)"
     )
 
