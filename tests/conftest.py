@@ -27,6 +27,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The commands and workers that tests start compile the package once, not each of them anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # What takes seconds to start; the process that gets the first of its tests runs all of them.
 _ONE_OF_ALL = frozenset({"two_workers", "s3_server", "python_kernels"})

@@ -74,6 +74,23 @@ def test_parquet_holds_the_same_columns(saved: Path, small_report: Report) -> No
     assert table["reason"].to_pylist() == small_report.per_query["reason"].tolist()
 
 
+def test_parquet_columns_of_every_type(make_report: Callable[..., Report], tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is optional")
+    n = 11
+    columns = {
+        "flag": np.arange(n) % 3 == 0,
+        "text": np.array(["", "\xe9", "a longer text"] * n)[:n],
+        "number": np.arange(2 * n, dtype=np.int32)[::2],
+        "half": np.linspace(-1, 1, n).astype(np.float16),
+        "value": np.where(np.arange(n) % 2, np.nan, -np.inf),
+    }
+    plain = make_report(n_query=n, n_invalid=0, k=None)
+    saved = make_report(n_query=n, n_invalid=0, k=None, per_query={**plain.per_query, **columns}).save(tmp_path / "out")
+    table = parquet.read_table(saved / "per_query.parquet")
+    for name, array in columns.items():
+        np.testing.assert_array_equal(np.array(table[name].to_pylist()), array, name)
+
+
 def test_no_parquet_where_pyarrow_is_missing(
     small_report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
