@@ -184,7 +184,7 @@ def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | No
         if progress is not None:
             progress(held.stop, manifest.n_rows, rows.uri)
     labels: Labels = {}
-    for name in rows.label_names:
+    for name in manifest.labels:
         values = rows.examine_label(name)
         if isinstance(values, Damage):
             damage.append(values)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -14,10 +15,10 @@ from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.labelled import LabelledSet
 from reid_dist.stores.labels import Labels, make_labels
 from reid_dist.stores.locations import canonical_uri
-from reid_dist.stores.memory import as_feature_array, hold
-from reid_dist.stores.rows import FeatureArray, Offenders
-from reid_dist.stores.stored import open_stored
-from reid_dist.stores.streamed import is_streamed, stream
+from reid_dist.stores.memory import MemoryRows, as_feature_array
+from reid_dist.stores.rows import FeatureArray
+from reid_dist.stores.stored import StoredRows, open_stored
+from reid_dist.stores.streamed import is_streamed, origin_of, remove_streamed, stream
 from reid_dist.stores.writer import FeatureWriter
 
 if TYPE_CHECKING:
@@ -33,33 +34,8 @@ _COPY_BYTES = 16 << 20
 _READ_BYTES = 16 << 20
 
 
-class Rows(Protocol):
-    """What a feature set reads from: memory or a store."""
-
-    @property
-    def uri(self) -> str: ...
-    @property
-    def is_stored(self) -> bool: ...
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def chunk_rows(self) -> int: ...
-    @property
-    def content_digest(self) -> str: ...
-    @property
-    def allow_zero(self) -> bool: ...
-    @property
-    def zero_rows(self) -> Offenders: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-    @property
-    def label_names(self) -> tuple[str, ...]: ...
-    def label(self, name: str) -> NDArray[Any] | None: ...
-    def label_digest(self, name: str) -> str: ...
-    def read_raw(self, start: int, stop: int) -> FeatureArray: ...
-    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray: ...
+Rows: TypeAlias = MemoryRows | StoredRows
+"""What a feature set reads from."""
 
 
 class FeatureSet(LabelledSet):
@@ -167,10 +143,10 @@ class FeatureSet(LabelledSet):
         given: Any = features
         if is_streamed(given):
             labels = make_labels(given.shape[0], pids, camids, item_ids, columns, image_paths)
-            made = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
-            streamed = cls(open_stored(made.uri))
-            streamed.origin = made.origin
-            made.remove_with(streamed)
+            uri, temporary = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
+            streamed = cls(open_stored(uri))
+            streamed.origin = origin_of(given)
+            weakref.finalize(streamed, remove_streamed, uri, temporary)
             return streamed
         array = as_feature_array(features)
         labels = make_labels(len(array), pids, camids, item_ids, columns, image_paths)
@@ -179,14 +155,11 @@ class FeatureSet(LabelledSet):
     @classmethod
     def from_labels(cls, features: ArrayLike, labels: Labels, *, allow_zero: bool = False) -> Self:
         """Make a set of features and labels that `reid_dist.stores.labels.make_labels` has validated."""
-        return cls(hold(features, labels, allow_zero=allow_zero))
-
-    def _label(self, name: str) -> NDArray[Any] | None:
-        return self._rows.label(name)
+        return cls(MemoryRows(features, labels, allow_zero=allow_zero))
 
     @property
-    def _label_names(self) -> tuple[str, ...]:
-        return self._rows.label_names
+    def _labels(self) -> Mapping[str, NDArray[Any]]:
+        return self._rows.labels
 
     def _label_digest(self, name: str) -> str:
         return self._rows.label_digest(name)
@@ -229,22 +202,9 @@ class FeatureSet(LabelledSet):
         return self.read_raw(start, stop).astype(np.float32, copy=False)
 
     def read_unverified(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return scattered rows as float32, not verified: for what `read` will be compared with later.
+        """Return scattered rows as (n, dim) float32, not verified: for what `read` will be compared with later.
 
-        Parameters
-        ----------
-        rows
-            Ascending row numbers, shape (n,), int64.
-
-        Returns
-        -------
-        numpy.ndarray
-            (n, dim) float32, C-contiguous.
-
-        Raises
-        ------
-        DamagedStoreError
-            If a chunk is missing or of the wrong size.
+        Row numbers are ascending; DamagedStoreError if a chunk is missing or of the wrong size.
         """
         return self._rows.read_unverified(rows).astype(np.float32, copy=False)
 
@@ -373,18 +333,9 @@ def _open_again(uri: str, content_digest: str) -> Rows:
 
 
 def ranges_with(features: FeatureSet, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Cut a set into ranges that are cheap to read, and return those that hold some of the rows.
+    """Cut a set into ranges that are cheap to read, and return start and stop of those that hold some of the rows.
 
-    Parameters
-    ----------
-    features
-        The set.
-    rows
-        Row numbers in any order, shape (n,), int64.
-
-    Returns
-    -------
-    Start and stop (exclusive) of each range, ascending; of whole chunks where the set is stored.
+    Row numbers are in any order; ranges are ascending, and of whole chunks where the set is stored.
     """
     row_bytes = features.dim * features.dtype.itemsize
     unit = features.chunk_rows if features.is_stored else 1
@@ -393,24 +344,7 @@ def ranges_with(features: FeatureSet, rows: NDArray[np.int64]) -> list[tuple[int
 
 
 def read_scattered(features: FeatureSet, rows: NDArray[np.int64]) -> Iterator[FeatureArray]:
-    """Read scattered rows, block by block.
-
-    Parameters
-    ----------
-    features
-        The set.
-    rows
-        Ascending row numbers, shape (n,), int64.
-
-    Yields
-    ------
-    (some, dim) in the dtype in which features are kept; the blocks together are the rows in their order.
-
-    Raises
-    ------
-    DamagedStoreError
-        If a chunk is missing or not what was written.
-    """
+    """Read scattered rows, row numbers ascending; yield blocks (some, dim) in the dtype in which they are kept."""
     for start, stop in ranges_with(features, rows):
         low, high = np.searchsorted(rows, [start, stop])
         yield features.read_raw(start, stop)[rows[low:high] - start]

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -18,39 +18,24 @@ from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_label
 
 
 class LabelledSet(ABC):
-    """Labels of n items by name.
-
-    Attributes
-    ----------
-    uri : str
-        Where the labels come from.
-    n_rows : int
-        Number of items.
-    content_digest : str
-        Of all that the set holds.
-    """
+    """Labels of n items by name; `uri` is where they come from, `content_digest` is of all that the set holds."""
 
     uri: str
     n_rows: int
     content_digest: str
 
-    @abstractmethod
-    def _label(self, name: str) -> NDArray[Any] | None:
-        """Return a label array by the name that `reid_dist.stores.labels` gives it."""
-
     @property
     @abstractmethod
-    def _label_names(self) -> tuple[str, ...]:
-        """Names of the label arrays that there are."""
+    def _labels(self) -> Mapping[str, NDArray[Any]]:
+        """The label arrays by the names that `reid_dist.stores.labels` gives them."""
 
-    @abstractmethod
     def _label_digest(self, name: str) -> str:
-        """Return the digest of a label array that there is."""
+        return digest_label(self._labels[name])
 
     @property
     def pids(self) -> NDArray[np.int64]:
         """(n,) identities."""
-        pids = self._label("pids")
+        pids = self._labels.get("pids")
         if pids is None:
             raise DamagedStoreError(f"{self.uri} has no pids in its manifest; ingest the source again")
         return pids
@@ -58,44 +43,43 @@ class LabelledSet(ABC):
     @property
     def camids(self) -> NDArray[np.int64] | None:
         """(n,) cameras, if known."""
-        return self._label("camids")
+        return self._labels.get("camids")
 
     @property
     def item_ids(self) -> NDArray[np.int64] | NDArray[np.str_] | None:
         """(n,) names of the items, whole numbers or text, if given."""
-        return self._label("item_ids")
+        return self._labels.get("item_ids")
 
     @property
     def image_paths(self) -> NDArray[np.str_] | None:
         """(n,) paths of the images, if given."""
-        return self._label("image_paths")
+        return self._labels.get("image_paths")
 
     @property
     def pid_names(self) -> tuple[str, ...] | None:
         """The texts that pids 1 … P denote (entry p - 1), or None if pids are numbers themselves."""
-        names = self._label("pid_names")
+        names = self._labels.get("pid_names")
         return None if names is None else tuple(names.tolist())
 
     @property
     def camid_names(self) -> tuple[str, ...] | None:
         """The texts that camids 1 … C denote (entry c - 1), or None if camids are numbers themselves."""
-        names = self._label("camid_names")
+        names = self._labels.get("camid_names")
         return None if names is None else tuple(names.tolist())
 
     @property
     def columns(self) -> dict[str, NDArray[np.int64]]:
         """Further (n,) whole-number labels by name."""
         return {
-            name.removeprefix(COLUMN_PREFIX): cast("NDArray[np.int64]", self._label(name))
-            for name in self._label_names
+            name.removeprefix(COLUMN_PREFIX): self._labels[name]
+            for name in self._labels
             if name.startswith(COLUMN_PREFIX)
         }
 
     @property
     def labels(self) -> Labels:
         """All label arrays by the names that `reid_dist.stores.labels` gives them."""
-        found = {name: self._label(name) for name in self._label_names}
-        return {name: values for name, values in found.items() if values is not None}
+        return dict(self._labels)
 
     @cached_property
     def labels_digest(self) -> str:
@@ -105,7 +89,7 @@ class LabelledSet(ABC):
         only give the origin of items.  Two sets of features of the same items, in the same order, share it, which is
         what makes their evaluations comparable query by query.
         """
-        digests = {name: self._label_digest(name) for name in self._label_names if name != "image_paths"}
+        digests = {name: self._label_digest(name) for name in self._labels if name != "image_paths"}
         header = {"kind": "reid_dist labels 1", "labels": digests}
         return blake3(json.dumps(header, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -153,19 +137,13 @@ class LabelledRows(LabelledSet):
         uri: str = "memory",
     ) -> None:
         self.n_rows = len(as_column(pids, "pids"))
-        self._labels = make_labels(self.n_rows, pids, camids, item_ids, columns, image_paths)
+        self._made = make_labels(self.n_rows, pids, camids, item_ids, columns, image_paths)
         self.uri = uri
         self.content_digest = self.labels_digest
 
-    def _label(self, name: str) -> NDArray[Any] | None:
-        return self._labels.get(name)
-
     @property
-    def _label_names(self) -> tuple[str, ...]:
-        return tuple(self._labels)
-
-    def _label_digest(self, name: str) -> str:
-        return digest_label(self._labels[name])
+    def _labels(self) -> Labels:
+        return self._made
 
     def __len__(self) -> int:
         return self.n_rows

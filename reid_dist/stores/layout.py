@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from reid_dist.errors import InputError
+from reid_dist.stores.locations import zarr_store
 
 CHUNK_BYTES = 16 << 20
 """Aim for a chunk of features: long enough to amortise a request, short enough to keep many in memory."""
@@ -32,21 +33,13 @@ CHUNK_BYTES = 16 << 20
 _LABEL_CHUNK = 1 << 20
 
 
-def default_chunk_rows(dim: int, itemsize: int) -> int:
-    """Return the rows of a chunk of about 16 MiB.
-
-    Parameters
-    ----------
-    dim
-        Values per row.
-    itemsize
-        Bytes per value.
-    """
-    return max(1, CHUNK_BYTES // (dim * itemsize))
+def default_chunk_rows(row_bytes: int) -> int:
+    """Rows of a chunk of about 16 MiB."""
+    return max(1, CHUNK_BYTES // row_bytes)
 
 
 def balanced_chunk_rows(n_rows: int, largest: int) -> int:
-    """Return the rows of equally long chunks that are no longer than `largest`.
+    """Rows of equally long chunks that are no longer than `largest`.
 
     Zarr pads the last chunk to full length in storage: equal chunks keep that below one row per chunk.
     """
@@ -55,58 +48,37 @@ def balanced_chunk_rows(n_rows: int, largest: int) -> int:
 
 
 def shard_rows_for(chunk_rows: int, wanted: int) -> int:
-    """Return the rows of a shard: whole chunks, as many as fit into the wanted number of rows, at least one.
-
-    Raises
-    ------
-    InputError
-        If the wanted number of rows is not positive.
-    """
+    """Rows of a shard: whole chunks, as many as fit into the wanted number of rows, at least one."""
     if wanted < 1:
         raise InputError(f"shard_rows must be a positive number of rows, not {wanted}")
     return max(1, wanted // chunk_rows) * chunk_rows
 
 
-def create_features(
-    group: zarr.Group, shape: tuple[int, int], dtype: np.dtype[Any], chunk_rows: int, shard_rows: int | None
+def create_array(
+    group: zarr.Group,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str | np.dtype[Any],
+    rows: int,
+    shard_rows: int | None = None,
+    fill_value: float = 0,
 ) -> zarr.Array[Any]:
-    """Create the array of features.
-
-    Parameters
-    ----------
-    group
-        The store's group.
-    shape
-        (n, dim).
-    dtype
-        Little-endian float32 or float16.
-    chunk_rows, shard_rows
-        Rows per chunk, and per shard or None.
-    """
+    """Create a little-endian array with checksums, in chunks of so many rows, and shards if any."""
     return group.create_array(
-        "features",
+        name,
         shape=shape,
         dtype=dtype,
-        chunks=(chunk_rows, shape[1]),
-        shards=None if shard_rows is None else (shard_rows, shape[1]),
+        chunks=(rows, *shape[1:]),
+        shards=None if shard_rows is None else (shard_rows, *shape[1:]),
         serializer=BytesCodec(endian="little"),
         compressors=[Crc32cCodec()],
-        fill_value=float("nan"),
+        fill_value=fill_value,
         config={"write_empty_chunks": True},
     )
 
 
 def _write_flat(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
-    array = group.create_array(
-        name,
-        shape=values.shape,
-        dtype=values.dtype,
-        chunks=(max(1, min(_LABEL_CHUNK, len(values))),),
-        serializer=BytesCodec(endian="little"),
-        compressors=[Crc32cCodec()],
-        fill_value=0,
-        config={"write_empty_chunks": True},
-    )
+    array = create_array(group, name, values.shape, values.dtype, max(1, min(_LABEL_CHUNK, len(values))))
     if len(values):
         array[:] = values
 
@@ -128,21 +100,24 @@ def write_label(group: zarr.Group, name: str, values: NDArray[Any]) -> str:
 def read_label(group: zarr.Group, name: str, kind: str) -> NDArray[Any]:
     """Read a label array as int64 or ``<U``; the caller compares its digest.
 
-    Raises
-    ------
-    KeyError, ValueError, OSError
-        Whatever Zarr and Unicode make of damaged bytes.
+    Damaged bytes raise whatever Zarr and Unicode make of them.
     """
     if kind != "utf8":
-        return np.asarray(_array(group, name)[:]).astype(np.int64, copy=False)
-    offsets = np.asarray(_array(group, f"{name}/offsets")[:]).tolist()
-    utf8 = np.asarray(_array(group, f"{name}/utf8")[:]).tobytes()
+        return np.asarray(array_in(group, name)[:]).astype(np.int64, copy=False)
+    offsets = np.asarray(array_in(group, f"{name}/offsets")[:]).tolist()
+    utf8 = np.asarray(array_in(group, f"{name}/utf8")[:]).tobytes()
     texts = [utf8[start:stop].decode() for start, stop in pairwise(offsets)]
     return np.array(texts, dtype=np.str_)
 
 
-def _array(group: zarr.Group, name: str) -> zarr.Array[Any]:
+def array_in(group: zarr.Group, name: str) -> zarr.Array[Any]:
+    """Return an array of a group; KeyError if there is none of that name."""
     node = group[name]
     if not isinstance(node, zarr.Array):
         raise KeyError(name)
     return node
+
+
+def open_group(uri: str) -> zarr.Group:
+    """Open the group of a store for reading."""
+    return zarr.open_group(zarr_store(uri, read_only=True), mode="r", zarr_format=3, use_consolidated=False)

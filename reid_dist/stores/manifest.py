@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from blake3 import blake3
 
-from reid_dist.errors import DamagedStoreError, StoreError
+from reid_dist.errors import DamagedStoreError, IncompleteStoreError, StoreError, StoreNotFoundError
+from reid_dist.stores.locations import State, cut_short_note, read_marker, state_by
 from reid_dist.stores.rows import KEPT_DTYPES, Offenders
 
 # Names become keys inside the store, and must not lead out of it.
@@ -23,20 +25,14 @@ _NAME = re.compile(r"\w+(/\w+)*")
 FORMAT_VERSION = 1
 """Stores of a higher version are refused."""
 
+NEIGHBOUR_GRAPH = "neighbour graph"
+FEATURE_STORE = "feature store"
+_KINDS = {FEATURE_STORE: None, NEIGHBOUR_GRAPH: "neighbour_graph"}
+
 
 @dataclass(frozen=True)
 class LabelEntry:
-    """One label array.
-
-    Attributes
-    ----------
-    kind
-        ``"int64"``, or ``"utf8"`` for text, which is kept as offsets and bytes.
-    length
-        Number of entries.
-    digest
-        BLAKE3 of its values, in hex.
-    """
+    """One label array: kind (``int64``, or ``utf8`` for text), number of entries, BLAKE3 of its values in hex."""
 
     kind: str
     length: int
@@ -47,30 +43,10 @@ class LabelEntry:
 class Manifest:
     """What a store holds.
 
-    Attributes
-    ----------
-    n_rows, dim
-        Shape of the features.
-    dtype
-        ``"float32"`` or ``"float16"``.
-    chunk_rows
-        Rows per chunk; the last chunk may hold fewer.
-    shard_rows
-        Rows per shard, a multiple of `chunk_rows`, or None if every chunk is a file of its own.
-    chunk_digests
-        BLAKE3, in hex, of the rows of each chunk.
-    labels
-        The label arrays by name.
-    allow_zero
-        Whether rows of zeros are meant.
-    zero_rows
-        The rows of zeros.
-    notes
-        Changes made to the values before, one line each.
-    source
-        Where the rows came from and with which options; only for people.
-    content_digest
-        Of rows and labels, whatever their chunks.
+    The last chunk may hold fewer than `chunk_rows`; `shard_rows` is a multiple of it, or None if every chunk is a file
+    of its own.  `chunk_digests` are BLAKE3, in hex, of the rows of each chunk; `content_digest` is of rows and labels,
+    whatever their chunks.  `allow_zero`: rows of zeros are meant.  `notes` are changes made to the values before, one
+    line each; `source` is where the rows came from and with which options, only for people.
     """
 
     n_rows: int
@@ -84,7 +60,7 @@ class Manifest:
     zero_rows: Offenders
     notes: tuple[str, ...]
     content_digest: str
-    source: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any]
 
     @property
     def n_chunks(self) -> int:
@@ -117,70 +93,61 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the attribute of a complete store."""
-        entry = {
-            "state": "complete",
-            "format_version": FORMAT_VERSION,
-            "shape": [self.n_rows, self.dim],
-            "dtype": self.dtype,
-            "chunk_rows": self.chunk_rows,
-            "shard_rows": self.shard_rows,
-            "content_digest": self.content_digest,
-            "allow_zero": self.allow_zero,
-            "zero_rows": {"count": self.zero_rows.count, "first": list(self.zero_rows.first)},
-            "notes": list(self.notes),
-            "source": self.source,
-            "labels": {
-                name: {"kind": label.kind, "length": label.length, "digest": label.digest}
-                for name, label in self.labels.items()
-            },
-            "chunk_digests": list(self.chunk_digests),
-        }
-        return {**entry, "manifest_digest": _own_digest(entry)}
+        fields = asdict(self)
+        shape = [fields.pop("n_rows"), fields.pop("dim")]
+        return complete_marker(FEATURE_STORE, FORMAT_VERSION, {"shape": shape, **fields})
 
     @classmethod
-    def from_json(cls, entry: dict[str, Any], uri: str) -> Manifest:
-        """Read the attribute of a complete store.
-
-        Raises
-        ------
-        StoreError
-            If it was written by a newer version of the format.
-        DamagedStoreError
-            If it is not what was written.
-        """
-        version = entry.get("format_version")
-        if isinstance(version, int) and version > FORMAT_VERSION:
-            raise StoreError(
-                f"{uri} has format version {version} and this release reads up to {FORMAT_VERSION}; update reid-dist"
-            )
-        written = {key: value for key, value in entry.items() if key != "manifest_digest"}
-        if entry.get("manifest_digest") != _own_digest(written):
-            raise DamagedStoreError(
-                f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; "
-                "ingest the source again"
-            )
-        leaving = [name for name in entry["labels"] if not _NAME.fullmatch(name)]
+    def from_json(cls, entry: Mapping[str, Any], uri: str) -> Manifest:
+        """Read the verified attribute of a complete store; DamagedStoreError if it is not what a writer writes."""
+        try:
+            fields = {name: entry[name] for name in cls.__dataclass_fields__ if name not in ("n_rows", "dim")}
+            fields["n_rows"], fields["dim"] = entry["shape"]
+            fields |= {name: tuple(entry[name]) for name in ("chunk_digests", "notes")}
+            fields["labels"] = {name: LabelEntry(**label) for name, label in entry["labels"].items()}
+            fields["zero_rows"] = Offenders(entry["zero_rows"]["count"], tuple(entry["zero_rows"]["first"]))
+            leaving = [name for name in entry["labels"] if not _NAME.fullmatch(name)]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedStoreError(f"{uri}: the manifest in zarr.json is not readable: {error!r}") from error
         if leaving:
             raise DamagedStoreError(
                 f"{uri}: the manifest names {leaving[0]!r}, which is no label; ingest the source again"
             )
-        n_rows, dim = entry["shape"]
-        zero_rows = entry["zero_rows"]
-        return cls(
-            n_rows=n_rows,
-            dim=dim,
-            dtype=entry["dtype"],
-            chunk_rows=entry["chunk_rows"],
-            shard_rows=entry["shard_rows"],
-            chunk_digests=tuple(entry["chunk_digests"]),
-            labels={name: LabelEntry(**label) for name, label in entry["labels"].items()},
-            allow_zero=entry["allow_zero"],
-            zero_rows=Offenders(zero_rows["count"], tuple(zero_rows["first"])),
-            notes=tuple(entry["notes"]),
-            content_digest=entry["content_digest"],
-            source=entry["source"],
+        return cls(**fields)
+
+
+def complete_marker(what: str, version: int, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attribute of a complete store, with a digest of itself."""
+    kind = {} if _KINDS[what] is None else {"kind": _KINDS[what]}
+    written = {"state": "complete", **kind, "format_version": version, **entry}
+    return {**written, "manifest_digest": _own_digest(written)}
+
+
+def read_complete(uri: str, what: str, version: int, again: str) -> dict[str, Any] | None:
+    """Return the verified attribute of a complete store; None if something else is at a canonical URI.
+
+    `what` is `FEATURE_STORE` or `NEIGHBOUR_GRAPH`, `version` the newest that can be read, and `again` the advice where
+    it is damaged.  Errors: StoreNotFoundError, IncompleteStoreError, DamagedStoreError, and StoreError for a newer
+    format.
+    """
+    marker = read_marker(uri)
+    state = state_by(marker, uri)
+    if state is State.NOTHING:
+        raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
+    if state is State.WRITING:
+        raise IncompleteStoreError(f"{uri} has no commit marker: its writer was stopped, or is still running; {again}")
+    if marker is None or marker.get("kind") != _KINDS[what]:
+        return None
+    found = marker.get("format_version")
+    if isinstance(found, int) and found > version:
+        raise StoreError(f"{uri} has format version {found} and this release reads up to {version}; update reid-dist")
+    written = {key: value for key, value in marker.items() if key != "manifest_digest"}
+    if marker.get("manifest_digest") != _own_digest(written):
+        raise DamagedStoreError(
+            f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {again}"
         )
+    return written
 
 
-def _own_digest(entry: dict[str, Any]) -> str:
+def _own_digest(entry: Mapping[str, Any]) -> str:
     return blake3(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -32,36 +32,25 @@ def is_object_uri(uri: str) -> bool:
 
 @contextlib.contextmanager
 def storage_errors(uri: str, *, writing: bool = False) -> Iterator[None]:
-    """Turn what the client library raises into one line; nothing changes for what is not on S3.
+    """Turn what the client library raises, and when writing what the system does, into a StoreError of one line.
 
-    Raises
-    ------
-    StoreError
-        Never with text of the library.
-    ShortageError
-        If the system refuses a thread or an open file; also of what is not on S3.
+    A thread or an open file that the system refuses is a ShortageError.
     """
-    if not is_object_uri(uri):
-        with shortages():
-            yield
-        return
     try:
         with shortages():
             yield
     except (ReidDistError, MemoryError):
         raise
-    except FileNotFoundError as error:
-        if NO_BUCKET in str(error):
+    except OSError as error:
+        if is_object_uri(uri) and NO_BUCKET in str(error):
             raise _no_bucket(uri) from None
+        if writing:
+            raise StoreError(f"cannot write {uri}: {error.strerror or error}") from error
         raise
     except Exception as error:
-        if not _is_of_library(error):
+        if not is_object_uri(uri) or not type(error).__module__.startswith("obstore"):
             raise
         raise _explained(uri, error, writing=writing) from None
-
-
-def _is_of_library(error: Exception) -> bool:
-    return type(error).__module__.startswith("obstore")
 
 
 def _explained(uri: str, error: Exception, *, writing: bool) -> StoreError:
@@ -122,10 +111,7 @@ def _given_endpoint() -> tuple[str, str]:
 def refuse_unusable_endpoint() -> None:
     """Refuse an endpoint that is no URL: the client library aborts the process instead of raising.
 
-    Raises
-    ------
-    InputError
-        If it is none; it is not repeated, for it may hold a password.
+    The message does not repeat it: it may hold a password.
     """
     name, given = _given_endpoint()
     if not given:

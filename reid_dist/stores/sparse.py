@@ -15,7 +15,6 @@ The content digest is over those of the pieces, so it does not depend on how any
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,50 +23,26 @@ import numpy as np
 import zarr
 from blake3 import blake3
 from numpy.typing import NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec
 
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.errors import DamagedStoreError, IncompleteStoreError, StoreError, StoreNotFoundError
-from reid_dist.stores.commits import Replacement, commit_together, remove_leftovers
+from reid_dist.errors import DamagedStoreError, StoreError
+from reid_dist.stores.commits import PendingStore, commit_together
 from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.folders import folder_at
-from reid_dist.stores.locations import (
-    MANIFEST_KEY,
-    WRITING_MARKER,
-    State,
-    canonical_uri,
-    hidden_beside,
-    read_marker,
-    read_twice,
-    refuse_unless_free,
-    remove,
-    state_by,
-    state_of,
-    zarr_store,
-)
-from reid_dist.stores.locks import lock, unlock
+from reid_dist.stores.layout import array_in, create_array, open_group
+from reid_dist.stores.locations import canonical_uri, read_twice
+from reid_dist.stores.manifest import NEIGHBOUR_GRAPH, complete_marker, read_complete
 from reid_dist.stores.object_errors import storage_errors
 
 PIECE_ROWS = 16384
 """Rows of a piece.  Part of the format: another number gives other digests."""
 
-_KIND = "neighbour_graph"
 _FORMAT_VERSION = 1
 _CHUNK_ENTRIES = 1 << 20
 
 
 class GraphPiece(NamedTuple):
-    """Some rows of a graph, in memory.
-
-    Attributes
-    ----------
-    indptr
-        From 0, shape (rows + 1,), int64.
-    indices, weights
-        Shape (entries,), int32 and float64.
-    neighbours, distances
-        Shape (rows, k), int32 and float64.
-    """
+    """Some rows of a graph: `indptr` from 0, (rows + 1,); (entries,) entries; (rows, k) lists."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
@@ -96,67 +71,24 @@ def write_graph(
 ) -> None:
     """Write a graph, one piece in memory at a time.
 
-    Parameters
-    ----------
-    uri
-        Where to.
-    shape
-        Items, entries of all rows, and length of a list.
-    read
-        Gives a range of rows.
-    described
-        Parameters and inputs, for the manifest, as JSON.
-    overwrite
-        Whether a complete store may be replaced.
-
-    Raises
-    ------
-    StoreExistsError
-        If a complete store, or something else, is there.
-    StoreError
-        If it cannot be written.
+    `shape` is items, entries of all rows, and length of a list; `read` gives a range of rows; `described` are
+    parameters and inputs for the manifest, as JSON.
     """
-    place = canonical_uri(uri)
-    reserved = lock(place)
+    pending = PendingStore(uri, overwrite=overwrite)
     try:
-        state = refuse_unless_free(place, overwrite=overwrite)
-        target = hidden_beside(place, "incoming") if state is State.COMPLETE else place
-        if state is not State.NOTHING and state_of(target) is not State.NOTHING:
-            remove(target)
-        _write_or_remove(place, target, shape, read, described)
-        if target != place:
-            replacement = [Replacement(place)]
-            commit_together(replacement)
-            remove_leftovers(replacement)
-    finally:
-        unlock(reserved, os.getpid())
-
-
-def _write_or_remove(
-    place: str,
-    target: str,
-    shape: tuple[int, int, int],
-    read: Callable[[RowRange], GraphPiece],
-    described: Mapping[str, Any],
-) -> None:
-    try:
-        with storage_errors(place, writing=True):
-            _write(target, shape, read, described)
-    except BaseException as error:
-        if state_of(target) is not State.NOTHING:
-            remove(target)
-        if isinstance(error, OSError) and not isinstance(error, StoreError):
-            raise StoreError(f"cannot write {place}: {error.strerror or error}") from None
+        with storage_errors(pending.uri, writing=True):
+            marker = _write(pending.group, shape, read, described)
+        pending.prepare(marker)
+        commit_together([pending])
+    except BaseException:
+        pending.abort()
         raise
 
 
 def _write(
-    target: str, shape: tuple[int, int, int], read: Callable[[RowRange], GraphPiece], described: Mapping[str, Any]
-) -> None:
+    group: zarr.Group, shape: tuple[int, int, int], read: Callable[[RowRange], GraphPiece], described: Mapping[str, Any]
+) -> dict[str, Any]:
     n_items, n_entries, k = shape
-    group = zarr.create_group(
-        zarr_store(target, read_only=False), zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER}
-    )
     flat = {
         name: _create(group, name, (n,), kind)
         for name, n, kind in (
@@ -181,9 +113,6 @@ def _write(
         digests.append(piece.digest())
         first = last
     entry = {
-        "state": "complete",
-        "kind": _KIND,
-        "format_version": _FORMAT_VERSION,
         "shape": [n_items, n_items],
         "n_entries": n_entries,
         "k": k,
@@ -192,21 +121,12 @@ def _write(
         "content_digest": _content_digest(n_items, digests),
         **described,
     }
-    group.attrs[MANIFEST_KEY] = {**entry, "manifest_digest": _own_digest(entry)}
+    return complete_marker(NEIGHBOUR_GRAPH, _FORMAT_VERSION, entry)
 
 
 def _create(group: zarr.Group, name: str, shape: tuple[int, ...], kind: str) -> zarr.Array[Any]:
     rows = max(1, min(shape[0], _CHUNK_ENTRIES // (shape[1] if len(shape) > 1 else 1)))
-    return group.create_array(
-        name,
-        shape=shape,
-        dtype=np.dtype(kind),
-        chunks=(rows, *shape[1:]),
-        serializer=BytesCodec(endian="little"),
-        compressors=[Crc32cCodec()],
-        fill_value=0,
-        config={"write_empty_chunks": True},
-    )
+    return create_array(group, name, shape, kind, rows)
 
 
 def _content_digest(n_items: int, digests: list[str]) -> str:
@@ -214,71 +134,29 @@ def _content_digest(n_items: int, digests: list[str]) -> str:
     return blake3("\n".join([header, *digests]).encode()).hexdigest()
 
 
-def _own_digest(entry: Mapping[str, Any]) -> str:
-    return blake3(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 @dataclass(frozen=True)
 class StoredGraph:
-    """The reading side of a graph that is complete; every row that leaves it has been compared with its digest.
-
-    Attributes
-    ----------
-    uri
-        Absolute path.
-    manifest
-        What it holds.
-    """
+    """The reading side of a graph that is complete; every row that leaves it has been compared with its digest."""
 
     uri: str
     manifest: Mapping[str, Any]
 
     @classmethod
     def open(cls, uri: str) -> StoredGraph:
-        """Open a graph; nothing but its manifest is read.
-
-        Raises
-        ------
-        StoreNotFoundError, IncompleteStoreError, StoreError, DamagedStoreError
-            If there is none, or it is not whole.
-        """
+        """Open a graph; nothing but its manifest is read."""
         place = canonical_uri(uri)
         return read_twice(place, lambda: cls._open(place))
 
     @classmethod
     def _open(cls, place: str) -> StoredGraph:
-        marker = read_marker(place) or {}
-        state = state_by(marker or None, place)
-        if state is State.NOTHING:
-            raise StoreNotFoundError(f"no neighbour graph at {place}: nothing is there")
-        if state is State.WRITING:
-            raise IncompleteStoreError(
-                f"{place} has no commit marker: its writer was stopped, or is still running; save the graph again"
-            )
-        if marker.get("kind") != _KIND:
+        manifest = read_complete(place, NEIGHBOUR_GRAPH, _FORMAT_VERSION, "save the graph again")
+        if manifest is None:
             raise StoreError(f"{place} is no neighbour graph; NeighbourGraph.save writes one")
-        version = marker.get("format_version")
-        if isinstance(version, int) and version > _FORMAT_VERSION:
-            raise StoreError(
-                f"{place} has format version {version} and this release reads up to {_FORMAT_VERSION}; update reid-dist"
-            )
-        written = {name: value for name, value in marker.items() if name != "manifest_digest"}
-        if marker.get("manifest_digest") != _own_digest(written):
-            raise DamagedStoreError(
-                f"{place}: the manifest in zarr.json does not match its own digest: it was damaged or edited; save the "
-                "graph again"
-            )
         folder_at(place).refuse_links()
-        return cls(place, written)
+        return cls(place, manifest)
 
     def piece(self, number: int) -> GraphPiece:
-        """Read a piece, verified.
-
-        Raises
-        ------
-        DamagedStoreError
-            If it is not what was written.
-        """
+        """Read a piece; DamagedStoreError if it is not what was written."""
         return read_twice(self.uri, lambda: self._read_verified(number))
 
     def _read_verified(self, number: int) -> GraphPiece:
@@ -297,13 +175,10 @@ class StoredGraph:
         return piece
 
     def _read(self, rows: RowRange) -> GraphPiece:
-        group = zarr.open_group(zarr_store(self.uri, read_only=True), mode="r", zarr_format=3, use_consolidated=False)
+        group = open_group(self.uri)
 
         def read(name: str, start: int, stop: int) -> NDArray[Any]:
-            node = group[name]
-            if not isinstance(node, zarr.Array):
-                raise KeyError(name)
-            return np.asarray(node[start:stop])
+            return np.asarray(array_in(group, name)[start:stop])
 
         indptr = read("indptr", rows.start, rows.stop + 1)
         first, last = int(indptr[0]), int(indptr[-1])

@@ -1,63 +1,42 @@
 """Rows and labels of a store, read and verified.
 
-Zarr decodes whole chunks for any part of them, so every read here is of whole chunks and every chunk is compared with
-its digest in the manifest: every row that leaves this module is the row that was written, even when another store is
-written to the same place between two reads.  The one exception is `StoredRows.read_unverified`.
+A chunk is its rows and a checksum.  It is read as raw bytes where that is possible: Zarr gives the same bytes through
+an event loop, a copy and a checksum that is weaker than the digest compared here.  Any other chunk is read by Zarr,
+which decodes whole chunks.  Every read here is of whole chunks, and every chunk is compared with its digest in the
+manifest: every row that leaves this module is the row that was written, even when another store is written to the same
+place between two reads.  The one exception is `StoredRows.read_unverified`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from reid_dist.errors import (
-    DamagedStoreError,
-    IncompleteStoreError,
-    ReidDistError,
-    StoreError,
-    StoreNotFoundError,
-)
-from reid_dist.stores.chunks import Chunks
+from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
 from reid_dist.stores.digests import digest_label, digest_rows
 from reid_dist.stores.folders import folder_at
-from reid_dist.stores.layout import read_label
-from reid_dist.stores.locations import (
-    State,
-    cut_short_note,
-    holds,
-    read_marker,
-    read_twice,
-    refuse_stripped,
-    state_by,
-)
-from reid_dist.stores.manifest import Manifest
+from reid_dist.stores.layout import open_group, read_label
+from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_stripped
+from reid_dist.stores.manifest import FEATURE_STORE, FORMAT_VERSION, Manifest, read_complete
 from reid_dist.stores.object_errors import storage_errors
+from reid_dist.stores.objects import is_read_whole
 from reid_dist.stores.rows import FeatureArray
+
+# What the crc32c codec appends to a chunk.
+_CHECKSUM_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged part of a store.
-
-    Attributes
-    ----------
-    array
-        ``"features"``, or the name of a label array.
-    chunk
-        Index of the chunk; None for a label array, which is verified as a whole.
-    file
-        The file that holds it, relative to the store.
-    what
-        What is wrong with it.
-    """
+    """One damaged part of a store: array, chunk (None for a label array), file relative to the store, and what."""
 
     array: str
     chunk: int | None
@@ -72,12 +51,7 @@ class Damage:
 class StoredRows:
     """The reading side of one complete store; several threads may read at once.
 
-    Parameters
-    ----------
-    uri
-        Canonical URI of the store.
-    manifest
-        Its manifest.
+    `labels` reads and verifies an array on first use: DamagedStoreError if it is not what was written.
     """
 
     is_stored = True
@@ -92,14 +66,11 @@ class StoredRows:
         self.allow_zero = manifest.allow_zero
         self.zero_rows = manifest.zero_rows
         self.notes = manifest.notes
+        self.labels: Mapping[str, NDArray[Any]] = _StoredLabels(self)
         self._folder = folder_at(uri)
         with storage_errors(uri):
-            store = self._folder.zarr_store(read_only=True)
-            self._group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
-        self._chunks = Chunks(self._folder, manifest)
+            self._group = open_group(uri)
         self._features = self._open_features()
-        self._labels: dict[str, NDArray[Any]] = {}
-        self._lock = threading.Lock()
 
     def _open_features(self) -> zarr.Array[Any]:
         try:
@@ -108,109 +79,86 @@ class StoredRows:
         except StoreError:
             raise
         except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
-            raise self._damaged(
+            raise self.damaged(
                 Damage("features", None, "features/zarr.json", f"metadata unreadable ({_cause(error)})")
             ) from error
         expected = (self.shape, self.manifest.numpy_dtype, (self.chunk_rows, self.shape[1]))
         if not isinstance(node, zarr.Array) or (node.shape, node.dtype, node.chunks) != expected:
-            raise self._damaged(Damage("features", None, "features/zarr.json", "metadata differs from the manifest"))
+            raise self.damaged(Damage("features", None, "features/zarr.json", "metadata differs from the manifest"))
         return node
 
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """Names of the label arrays."""
-        return tuple(self.manifest.labels)
-
-    def label(self, name: str) -> NDArray[Any] | None:
-        """Return a label array, read and verified on first use; None if the store has none of that name.
-
-        Raises
-        ------
-        DamagedStoreError
-            If it is not what was written.
-        """
-        with self._lock:
-            if name not in self._labels and name in self.manifest.labels:
-                found = self.examine_label(name)
-                if isinstance(found, Damage):
-                    raise self._damaged(found)
-                found.flags.writeable = False
-                self._labels[name] = found
-            return self._labels.get(name)
-
     def label_digest(self, name: str) -> str:
-        """Return the digest of a label array that there is, from the manifest: the array itself is not read."""
+        """Return the digest of a label array from the manifest: the array itself is not read."""
         return self.manifest.labels[name].digest
 
     def read_raw(self, start: int, stop: int) -> FeatureArray:
-        """Return rows in the dtype in which they are stored.
+        """Return rows, (stop - start, dim) C-contiguous in the stored dtype; the range is not empty.
 
-        Parameters
-        ----------
-        start, stop
-            Range of rows, within the store and not empty.
-
-        Returns
-        -------
-        numpy.ndarray
-            (stop - start, dim) C-contiguous.
-
-        Raises
-        ------
-        DamagedStoreError
-            Naming the first chunk that is missing or not what was written.
+        DamagedStoreError names the first chunk that is missing or not what was written.
         """
         first, last = start // self.chunk_rows, (stop - 1) // self.chunk_rows
         begin, end = first * self.chunk_rows, self.manifest.rows_of_chunk(last).stop
-        rows = self._chunks.read(first, last)
+        rows = self._read_files(first, last)
         if rows is None:
             rows = self._read_by_zarr(first, last)
         if (begin, end) == (start, stop):
             return rows
         return rows[start - begin : stop - begin].copy()
 
+    def _read_files(self, first: int, last: int) -> FeatureArray | None:
+        """Read whole chunks as files, (rows, dim), verified; None if one is missing, damaged or in a shard."""
+        manifest = self.manifest
+        if manifest.shard_rows is not None:
+            return None
+        begin = first * manifest.chunk_rows
+        rows = np.empty((manifest.rows_of_chunk(last).stop - begin, manifest.dim), manifest.numpy_dtype)
+
+        def fetch(chunk: int) -> bool:
+            held = manifest.rows_of_chunk(chunk)
+            part = rows[held.start - begin : held.stop - begin]
+            is_read = self._folder.read_into(manifest.file_of_chunk(chunk), part.data.cast("B"))
+            return is_read and digest_rows(part) == manifest.chunk_digests[chunk]
+
+        return rows if all(self._folder.map(fetch, range(first, last + 1), manifest.chunk_bytes)) else None
+
     def _read_by_zarr(self, first: int, last: int) -> FeatureArray:
         """Read whole chunks by Zarr: any storage and layout, and a name for what is damaged."""
-        begin, end = first * self.chunk_rows, self.manifest.rows_of_chunk(last).stop
+        held = [self.manifest.rows_of_chunk(chunk) for chunk in range(first, last + 1)]
+        begin, end = held[0].start, held[-1].stop
         try:
             # All chunks in one call: Zarr fetches them concurrently, which hides the latency of object storage.
-            with storage_errors(self.uri):
-                rows = np.asarray(self._features[begin:end])
-            intact = all(self._matches(rows, begin, chunk) for chunk in range(first, last + 1))
+            rows = self._decode(begin, end)
+            digests = [digest_rows(rows[each.start - begin : each.stop - begin]) for each in held]
+            is_intact = digests == list(self.manifest.chunk_digests[first : last + 1])
         except (MemoryError, StoreError):
             raise
         except Exception:  # Zarr's error does not name the chunk; examine_chunk does.
-            intact = False
-        return rows if intact else self._read_one_by_one(first, last)
+            is_intact = False
+        if is_intact:
+            return rows
+        parts = []
+        for chunk in range(first, last + 1):
+            found = self.examine_chunk(chunk)
+            if isinstance(found, Damage):
+                raise self.damaged(found)
+            parts.append(found)
+        return np.concatenate(parts)
+
+    def _decode(self, start: int, stop: int) -> FeatureArray:
+        with storage_errors(self.uri):
+            return np.asarray(self._features[start:stop])
 
     def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
         """Return scattered rows, not verified where that would mean to read whole chunks for a few rows.
 
-        Chunks are raw bytes, so a row is found by arithmetic.  The caller must compare
-        the rows later with rows from `read_raw`.
-
-        Parameters
-        ----------
-        rows
-            Ascending row numbers, shape (n,), int64.
-
-        Returns
-        -------
-        numpy.ndarray
-            (n, dim) in the stored dtype.
-
-        Raises
-        ------
-        DamagedStoreError
-            If a chunk is missing or of the wrong size.
+        Rows are ascending, shape (n,); the result is (n, dim) in the stored dtype.  Chunks are raw bytes, so a row is
+        found by arithmetic.  The caller must compare the rows later with rows from `read_raw`.
         """
         found = np.empty((len(rows), self.shape[1]), self.dtype)
         chunks, starts = np.unique(rows // self.chunk_rows, return_index=True)
         bounds = list(zip(chunks.tolist(), starts, [*starts[1:], len(rows)], strict=True))
         wanted = [(chunk, rows[start:stop] - chunk * self.chunk_rows) for chunk, start, stop in bounds]
-        for (chunk, start, stop), (_, inside), part in zip(
-            bounds, wanted, self._chunks.read_unverified(wanted), strict=True
-        ):
+        for (chunk, start, stop), (_, inside), part in zip(bounds, wanted, self._gather(wanted), strict=True):
             if part is None:
                 # Reading it as a whole names the damage.
                 held = self.manifest.rows_of_chunk(chunk)
@@ -218,40 +166,31 @@ class StoredRows:
             found[start:stop] = part
         return found
 
-    def _matches(self, rows: FeatureArray, begin: int, chunk: int) -> bool:
-        held = self.manifest.rows_of_chunk(chunk)
-        return digest_rows(rows[held.start - begin : held.stop - begin]) == self.manifest.chunk_digests[chunk]
+    def _gather(self, wanted: list[tuple[int, NDArray[np.int64]]]) -> Iterator[FeatureArray | None]:
+        """Gather rows by chunk and row in it, not verified; None for a chunk that is missing, cut or in a shard."""
+        manifest = self.manifest
+        if manifest.shard_rows is not None:
+            return iter([None] * len(wanted))
 
-    def _read_one_by_one(self, first: int, last: int) -> FeatureArray:
-        parts = []
-        for chunk in range(first, last + 1):
-            found = self.examine_chunk(chunk)
-            if isinstance(found, Damage):
-                raise self._damaged(found)
-            parts.append(found)
-        return np.concatenate(parts)
+        def gather(item: tuple[int, NDArray[np.int64]]) -> FeatureArray | None:
+            chunk, inside = item
+            n_bytes = manifest.chunk_bytes + _CHECKSUM_BYTES
+            found = self._folder.gather(manifest.file_of_chunk(chunk), inside, manifest.row_bytes, n_bytes)
+            return None if found is None else cast("FeatureArray", found.view(manifest.numpy_dtype))
+
+        most = max((len(inside) for _, inside in wanted), default=0)
+        is_whole = is_read_whole(most, manifest.chunk_rows)
+        return self._folder.map(gather, wanted, manifest.chunk_bytes if is_whole else most * manifest.row_bytes)
 
     def examine_chunk(self, index: int) -> FeatureArray | Damage:
-        """Read and verify one chunk of features.
-
-        Parameters
-        ----------
-        index
-            Number of the chunk.
-
-        Returns
-        -------
-        numpy.ndarray or Damage
-            (rows, dim) in the stored dtype, or what is wrong.
-        """
+        """Read and verify one chunk of features: (rows, dim) in the stored dtype, or what is wrong."""
         return read_twice(self.uri, lambda: self._examine_chunk(index), _is_damage)
 
     def _examine_chunk(self, index: int) -> FeatureArray | Damage:
         file = self.manifest.file_of_chunk(index)
         held = self.manifest.rows_of_chunk(index)
         try:
-            with storage_errors(self.uri):
-                rows = np.asarray(self._features[held.start : held.stop])
+            rows = self._decode(held.start, held.stop)
         except (MemoryError, StoreError):
             raise
         except Exception as error:
@@ -286,7 +225,8 @@ class StoredRows:
             return Damage(name, None, name, "its values are not those of the manifest, or a chunk is missing")
         return values
 
-    def _damaged(self, damage: Damage) -> DamagedStoreError:
+    def damaged(self, damage: Damage) -> DamagedStoreError:
+        """Return the error for damage, which says whether the store was replaced since it was opened."""
         current = None
         with contextlib.suppress(ReidDistError):
             current = (read_marker(self.uri) or {}).get("content_digest")
@@ -298,7 +238,32 @@ class StoredRows:
         return error
 
     def __reduce__(self) -> Any:
-        raise TypeError("a reader is not sent anywhere; send its FeatureSet")
+        raise TypeError("a reader cannot be pickled; pickle its FeatureSet")
+
+
+class _StoredLabels(Mapping[str, NDArray[Any]]):
+    """Label arrays of a store, read and verified on first use."""
+
+    def __init__(self, rows: StoredRows) -> None:
+        self._rows = rows
+        self._held: dict[str, NDArray[Any]] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        with self._lock:
+            if name not in self._held:
+                found = self._rows.examine_label(name)
+                if isinstance(found, Damage):
+                    raise self._rows.damaged(found)
+                found.flags.writeable = False
+                self._held[name] = found
+            return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows.manifest.labels)
+
+    def __len__(self) -> int:
+        return len(self._rows.manifest.labels)
 
 
 def _is_damage(found: NDArray[Any] | Damage) -> bool:
@@ -313,51 +278,27 @@ def _cause(error: Exception) -> str:
 
 
 def open_stored(uri: str) -> StoredRows:
-    """Open a complete store for reading.
+    """Open a complete store at a canonical URI for reading; nothing but its manifest and metadata is read.
 
-    Parameters
-    ----------
-    uri
-        Canonical URI.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If nothing is there.
-    IncompleteStoreError
-        If it has no commit marker.
-    StoreError
-        If it is something else, or of a newer format.
-    DamagedStoreError
-        If its manifest or the metadata of its features is damaged.
+    Errors: as `read_complete`, and DamagedStoreError if the metadata of its features is damaged.
     """
     return read_twice(uri, lambda: _open_stored(uri))
 
 
 def _open_stored(uri: str) -> StoredRows:
-    marker = read_marker(uri)
-    state = state_by(marker, uri)
-    if state is State.NOTHING:
-        raise StoreNotFoundError(f"no feature store at {uri}: nothing is there{cut_short_note(uri)}")
-    if state is State.WRITING:
-        raise IncompleteStoreError(
-            f"{uri} has no commit marker: its writer was stopped, or is still running; ingest the source again"
-        )
-    if state is State.FOREIGN or marker is None:
+    entry = read_complete(uri, FEATURE_STORE, FORMAT_VERSION, "ingest the source again")
+    if entry is None:
         refuse_stripped(uri)
         raise StoreError(_not_a_store(uri))
-    if marker.get("kind") == "neighbour_graph":
-        raise StoreError(f"{uri} is a neighbour graph, not a feature store; NeighbourGraph.open reads it")
-    try:
-        manifest = Manifest.from_json(marker, uri)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedStoreError(f"{uri}: the manifest in zarr.json is not readable: {error!r}") from error
+    manifest = Manifest.from_json(entry, uri)
     # Only now: the folder is a store, and no other tree, however large, is searched.
     folder_at(uri).refuse_links()
     return StoredRows(uri, manifest)
 
 
 def _not_a_store(uri: str) -> str:
+    if (read_marker(uri) or {}).get("kind") == "neighbour_graph":
+        return f"{uri} is a neighbour graph, not a feature store; NeighbourGraph.open reads it"
     parts = [name for name in ("query.zarr", "gallery.zarr") if holds(uri, name)]
     if parts:
         return f"{uri} is a folder that holds {' and '.join(parts)}; open one of these"

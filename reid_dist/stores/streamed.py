@@ -9,7 +9,6 @@ import math
 import os
 import shutil
 import uuid
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,34 +28,8 @@ _HELD_BYTES = 64 << 20
 _BLOCK_BYTES = 16 << 20
 
 
-class StreamedStore:
-    """A store that holds rows of an array for as long as a feature set uses it.
-
-    Attributes
-    ----------
-    uri
-        Where it lies.
-    origin
-        What the rows come from, for reports.
-    """
-
-    def __init__(self, uri: str, origin: str, temporary: str | None) -> None:
-        self.uri, self.origin = uri, origin
-        self._temporary = temporary
-
-    def remove_with(self, owner: object) -> None:
-        """Remove the store when its owner is no longer used, or the process ends."""
-        weakref.finalize(owner, _remove, self.uri, self._temporary)
-
-
 def is_streamed(features: Any) -> bool:
-    """Whether features are read block by block: they lie outside memory, must be copied, and are not small.
-
-    Raises
-    ------
-    InputError
-        For a Dask array whose number of rows is not known.
-    """
+    """Whether features are read block by block: they lie outside memory, must be copied, and are not small."""
     shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", None)
     if not isinstance(shape, tuple) or not isinstance(dtype, np.dtype) or len(shape) != 2:
         return False
@@ -74,26 +47,11 @@ def is_streamed(features: Any) -> bool:
 
 def stream(
     features: Any, labels: Labels, *, allow_zero: bool, workspace: str | os.PathLike[str] | None
-) -> StreamedStore:
-    """Write features to a store, block by block.
+) -> tuple[str, str | None]:
+    """Write features, for which `is_streamed` is true, to a store in the workspace, block by block.
 
-    Parameters
-    ----------
-    features
-        (n, dim), for which `is_streamed` is true.
-    labels
-        From `reid_dist.stores.labels.make_labels`.
-    allow_zero
-        As in `FeatureSet.from_arrays`.
-    workspace
-        Directory or URI that the store is written in; None for a temporary directory.
-
-    Raises
-    ------
-    InputError
-        If a row is not finite, or a value cannot be kept.
-    StoreError
-        If the store cannot be written.
+    Returns the URI of the store, and the temporary directory that it is in without a workspace: `remove_streamed`
+    takes both.
     """
     n_rows, dim = check_shape(features.shape)
     temporary = temporary_folder() if workspace is None else None
@@ -106,11 +64,15 @@ def stream(
                 writer.append(block)
             writer.set_labels(labels)
     except BaseException:
-        _remove(uri, temporary)
+        remove_streamed(uri, temporary)
         raise
+    return uri, temporary
+
+
+def origin_of(features: Any) -> str:
+    """Return what rows come from, for reports."""
     module = type(features).__module__.partition(".")[0]
-    kind = "memory map" if isinstance(features, np.memmap) else f"{module} array"
-    return StreamedStore(writer.uri, kind, temporary)
+    return "memory map" if isinstance(features, np.memmap) else f"{module} array"
 
 
 def _blocks(features: Any, n_rows: int, dim: int) -> Iterator[NDArray[Any]]:
@@ -143,7 +105,8 @@ def _chunk_ends(features: Any, n_rows: int, most: int) -> Iterator[int]:
     yield end
 
 
-def _remove(uri: str, temporary: str | None) -> None:
+def remove_streamed(uri: str, temporary: str | None) -> None:
+    """Remove the store that `stream` has written."""
     if temporary is not None:
         shutil.rmtree(temporary, ignore_errors=True)
     elif state_of(uri) is not State.NOTHING:

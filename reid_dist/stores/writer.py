@@ -12,9 +12,8 @@ together: see `reid_dist.stores.commits`.
 from __future__ import annotations
 
 import os
-import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,29 +22,11 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.commits import Commit, FirstStore, Replacement, commit_writers
+from reid_dist.errors import InputError
+from reid_dist.stores.commits import PendingStore, commit_together
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
-from reid_dist.stores.layout import (
-    balanced_chunk_rows,
-    create_features,
-    default_chunk_rows,
-    shard_rows_for,
-    write_label,
-)
-from reid_dist.stores.locations import (
-    MANIFEST_KEY,
-    WRITING_MARKER,
-    State,
-    canonical_uri,
-    hidden_beside,
-    refuse_unless_free,
-    remove,
-    state_of,
-    zarr_store,
-)
-from reid_dist.stores.locks import lock, unlock
+from reid_dist.stores.layout import balanced_chunk_rows, create_array, default_chunk_rows, shard_rows_for, write_label
 from reid_dist.stores.manifest import LabelEntry, Manifest
 from reid_dist.stores.memory import as_feature_array
 from reid_dist.stores.object_errors import is_object_uri, storage_errors
@@ -117,7 +98,6 @@ class FeatureWriter:
         notes: Iterable[str] = (),
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        self.uri = canonical_uri(uri)
         self.dtype = kept_dtype(dtype)
         if dim < 1 or (n_rows is not None and n_rows < 1):
             raise InputError(f"a store needs at least one row and one column, not {n_rows} x {dim}")
@@ -129,7 +109,7 @@ class FeatureWriter:
                 f"--chunk-rows {chunk_rows} (chunk_rows); make it a multiple of that, or leave it out"
             )
         self._dim, self._expected_rows = dim, n_rows
-        largest = chunk_rows or default_chunk_rows(dim, self.dtype.itemsize)
+        largest = chunk_rows or default_chunk_rows(dim * self.dtype.itemsize)
         self._chunk_rows = largest if n_rows is None else balanced_chunk_rows(n_rows, largest)
         if chunk_rows is not None:
             # An explicit number is kept, only never longer than the set.
@@ -144,29 +124,16 @@ class FeatureWriter:
         self._features: zarr.Array[Any] | None = None
         self._unit = np.empty((0, dim), dtype=self.dtype)
         self._filled = self._written = 0
+        self._marker: dict[str, Any] = {}
         self._behind: deque[Future[None]] = deque()
         self.faults = RowFaults()
-        self.is_committed = False
-        self.release = weakref.finalize(self, unlock, lock(self.uri), os.getpid())
-        try:
-            self._target = self._begin(refuse_unless_free(self.uri, overwrite=overwrite))
-        except BaseException:
-            self.release()
-            raise
+        self._pending = PendingStore(uri, overwrite=overwrite)
+        self.uri = self._pending.uri
 
-    def _begin(self, found: State) -> str:
-        target = hidden_beside(self.uri, "incoming") if found is State.COMPLETE else self.uri
-        if found is not State.NOTHING and state_of(target) is not State.NOTHING:
-            remove(target)
-        try:
-            with storage_errors(self.uri, writing=True):
-                store = zarr_store(target, read_only=False)
-                self._group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER})
-        except StoreError:
-            raise
-        except OSError as error:
-            raise StoreError(f"cannot write a store at {self.uri}: {error}") from error
-        return target
+    @property
+    def is_committed(self) -> bool:
+        """Whether the store is committed."""
+        return self._pending.is_committed
 
     @property
     def n_rows(self) -> int:
@@ -244,10 +211,15 @@ class FeatureWriter:
         stop = self._written + self._filled
         with storage_errors(self.uri, writing=True):
             if self._features is None:
-                unit = self._shard_rows or self._chunk_rows
-                rows = self._expected_rows or unit
-                self._features = create_features(
-                    self._group, (rows, self._dim), self.dtype, self._chunk_rows, self._shard_rows
+                shape = (self._expected_rows or self._shard_rows or self._chunk_rows, self._dim)
+                self._features = create_array(
+                    self._pending.group,
+                    "features",
+                    shape,
+                    self.dtype,
+                    self._chunk_rows,
+                    self._shard_rows,
+                    fill_value=float("nan"),
                 )
             if stop > self._features.shape[0]:
                 self._features.resize((stop, self._dim))
@@ -272,13 +244,8 @@ class FeatureWriter:
             self._behind.popleft().result()
 
     def _store_rows(self, array: zarr.Array[Any], block: FeatureArray, first: int) -> None:
-        try:
-            with storage_errors(self.uri, writing=True):
-                array[first : first + len(block)] = block
-        except StoreError:
-            raise
-        except OSError as error:
-            raise StoreError(f"cannot write {self.uri}: {error}") from error
+        with storage_errors(self.uri, writing=True):
+            array[first : first + len(block)] = block
 
     def set_labels(self, labels: Labels) -> None:
         """Give all labels at once, as `reid_dist.stores.labels.make_labels` returns them."""
@@ -287,10 +254,7 @@ class FeatureWriter:
     def finish(self) -> None:
         """Write what is left, without committing; no rows can follow.
 
-        Raises
-        ------
-        InputError
-            If a row is not finite, labels are missing or of another length, or rows are missing.
+        InputError if a row is not finite, labels are missing or of another length, or rows are missing.
         """
         n_rows = self.n_rows
         if n_rows == 0 or (self._expected_rows is not None and n_rows != self._expected_rows):
@@ -311,11 +275,11 @@ class FeatureWriter:
             raise InputError(f"no pids were given for {self.uri}; every row needs an identity")
         with storage_errors(self.uri, writing=True):
             entries = {
-                name: LabelEntry(write_label(self._group, name, values), len(values), digest_label(values))
+                name: LabelEntry(write_label(self._pending.group, name, values), len(values), digest_label(values))
                 for name, values in labels.items()
             }
         digests = {name: entry.digest for name, entry in entries.items()}
-        self._manifest = Manifest(
+        manifest = Manifest(
             n_rows=n_rows,
             dim=self._dim,
             dtype=self.dtype.name,
@@ -329,6 +293,7 @@ class FeatureWriter:
             content_digest=self._hasher.finish(self._dim, self.dtype, digests),
             source=self._source,
         )
+        self._marker = manifest.to_json()
 
     def _gathered_labels(self, n_rows: int) -> Labels:
         whole = {
@@ -348,27 +313,12 @@ class FeatureWriter:
         """Finish, and write the commit marker, which is the manifest, in one atomic update."""
         commit_writers([self])
 
-    def ready(self) -> Commit:
-        """Finish, and return the step that makes the store visible."""
-        if not hasattr(self, "_manifest"):
-            self.finish()
-        marker = self._manifest.to_json()
-        if self._target == self.uri:
-            return FirstStore(self.uri, marker)
-        self._group.attrs[MANIFEST_KEY] = marker
-        return Replacement(self.uri)
-
     def abort(self) -> None:
         """Remove everything that was written, unless it is committed."""
-        if self.is_committed:
-            self.release()
-            return
         # Nothing may be written after all is removed.
         wait(self._behind)
         self._behind.clear()
-        if state_of(self._target) is not State.NOTHING:
-            remove(self._target)
-        self.release()
+        self._pending.abort()
 
     def __enter__(self) -> Self:
         return self
@@ -384,3 +334,13 @@ class FeatureWriter:
         except BaseException:
             self.abort()
             raise
+
+
+def commit_writers(writers: Sequence[FeatureWriter]) -> None:
+    """Finish and commit what was written: all of it, or on an error nothing, and all that is to be replaced stays."""
+    for writer in writers:
+        if not writer._marker:
+            writer.finish()
+    for writer in writers:
+        writer._pending.prepare(writer._marker)
+    commit_together([writer._pending for writer in writers])

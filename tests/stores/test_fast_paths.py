@@ -26,7 +26,7 @@ def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int
     rows, features = make(tmp_path / "s.zarr", chunk_rows=chunk_rows, dtype=dtype)
     last = -(-103 // chunk_rows) - 1
     for first, final in {(0, 0), (0, last), (last, last), (last // 2, last)}:
-        by_file = rows._chunks.read(first, final)
+        by_file = rows._read_files(first, final)
         assert by_file is not None
         by_zarr = rows._read_by_zarr(first, final)
         assert (by_file.dtype, by_file.shape) == (by_zarr.dtype, by_zarr.shape)

@@ -13,7 +13,6 @@ from numpy.typing import DTypeLike
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.stores.commits import commit_writers
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
@@ -32,10 +31,10 @@ from reid_dist.stores.locations import (
     refuse_unless_free,
     state_of,
 )
-from reid_dist.stores.memory import hold
+from reid_dist.stores.memory import MemoryRows
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.rows import kept_dtype, natural_dtype
-from reid_dist.stores.writer import FeatureWriter
+from reid_dist.stores.writer import FeatureWriter, commit_writers
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -233,7 +232,7 @@ def open_features(
         part = next((part for part in parts if part.role == role), parts[0])
         report = _Reporter(progress, len(part.kept))
         report.advance(0, uri)
-        rows = hold(
+        rows = MemoryRows(
             part.whole(),
             part.labels,
             allow_zero=allow_zero,

@@ -71,10 +71,7 @@ def _source_of_stores(uri: str, stores: dict[str, StoredRows]) -> Source:
     for prefix, rows in stores.items():
         arrays[f"{prefix}features"] = StoredFeatures(rows)
         notes |= dict.fromkeys(rows.notes)
-        for name in rows.label_names:
-            values = rows.label(name)
-            if values is None:
-                continue
+        for name, values in rows.labels.items():
             if not name.endswith("_names"):
                 arrays[prefix + name] = HeldRows(values)
             elif not np.array_equal(vocabularies.setdefault(name, values), values):
