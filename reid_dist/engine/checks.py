@@ -14,8 +14,7 @@ from reid_dist.metrics.definitions import LARGEST_RANK, PAIRS, PROBES, SINGLE_SH
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import FeatureSet, LabelledSet
-from reid_dist.stores.labels import ambiguous_numbers
-from reid_dist.stores.matched_labels import join_item_ids, numbers_among
+from reid_dist.stores.labels import ambiguous_numbers, join_item_ids, numbers_among
 from reid_dist.stores.overlap import shared_items
 
 

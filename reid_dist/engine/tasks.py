@@ -45,7 +45,7 @@ from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.stores import LabelledSet
-from reid_dist.stores.matched_labels import join_item_ids, join_numbers
+from reid_dist.stores.labels import join_item_ids, join_numbers
 
 Partials = dict[str, Any]
 """Partial results by the name of their reduction."""

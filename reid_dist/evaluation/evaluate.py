@@ -41,7 +41,7 @@ from reid_dist.stores import (
     as_feature_set,
     as_labelled_set,
 )
-from reid_dist.stores.remaking import with_remade_parts
+from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -34,7 +34,7 @@ from reid_dist.stages.reranking import (
     weighing,
 )
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
-from reid_dist.stores.remaking import with_remade_parts
+from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -25,26 +25,11 @@ _LONGEST_HEADER = 1024
 
 
 class AnotherIdentityError(ValueError):
-    """An array that was written under another identity than the one it is read under."""
+    """An array that was written under another identity, which is the message, than the one it is read under."""
 
 
 def write_arrays(file: IO[bytes], arrays: Mapping[str, NDArray[Any]], identity: str = "") -> None:
-    """Write arrays; what `read_arrays` takes, and `numpy.load`.
-
-    Parameters
-    ----------
-    file
-        Written to.
-    arrays
-        By name.
-    identity
-        What the arrays are, ASCII; written beside each of them, into the directory of the archive.
-
-    Raises
-    ------
-    ValueError
-        For arrays of objects.
-    """
+    """Write arrays of any dtype but objects, with an ASCII `identity` beside each; `numpy.load` reads them as well."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy")
@@ -56,23 +41,9 @@ def write_arrays(file: IO[bytes], arrays: Mapping[str, NDArray[Any]], identity: 
 def read_arrays(
     path: Path | IO[bytes], names: Sequence[str] = (), identity: str | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Read some arrays, or all of them, from a path or an open file; checksums are compared.
+    """Read some arrays, or all of them, from a path or an open file; checksums and any `identity` are compared.
 
-    Parameters
-    ----------
-    path
-        The file.
-    names
-        Which arrays; none for all.
-    identity
-        What they were written under; None for anything.
-
-    Raises
-    ------
-    AnotherIdentityError
-        If an array was written under another identity; the message is that identity.
-    OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile
-        If the file is not there, or not what was written.
+    A damaged file raises OSError, ValueError, EOFError, KeyError, RuntimeError or zipfile.BadZipFile.
     """
     with zipfile.ZipFile(path) as archive:
         _compare_identity(archive, identity)
@@ -81,13 +52,7 @@ def read_arrays(
 
 
 def read_identity(path: Path | IO[bytes], identity: str) -> None:
-    """Compare the identity of all arrays with the expected one; no array is read.
-
-    Raises
-    ------
-    AnotherIdentityError, OSError, ValueError, zipfile.BadZipFile
-        As `read_arrays`.
-    """
+    """Compare the identity of all arrays with the expected one; no array is read."""
     with zipfile.ZipFile(path) as archive:
         _compare_identity(archive, identity)
 

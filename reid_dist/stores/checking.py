@@ -29,18 +29,8 @@ from reid_dist.stores.stored import Damage, StoredRows, open_stored
 class LabelFacts:
     """Facts on the labels of a store.
 
-    Attributes
-    ----------
-    n_pids, n_camids
-        Distinct identities (junk, pid -1, is none) and cameras; `n_camids` is None without cameras.
-    pid_range, camid_range
-        Smallest and largest.
-    junk, distractors
-        Rows with pid -1 and with pid 0.
-    duplicate_item_ids
-        Rows whose item id an earlier row has.
-    columns
-        Distinct values of each further column.
+    `n_pids` is without junk, pid -1; `n_camids` and `camid_range` are None without cameras; `duplicate_item_ids` are
+    rows whose item id an earlier row has; `columns` are the distinct values of each.
     """
 
     n_pids: int
@@ -71,24 +61,9 @@ class LabelFacts:
 class CheckReport:
     """Result of a check.
 
-    Attributes
-    ----------
-    uri
-        The store.
-    shape, dtype, n_chunks, content_digest
-        From its manifest; None if there is no readable one.
-    damage
-        All that is damaged, in the order of the store.
-    faults
-        Rows with NaN, with infinities, and of zeros; counted over the chunks that could be read.
-    allow_zero
-        Whether the store allows rows of zeros.
-    duplicates
-        Rows that are byte for byte an earlier row.
-    first_duplicates
-        For the first of them: the row, and the earlier one.
-    labels
-        Facts of the labels; None if pids cannot be read.
+    What comes from the manifest is None if there is no readable one, and `labels` if pids cannot be read.  `damage` is
+    in the order of the store; `faults` are counted over the chunks that could be read.  `duplicates` are rows that are
+    byte for byte an earlier row: `first_duplicates` are pairs of the row and the earlier one.
     """
 
     uri: str
@@ -135,24 +110,8 @@ def check_store(
 ) -> CheckReport:
     """Read every chunk of a store and report all damage, not only the first.
 
-    Parameters
-    ----------
-    location
-        The store.
-    progress
-        Called after every chunk with rows done, rows in all, and the store.
-
-    Returns
-    -------
-    CheckReport
-        Memory is bounded by one chunk, the labels and 16 bytes per row.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If nothing is there.
-    StoreError
-        If it is not a store of reid-dist, or of a newer format.
+    `progress` is called after every chunk with rows done, rows in all, and the store.  Memory is bounded by one chunk,
+    the labels and 16 bytes per row.  StoreNotFoundError if nothing is there, StoreError if it is something else.
     """
     uri = canonical_uri(location)
     try:

@@ -81,23 +81,12 @@ class ContentHasher:
         self._blocks.append(self._open.digest())
         self._open, self._open_rows = blake3(), 0
 
-    def extend(self, block_digests: list[bytes], n_rows: int) -> None:
+    def extend(self, block_digests: list[bytes]) -> None:
         """Take digests of whole blocks that were hashed elsewhere; only the last one may be of a shorter block."""
         self._blocks.extend(block_digests)
-        self.n_rows += n_rows
 
     def finish(self, dim: int, dtype: np.dtype[Any], label_digests: Mapping[str, str]) -> str:
-        """Return the content digest in hex.
-
-        Parameters
-        ----------
-        dim
-            Values per row.
-        dtype
-            The dtype in which features are kept.
-        label_digests
-            `digest_label` of each label array by name.
-        """
+        """Return the content digest in hex; `label_digests` are `digest_label` by name."""
         if self._open_rows:
             self._close_block()
         header = {
@@ -113,18 +102,7 @@ class ContentHasher:
 
 
 def scan(features: FeatureArray) -> tuple[ContentHasher, RowFaults]:
-    """Hash a whole array and look for faulty rows in one pass, on all cores.
-
-    Parameters
-    ----------
-    features
-        (n, dim) C-contiguous, in the dtype in which they are kept; may be memory-mapped.
-
-    Returns
-    -------
-    ContentHasher, RowFaults
-        Ready to be finished; rows that are not finite, and zero rows.
-    """
+    """Hash an array (n, dim), C-contiguous, and look for faulty rows in one pass, on all cores."""
     row_bytes = max(1, features.shape[1] * features.dtype.itemsize)
     step = BLOCK_ROWS * max(1, _TASK_BYTES // (BLOCK_ROWS * row_bytes))
 
@@ -138,16 +116,11 @@ def scan(features: FeatureArray) -> tuple[ContentHasher, RowFaults]:
 
     starts = range(0, len(features), step)
     hasher, faults = ContentHasher(), RowFaults()
-    cores = len(os.sched_getaffinity(0))
-    if len(starts) == 1 or cores == 1:
-        parts = map(scan_rows, starts)
-        for digests, found in parts:
-            hasher.extend(digests, 0)
+    n_threads = min(len(os.sched_getaffinity(0)), len(starts))
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="scan") as pool:
+        # One thread is no faster than this one.
+        for digests, found in (pool.map if n_threads > 1 else map)(scan_rows, starts):
+            hasher.extend(digests)
             faults += found
-    else:
-        with ThreadPoolExecutor(min(cores, len(starts)), thread_name_prefix="scan") as pool:
-            for digests, found in pool.map(scan_rows, starts):
-                hasher.extend(digests, 0)
-                faults += found
-    hasher.extend([], len(features))
+    hasher.n_rows = len(features)
     return hasher, faults

@@ -117,15 +117,10 @@ class DistanceBlock:
         return DistanceBlock(_map(target), str(target), self.content_digest)
 
     def read(self, row: int, row_stop: int, column: int, column_stop: int) -> NDArray[np.float64]:
-        """Return a piece: a fresh array, float64, C-contiguous.
-
-        Raises
-        ------
-        DamagedStoreError
-            If it holds NaN or infinity, which the digest would have refused: the file changed.
-        """
+        """Return a piece as a fresh array, float64, C-contiguous; DamagedStoreError if the file was changed."""
         # A view of a mapped file would be read-only, and another type to the kernels.
         piece = np.array(self._values[row:row_stop, column:column_stop], dtype=np.float64, order="C", subok=False)
+        # The digest would have refused such a file.
         if not np.isfinite(piece).all():
             raise DamagedStoreError(f"{self.uri} was changed while in use; run again")
         return piece

@@ -1,4 +1,4 @@
-"""Partial results as named arrays: what they are made of is a text beside them, and reading it runs no code."""
+"""Partial results as named arrays, with their structure as JSON beside them: reading them runs no code."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ _STRUCTURE = "structure"
 
 
 def encode(value: Any) -> dict[str, NDArray[Any]]:
-    """Turn mappings, lists, tuples, dataclasses, arrays and plain values into arrays.
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    """
+    """Turn mappings, lists, tuples, dataclasses, arrays and plain values into arrays; TypeError for anything else."""
     arrays: dict[str, NDArray[Any]] = {}
     text = json.dumps(_taken_apart(value, arrays), separators=(",", ":"))
     return {_STRUCTURE: np.frombuffer(text.encode(), np.uint8), **arrays}
@@ -47,20 +41,7 @@ def _taken_apart(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def decode(arrays: Mapping[str, NDArray[Any]], classes: Iterable[type]) -> Any:
-    """Put together again what `encode` took apart.
-
-    Parameters
-    ----------
-    arrays
-        What `encode` returned.
-    classes
-        The dataclasses that may be in it.
-
-    Raises
-    ------
-    DamagedStoreError
-        If it is not what `encode` returns, or holds another class.
-    """
+    """Return the value that `encode` turned into arrays; `classes` are the dataclasses that may be in it."""
     known = {each.__name__: each for each in classes}
     try:
         return _put_together(json.loads(bytes(arrays[_STRUCTURE])), arrays, known)

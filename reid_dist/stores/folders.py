@@ -117,15 +117,7 @@ class LocalFolder:
         return path.stat().st_size if path.exists() else None
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading.
-
-        Raises
-        ------
-        FileNotFoundError
-            If it is missing.
-        StoreError
-            If it is a symbolic link.
-        """
+        """Open a file for reading; StoreError if it is a symbolic link."""
         return BufferedReader(self._open(name))
 
     def _open(self, name: str) -> FileIO:
@@ -178,13 +170,7 @@ class LocalFolder:
         return held[rows]
 
     def write(self, name: str, content: bytes | memoryview) -> int:
-        """Write a file under another name and rename it; two that write the same do no harm to each other.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be written; nothing is left then.
-        """
+        """Write a file under another name and rename it; two that write the same do no harm to each other."""
         file = self.path / name
         temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
         try:
@@ -223,13 +209,7 @@ class LocalFolder:
         (self.path / name).unlink(missing_ok=True)
 
     def clear(self, last: str = "") -> None:
-        """Remove the folder; of a symbolic link, the link alone.
-
-        Raises
-        ------
-        OSError
-            If it cannot be removed.
-        """
+        """Remove the folder; of a symbolic link, the link alone."""
         if self.path.is_symlink():
             self.path.unlink()
             return
@@ -240,13 +220,7 @@ class LocalFolder:
             shutil.rmtree(self.path)
 
     def refuse_link(self, name: str) -> None:
-        """Refuse a name that is a symbolic link.
-
-        Raises
-        ------
-        StoreError
-            Naming the link and its target.
-        """
+        """Refuse a name that is a symbolic link: StoreError with the link and its target."""
         path = self.path / name
         if path.is_symlink():
             raise StoreError(
@@ -255,13 +229,7 @@ class LocalFolder:
             )
 
     def refuse_links(self) -> None:
-        """Refuse the folder if any name in it, at any depth, is a symbolic link.
-
-        Raises
-        ------
-        StoreError
-            Naming the first one.
-        """
+        """Refuse the folder if any name in it, at any depth, is a symbolic link."""
         waiting = [""]
         while waiting:
             below = waiting.pop()

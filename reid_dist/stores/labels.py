@@ -37,9 +37,6 @@ Labels: TypeAlias = dict[str, NDArray[Any]]
 
 COLUMN_PREFIX = "columns/"
 
-NumberedTexts: TypeAlias = tuple[NDArray[np.int64], NDArray[np.str_] | None]
-"""Labels as numbers, and the texts they denote, if any."""
-
 Texts: TypeAlias = Sequence[str] | None
 """The texts that the numbers 1, 2, … of a set denote; None where numbers are themselves."""
 
@@ -47,6 +44,8 @@ _DIGITS = re.compile(r"-?[0-9]+")
 _MOST_DIGITS = 18
 """Longer numbers need not fit into int64; in plain digits they are names."""
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?|nan|inf)", re.IGNORECASE)
+_WORDS_FROM = 10**18
+"""Words that meet numbers of another set are numbered from here on, beyond every number in digits."""
 _COLUMN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _JUNK = -1
 _SURROGATES = (0xD800, 0xDFFF)
@@ -55,25 +54,7 @@ _CHECKED_ROWS = 65_536
 
 
 def as_column(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Bring labels to one dimension.
-
-    Parameters
-    ----------
-    values
-        (n,), (1, n) or (n, 1) numbers or texts; torch tensors and dask arrays are taken as well.
-    name
-        For messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        (n,) of a numeric dtype or ``<U``.
-
-    Raises
-    ------
-    InputError
-        If it has another shape, or holds neither numbers nor texts.
-    """
+    """Bring numbers or texts of shape (n,), (1, n) or (n, 1), also torch and dask, to (n,) numeric or ``<U``."""
     array = np.asarray(to_numpy(values))
     if array.ndim == 2 and 1 in array.shape:
         array = array.reshape(-1)
@@ -126,13 +107,7 @@ def to_numpy(values: Any) -> Any:
 
 
 def as_whole_numbers(array: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Bring an (n,) numeric array to int64 without changing a value.
-
-    Raises
-    ------
-    InputError
-        If a value is not whole or does not fit.
-    """
+    """Bring an (n,) numeric array to int64; InputError if a value would change."""
     if array.dtype.kind == "f":
         # Beyond 2**53 neighbouring whole numbers are equal as floats.
         wrong = ~(np.abs(array) <= 2.0**53) | (array != np.floor(array))
@@ -148,25 +123,10 @@ def as_whole_numbers(array: NDArray[Any], name: str) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def as_numbers(values: ArrayLike, name: str) -> NumberedTexts:
-    """Bring identities or cameras to int64, numbering texts as the module describes.
+def as_numbers(values: ArrayLike, name: str) -> tuple[NDArray[np.int64], NDArray[np.str_] | None]:
+    """Bring identities or cameras, as `as_column` takes them, to int64, numbering texts as the module describes.
 
-    Parameters
-    ----------
-    values
-        (n,), (1, n) or (n, 1) numbers or texts.
-    name
-        For messages.
-
-    Returns
-    -------
-    numpy.ndarray, numpy.ndarray or None
-        (n,) int64; the (P,) texts that 1 … P denote, or None if the numbers are themselves.
-
-    Raises
-    ------
-    InputError
-        If the values are no labels, or a text is empty.
+    The texts, (P,), that 1 … P denote are None if the numbers are themselves.
     """
     array = as_column(values, name)
     if array.dtype.kind != "U":
@@ -216,17 +176,7 @@ def _whole(texts: list[str], inverse: NDArray[np.intp], name: str) -> NDArray[np
 def number_jointly(parts: Sequence[ArrayLike], name: str) -> tuple[list[NDArray[np.int64]], NDArray[np.str_] | None]:
     """Bring the same label of several sets to int64 so that equal texts get equal numbers.
 
-    Parameters
-    ----------
-    parts
-        One array of labels per set.
-    name
-        For messages.
-
-    Raises
-    ------
-    InputError
-        As `as_numbers`, and if one set has numbers where another has words alone.
+    InputError as `as_numbers`, and if one set has numbers where another has words alone.
     """
     columns = [as_column(part, name) for part in parts]
     texts = [column for column in columns if column.dtype.kind == "U"]
@@ -283,28 +233,10 @@ def make_labels(
     image_paths: ArrayLike | None = None,
     names: Mapping[str, NDArray[np.str_]] | None = None,
 ) -> Labels:
-    """Validate the labels of a set and bring them to the form in which they are kept.
+    """Validate the labels of a set and bring them, read-only, to the form in which they are kept.
 
-    Parameters
-    ----------
-    n_rows
-        Number of feature rows, which every label must have.
-    pids, camids, item_ids, image_paths
-        Labels in any form that `as_column` takes.
-    columns
-        Further whole-number labels by name.
-    names
-        ``pid_names`` and ``camid_names`` of labels that have been numbered already.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        As the module describes, read-only.
-
-    Raises
-    ------
-    InputError
-        If a label has another length, is not a label, or a column has an unusable name.
+    `n_rows` is the number of features; labels come in any form that `as_column` takes; `names` are ``pid_names`` and
+    ``camid_names`` of labels that have been numbered already.
     """
     labels: Labels = {}
     names = names or {}
@@ -337,3 +269,53 @@ def make_labels(
         labels[name] = array.copy() if array.flags.writeable else array
         labels[name].flags.writeable = False
     return labels
+
+
+def numbers_among(texts: Iterable[str]) -> set[int]:
+    """Return the numbers that texts in digits are."""
+    return {value for value in map(number_in_digits, texts) if value is not None}
+
+
+def _spelled(text: str, ambiguous: set[int]) -> str:
+    """Digits without leading zeros; anything else, and ambiguous numbers, as written."""
+    value = number_in_digits(text)
+    return text if value is None or value in ambiguous else str(value)
+
+
+def join_numbers(numbers: NDArray[np.int64], own: Texts, query: Texts, gallery: Texts) -> NDArray[np.int64]:
+    """Number the labels of one of two sets so that equal labels of both get equal numbers."""
+    if own is None:
+        return numbers
+    ambiguous = ambiguous_numbers(query or (), gallery or ())
+    spelled = [_spelled(text, ambiguous) for text in own]
+    every = {_spelled(text, ambiguous) for text in (*(query or ()), *(gallery or ()))}
+    if query is None or gallery is None:
+        # The other set has numbers: digits are those numbers, and words are beyond all of them.
+        words = {text: _WORDS_FROM + at for at, text in enumerate(sorted(t for t in every if _plain(t) is None))}
+        table = np.array([words[text] if (value := _plain(text)) is None else value for text in spelled])
+    else:
+        table = np.searchsorted(np.array(sorted(every)), np.array(spelled)) + 1
+    return np.where(numbers > 0, table[np.maximum(numbers, 1) - 1], numbers)
+
+
+def _plain(text: str) -> int | None:
+    """The number that a text is the plain spelling of."""
+    value = number_in_digits(text)
+    return value if value is not None and str(value) == text else None
+
+
+def join_item_ids(
+    query: NDArray[Any], gallery: NDArray[Any]
+) -> tuple[NDArray[np.int64] | NDArray[np.str_], NDArray[np.int64] | NDArray[np.str_]]:
+    """Bring the item ids of two sets to one form, in which equal ids are equal."""
+    if query.dtype.kind != "U" and gallery.dtype.kind != "U":
+        return query, gallery
+    written = [side.astype(np.str_) for side in (query, gallery)]
+    ambiguous = ambiguous_numbers(*(np.unique(side).tolist() for side in written))
+    made = [np.array([_spelled(text, ambiguous) for text in side.tolist()], dtype=np.str_) for side in written]
+    if query.dtype.kind != gallery.dtype.kind and not np.isin(made[0], made[1]).any():
+        raise InputError(
+            f"item ids of the query set are {query.dtype}, of the gallery {gallery.dtype}, and none are equal; "
+            "give both the same kind"
+        )
+    return made[0], made[1]

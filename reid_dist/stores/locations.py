@@ -1,4 +1,4 @@
-"""Locations of stores: canonical URIs, the commit marker, and what lies at a URI.
+"""Locations of stores: canonical URIs, the commit marker, and what is at a URI.
 
 A location is a path, a ``file://`` URI, or ``s3://BUCKET/KEY``.  Bytes are read and written by
 `reid_dist.stores.folders`.
@@ -44,7 +44,7 @@ Read = TypeVar("Read")
 
 
 class State(Enum):
-    """What lies at a location."""
+    """What is at a location."""
 
     NOTHING = "nothing"
     WRITING = "a store without a commit marker"
@@ -53,13 +53,7 @@ class State(Enum):
 
 
 def canonical_uri(location: str | os.PathLike[str]) -> str:
-    """Return the canonical URI of a location: an absolute path for anything on the file system.
-
-    Raises
-    ------
-    InputError
-        If the scheme is not supported, the location could point outside of itself, or a name in it is too long.
-    """
+    """Return the canonical URI of a location: an absolute path for anything on the file system."""
     text = os.fspath(location)
     if not text:
         raise InputError("the path of a store must not be empty")
@@ -113,12 +107,7 @@ def zarr_store(uri: str, *, read_only: bool) -> Store:
 def read_marker(uri: str) -> dict[str, Any] | None:
     """Return the manifest attribute, or None if there is no group of reid-dist.
 
-    Raises
-    ------
-    StoreError
-        If it cannot be read: no permission, no answer of the storage, a symbolic link.
-    DamagedStoreError
-        If the group's metadata is damaged.
+    StoreError if it cannot be read, DamagedStoreError if the metadata of the group is damaged.
     """
     return read_twice(uri, lambda: _read_marker(uri))
 
@@ -155,12 +144,12 @@ def write_marker(uri: str, marker: dict[str, Any]) -> None:
 
 
 def state_of(uri: str) -> State:
-    """Return what lies at a canonical URI."""
+    """Return what is at a canonical URI."""
     return state_by(read_marker(uri), uri)
 
 
 def state_by(marker: dict[str, Any] | None, uri: str) -> State:
-    """Return what lies at a canonical URI, given its manifest attribute."""
+    """Return what is at a canonical URI, given its manifest attribute."""
     if marker is None:
         # A writer that was killed before its first metadata leaves an empty directory.
         return State.FOREIGN if folder_at(uri).exists() else State.NOTHING
@@ -189,12 +178,10 @@ def cut_short_note(uri: str) -> str:
 
 
 def refuse_unless_free(uri: str, *, overwrite: bool) -> State:
-    """Return what lies where a store is to be written; `overwrite` lets a complete store be replaced on a disk.
+    """Return what is where a store is to be written.
 
-    Raises
-    ------
-    StoreExistsError
-        If a complete store is there and may not be replaced, or something that is no store of reid-dist.
+    StoreExistsError for anything that is no store, and for a complete store, unless `overwrite` lets it be replaced,
+    which on object storage it does not.
     """
     if is_object_uri(uri) and "/" not in uri.removeprefix("s3://"):
         raise InputError(f"a store does not take a whole bucket; write to {uri}/NAME.zarr")
@@ -214,13 +201,7 @@ def refuse_unless_free(uri: str, *, overwrite: bool) -> State:
 
 
 def refuse_stripped(uri: str) -> None:
-    """Refuse a group that has the arrays of a feature store and not its manifest.
-
-    Raises
-    ------
-    StoreError
-        If it is such a group: without the manifest nothing in it can be verified.
-    """
+    """Refuse a group with the arrays of a feature store, and no manifest by which they can be verified."""
     folder = folder_at(uri)
     if read_marker(uri) is None and all(_is_array_of_ours(folder, name) for name in ("features", "pids")):
         raise StoreError(

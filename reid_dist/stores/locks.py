@@ -31,14 +31,9 @@ _POLLED_EVERY_S = 0.2
 
 
 def lock(uri: str) -> Path | None:
-    """Reserve the place of a store for this process; return the lock, None where there is none.
+    """Reserve the place of a store for this process; return the lock, None on object storage.
 
-    Raises
-    ------
-    StoreExistsError
-        If another writer has it.
-    StoreError
-        If nothing can be written there.
+    StoreExistsError if another writer has it.
     """
     if is_object_uri(uri):
         return None

@@ -57,13 +57,7 @@ Given = ParamSpec("Given")
 
 
 def canonical_object_uri(text: str) -> str:
-    """Return ``s3://BUCKET/KEY`` in its one form, or ``s3://BUCKET``.
-
-    Raises
-    ------
-    InputError
-        If it is none, or could point outside of itself.
-    """
+    """Return ``s3://BUCKET/KEY`` in its one form, or ``s3://BUCKET``."""
     bucket, _, key = text.removeprefix(SCHEME).rstrip("/").partition("/")
     # What may be a key or a signature is not repeated.
     if "@" in bucket:
@@ -168,15 +162,7 @@ class ObjectFolder:
                 yield from (str(entry["path"]) for entry in batch)
 
     def open(self, name: str) -> IO[bytes]:
-        """Read a whole object, as a file.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is none.
-        StoreError
-            If it cannot be read.
-        """
+        """Read a whole object, as a file."""
         content = self.read(name)
         if content is None:
             raise FileNotFoundError(f"{self.uri}/{name}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.stores.labelled import LabelledSet
-from reid_dist.stores.matched_labels import join_item_ids
+from reid_dist.stores.labels import join_item_ids
 
 Int64 = NDArray[np.int64]
 By = Literal["content", "item_ids", "image_paths"]
@@ -26,32 +26,14 @@ _PAIRS_AT_ONCE: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class SharedItems:
-    """Query rows that are gallery rows as well.
-
-    Attributes
-    ----------
-    by
-        The fact: ``content`` (row i is row i), ``item_ids`` or ``image_paths``.
-    n_query
-        Number of such query rows.
-    """
+    """Query rows that are gallery rows as well, and the fact by which: ``content`` means that row i is row i."""
 
     by: By
     n_query: int
 
 
 def shared_items(query: LabelledSet, gallery: LabelledSet) -> SharedItems | None:
-    """Count the query rows that are gallery rows as well.
-
-    Parameters
-    ----------
-    query, gallery
-        The two sides.
-
-    Returns
-    -------
-    None if there are none.
-    """
+    """Count the query rows that are gallery rows as well; None if there are none."""
     if query.content_digest == gallery.content_digest:
         return SharedItems("content", query.n_rows)
     for by, near, far in _names(query, gallery):
@@ -62,18 +44,9 @@ def shared_items(query: LabelledSet, gallery: LabelledSet) -> SharedItems | None
 
 
 def own_queries(query: LabelledSet, gallery: LabelledSet, indptr: Int64, row: Int64) -> SharedItems | None:
-    """Count the queries that are one item with a gallery row of a list of theirs.
+    """Count the queries that are one item with a gallery row of their list; None if there are none.
 
-    Parameters
-    ----------
-    query, gallery
-        The two sides.
-    indptr, row
-        Gallery rows ``row[indptr[i]:indptr[i + 1]]`` of query ``i``, such as its relevant rows; int64.
-
-    Returns
-    -------
-    None if there are none.
+    The list of query ``i`` is ``row[indptr[i]:indptr[i + 1]]``, such as its relevant rows.
     """
     if query.content_digest == gallery.content_digest:
         numbers = np.arange(query.n_rows)

@@ -30,15 +30,7 @@ _HALF_EXPONENT = np.uint16(0x7C00)
 
 @dataclass(frozen=True)
 class Offenders:
-    """Rows with one fault: all counted, the first few named.
-
-    Attributes
-    ----------
-    count
-        Number of rows.
-    first
-        The first of them, ascending, at most `FIRST_OFFENDERS`.
-    """
+    """Rows with one fault: all counted, the first `FIRST_OFFENDERS` named, ascending."""
 
     count: int = 0
     first: tuple[int, ...] = ()
@@ -66,15 +58,7 @@ class Offenders:
 
 @dataclass(frozen=True)
 class RowFaults:
-    """What is wrong with the rows of a block.
-
-    Attributes
-    ----------
-    nan, infinite
-        Rows that hold at least one NaN; rows that hold an infinity and no NaN.
-    zero
-        Rows whose every value is 0: they have no direction, so cosine is undefined for them.
-    """
+    """Rows with NaN, rows with an infinity and no NaN, and rows of zeros, for which cosine is undefined."""
 
     nan: Offenders = Offenders()
     infinite: Offenders = Offenders()
@@ -85,33 +69,14 @@ class RowFaults:
         return RowFaults(self.nan + later.nan, self.infinite + later.infinite, self.zero + later.zero)
 
     def refuse_non_finite(self, what: str) -> None:
-        """Raise if a row is not finite.
-
-        Parameters
-        ----------
-        what
-            Names the features in the message.
-
-        Raises
-        ------
-        InputError
-            With the number of rows and the first of them.
-        """
+        """Raise InputError if a row is not finite; `what` names the features."""
         found = [f"{word} in {rows}" for word, rows in (("NaN", self.nan), ("infinity", self.infinite)) if rows]
         if found:
             raise InputError(f"{what} must be finite: found {' and '.join(found)}; correct or leave out these rows")
 
 
 def find_faults(block: FeatureArray, first_row: int = 0) -> RowFaults:
-    """Find rows that are not finite and rows of zeros.
-
-    Parameters
-    ----------
-    block
-        (rows, dim) floats.
-    first_row
-        Row number of ``block[0]``, for the report.
-    """
+    """Find rows of (rows, dim) floats that are not finite, and rows of zeros; ``block[0]`` is row `first_row`."""
     finite = _is_finite(block)
     nan = infinite = Offenders()
     if not finite.all():
@@ -133,13 +98,7 @@ def _is_finite(block: FeatureArray) -> NDArray[np.bool_]:
 
 
 def kept_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the little-endian dtype in which features are kept.
-
-    Raises
-    ------
-    InputError
-        If it is neither float32 nor float16.
-    """
+    """Return the little-endian dtype in which features are kept; InputError for any but float32 and float16."""
     try:
         name = np.dtype(dtype).name
     except TypeError:
@@ -150,13 +109,7 @@ def kept_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def natural_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which features of some dtype are kept by default.
-
-    Raises
-    ------
-    InputError
-        If features cannot be of that dtype at all.
-    """
+    """Return the dtype in which features of some dtype are kept by default; InputError if they cannot be kept."""
     if dtype.kind == "O":
         raise InputError("features are an object array, which is never read; give one (n, dim) float32 array")
     if dtype.kind not in "fiub":
@@ -174,26 +127,10 @@ def conversion_note(source: np.dtype[Any], target: np.dtype[Any]) -> str | None:
 
 
 def convert_rows(block: NDArray[Any], target: np.dtype[Any], first_row: int = 0) -> FeatureArray:
-    """Bring rows to the dtype in which they are kept; without a copy where they have it already.
+    """Bring (rows, dim) numbers or booleans to one of `KEPT_DTYPES`, C-contiguous; no copy where they have it already.
 
-    Parameters
-    ----------
-    block
-        (rows, dim), floating point, integers or booleans.
-    target
-        One of `KEPT_DTYPES`.
-    first_row
-        Row number of ``block[0]``, for messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        (rows, dim) of `target`, C-contiguous.
-
-    Raises
-    ------
-    InputError
-        If a finite value would become infinite, or an integer is not exactly representable in float32.
+    ``block[0]`` is row `first_row`.  InputError if a finite value would become infinite, or an integer is not exactly
+    representable in float32.
     """
     natural = natural_dtype(block.dtype)
     if block.dtype == target:

@@ -1,7 +1,7 @@
-"""Made-up feature sets in the shape of the public ones, for the demo, benchmarks and tests.
+"""Synthetic feature sets in the shape of the public ones, for the demo, benchmarks and tests.
 
 An identity is a random direction, a camera adds a direction of its own, a picture adds noise.  With growing noise the
-positives of a query sink into the negatives, as with a worse model.
+relevant rows of a query move away from it, as with a worse model.
 """
 
 from __future__ import annotations
@@ -25,20 +25,9 @@ class SyntheticSet:
 
 @dataclass(frozen=True)
 class SyntheticShape:
-    """What to make.
+    """Sizes of both sides; distractors (pid 0) and junk (pid -1) are part of the gallery.
 
-    Attributes
-    ----------
-    n_identity, n_camera
-        Identities that both sides share, and cameras.
-    n_query, n_gallery
-        Rows of the two sides; distractors and junk are part of the gallery.
-    n_distractor, n_junk
-        Gallery rows with pid 0 (distractors) and pid -1 (bad detections).
-    dim
-        Features per row.
-    noise, camera_shift
-        Length of the noise and of a camera's own direction, relative to an identity's.
+    `noise` and `camera_shift` are lengths relative to an identity's direction.
     """
 
     n_identity: int

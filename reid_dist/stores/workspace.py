@@ -7,7 +7,7 @@ uncompressed `.npz`, whose checksums are compared when it is read, and are never
 
 Each part carries its identity: the name of its stage, its own name, and the checksum of the description, which
 determines how rows are cut into parts.  Every read compares it, so that a part under another name, of another stage or
-of another cut is never used.  `reid_dist.stores.remaking` removes damaged and foreign parts and repeats the work.
+of another cut is never used.  `with_remade_parts` removes damaged and foreign parts and repeats the work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.temporary import temporary_directory
-from reid_dist.errors import DamagedPartError, StoreError
+from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
 from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri, local_path, read_twice
@@ -55,20 +55,16 @@ _DAMAGE: Final = (
     *(zipfile.BadZipFile, zlib.error, struct.error),
 )
 
+DERIVED: Final = ("expanded-", "features-")
+"""Prefixes of the names of stores in a workspace that a run derives from its inputs, and can derive again."""
+
 Read = TypeVar("Read")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A directory of parts; a value that travels to workers.
-
-    Attributes
-    ----------
-    path
-        Where it is, a canonical URI.
-    checksum
-        Fingerprint of its name and its description, which its parts carry.
-    """
+    """A directory of parts, by its canonical URI; `checksum` is of its name and description, and its parts carry it."""
 
     path: str
     checksum: str = ""
@@ -84,10 +80,7 @@ class Stage:
     def write(self, part: str, arrays: Mapping[str, NDArray[Any]]) -> int:
         """Write a part with its identity, at once and whole; return its size in bytes.
 
-        Raises
-        ------
-        StoreError
-            If it cannot be written, such as when the disk is full; nothing is left then.
+        StoreError if it cannot be written, such as when the disk is full; nothing is left then.
         """
         buffer = io.BytesIO()
         write_arrays(buffer, arrays, self._identity(part))
@@ -96,12 +89,7 @@ class Stage:
     def read(self, part: str, *names: str) -> dict[str, NDArray[Any]]:
         """Read arrays of a part, or all of them.
 
-        Raises
-        ------
-        DamagedPartError
-            If it is not there, not what was written, or another part.
-        StoreError
-            If it cannot be read, or storage does not answer.
+        DamagedPartError if it is missing, damaged or another part; StoreError if it cannot be read.
         """
         identity = self._identity(part)
         return read_twice(self.path, lambda: self._verified(part, lambda file: read_arrays(file, names, identity)))
@@ -161,13 +149,7 @@ class Stage:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What it holds, in words and numbers.
-
-        Raises
-        ------
-        DamagedPartError
-            If it is not there, or not what was written.
-        """
+        """What it holds, in words and numbers; DamagedPartError if it is missing or damaged."""
         found = _read_description(self.path)
         if found is None or found[1] != self.checksum:
             raise self._unusable("", f"{self.path}/{_DESCRIPTION} is missing or not what was written; {_AGAIN}")
@@ -223,44 +205,21 @@ def _read_description_once(path: str) -> tuple[dict[str, Any], str] | None:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A directory of stages.
-
-    Attributes
-    ----------
-    path
-        Where it is, a canonical URI; made when the first stage is.
-    """
+    """A directory of stages, by its canonical URI; made when the first stage is."""
 
     path: str
 
     @classmethod
     def at(cls, location: str | os.PathLike[str]) -> Workspace:
-        """Return the workspace at a path or an ``s3://`` URI.
-
-        Raises
-        ------
-        InputError
-            If it is no place for one.
-        """
+        """Return the workspace at a path or an ``s3://`` URI."""
         return cls(canonical_uri(location))
 
     def stage(self, kind: str, identity: Any, description: Mapping[str, Any]) -> Stage:
         """Open a stage, or begin it.
 
-        Parameters
-        ----------
-        kind
-            Kind of stage, a readable part of its name.
-        identity
-            All that its content depends on; see `reid_dist.core.fingerprint`.
-        description
-            What it holds, for people, and what later runs must do likewise to go on with it.  The description of a
-            stage that is there already is kept: read it.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be read or written.
+        `kind` is a readable part of its name; `identity` is all that its content depends on, as `fingerprint` takes it;
+        `description` is what it holds, and what later runs must do likewise to continue it.  The description of a stage
+        that is there already is kept: read it.
         """
         name = f"{kind}-{fingerprint(_FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
         path = at_location(self.path, name)
@@ -332,19 +291,9 @@ def read_record(stage: Stage, part: str, warn: Callable[[str], None]) -> dict[st
 
 @contextlib.contextmanager
 def inner_folder(workspace: str | os.PathLike[str] | None, identity: str | None) -> Iterator[Path]:
-    """Directory that the parts of some work share.
+    """Directory that the parts of some work share: within `workspace`, or temporary where that is None.
 
-    Parameters
-    ----------
-    workspace
-        Directory to be in; None for a temporary one.
-    identity
-        Identity of the work, for a folder of its own, which is removed when all is done; None for `workspace` itself.
-
-    Raises
-    ------
-    StoreError
-        If it cannot be made.
+    Work with an `identity` has a folder of its own, which is removed when all is done.
     """
     place = None if workspace is None else local_path(canonical_uri(workspace))
     if place is None:
@@ -365,3 +314,47 @@ def inner_folder(workspace: str | os.PathLike[str] | None, identity: str | None)
         raise
     if identity is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, warn: Callable[[str], None]) -> Made:
+    """Do work; where a part of the workspace is missing, damaged or another one, report it and repeat the work.
+
+    Whole parts are used again: the second attempt makes the damaged part alone.
+    """
+    seen: set[tuple[str, str]] = set()
+    while True:
+        try:
+            return work()
+        except DamagedStoreError as error:
+            found = error.place, error.part if isinstance(error, DamagedPartError) else ""
+            if found in seen or not (isinstance(error, DamagedPartError) or _is_derived(error.place, workspace)):
+                raise
+            seen.add(found)
+            problem = str(error).partition(";")[0]
+            if isinstance(error, DamagedPartError):
+                remove_part(error)
+                # Where one part was copied over another, more may have been.
+                more = _remove_foreign_parts(error.place)
+                problem += f", as are {more} more parts of this stage" if more else ""
+            else:
+                with contextlib.suppress(OSError):
+                    folder_at(error.place).clear()
+            warn(f"{problem}: made again")
+
+
+def remove_part(error: DamagedPartError) -> None:
+    """Remove the damaged part of an error, if it has one; the next run of its stage makes it again."""
+    if error.part:
+        with contextlib.suppress(StoreError):
+            Stage(error.place).remove(error.part)
+
+
+def _is_derived(place: str, workspace: Workspace | None) -> bool:
+    above, _, name = place.rpartition("/")
+    return workspace is not None and above == workspace.path and name.startswith(DERIVED)
+
+
+def _remove_foreign_parts(place: str) -> int:
+    above, _, name = place.rpartition("/")
+    stages = Workspace(above).stages(name.rpartition("-")[0])
+    return sum(stage.remove_foreign_parts() for stage in stages if stage == Stage(place, stage.checksum))

@@ -26,8 +26,8 @@ from reid_dist.kernels.averaging import average_rows, similarity_weights
 from reid_dist.stages.expansion.definition import Expansion
 from reid_dist.stages.neighbours import BlockedLists, Items, Resources, find_neighbours, find_top_lists
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
+from reid_dist.stores.labels import join_item_ids
 from reid_dist.stores.locations import remove
-from reid_dist.stores.matched_labels import join_item_ids
 from reid_dist.stores.stored import open_stored
 
 Int64 = NDArray[np.int64]

@@ -26,8 +26,8 @@ from reid_dist.stages.neighbours import NeighbourLists
 from reid_dist.stages.reranking.definition import VARIANTS
 from reid_dist.stages.reranking.scorer import Mix
 from reid_dist.stages.reranking.weights import WeightRows, join_rows, take_sparse
-from reid_dist.stores.remaking import remove_part
 from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, StoredGraph, write_graph
+from reid_dist.stores.workspace import remove_part
 
 if TYPE_CHECKING:
     from typing import Self
