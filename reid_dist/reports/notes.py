@@ -19,7 +19,7 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import LabelledSet
-from reid_dist.stores.overlap import own_queries
+from reid_dist.stores.overlap import shared_items
 
 WARNING: Final = "warning: "
 """Prefix of notes that are shown before any number."""
@@ -82,7 +82,7 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     if protocol.is_listed:
         return []
     n_valid = int((ranked.n_relevant > 0).sum())
-    own = own_queries(query, gallery, ranked.indptr, ranked.row)
+    own = shared_items(query, gallery, (ranked.indptr, ranked.row))
     if own is not None:
         found = f"the own row of {own.n_query:,} of {counted(n_valid, 'valid query')}"
         remedy = _own_row_remedy(own.by, protocol)

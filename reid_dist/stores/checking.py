@@ -21,6 +21,7 @@ from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.locations import canonical_uri
+from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
 from reid_dist.stores.stored import Damage, StoredRows, open_stored
 
@@ -61,19 +62,15 @@ class LabelFacts:
 class CheckReport:
     """Result of a check.
 
-    What comes from the manifest is None if there is no readable one, and `labels` if pids cannot be read.  `damage` is
-    in the order of the store; `faults` are counted over the chunks that could be read.  `duplicates` are rows that are
+    `manifest` is None if there is no readable one, and `labels` if pids cannot be read.  `damage` is in the order of
+    the store; `faults` are counted over the chunks that could be read.  `duplicates` are rows that are
     byte for byte an earlier row: `first_duplicates` are pairs of the row and the earlier one.
     """
 
     uri: str
-    shape: tuple[int, int] | None = None
-    dtype: str | None = None
-    n_chunks: int | None = None
-    content_digest: str | None = None
+    manifest: Manifest | None = None
     damage: tuple[Damage, ...] = ()
     faults: RowFaults = field(default_factory=RowFaults)
-    allow_zero: bool = False
     duplicates: Offenders = field(default_factory=Offenders)
     first_duplicates: tuple[tuple[int, int], ...] = ()
     labels: LabelFacts | None = None
@@ -87,16 +84,17 @@ class CheckReport:
         """Return what to print: the verdict first, then damage, then oddities."""
         lines = [f"{self.uri}: {'damaged' if self.damaged else 'whole'}"]
         lines += [f"  damaged: {damage}" for damage in self.damage]
-        if self.shape is None:
+        found = self.manifest
+        if found is None:
             return lines
         lines.append(
-            f"  {self.shape[0]} x {self.shape[1]} {self.dtype} in {counted(self.n_chunks or 0, 'chunk')}, content "
-            f"{self.content_digest}"
+            f"  {found.n_rows} x {found.dim} {found.dtype} in {counted(found.n_chunks, 'chunk')}, content "
+            f"{found.content_digest}"
         )
         for what, rows in (("NaN", self.faults.nan), ("infinity", self.faults.infinite)):
             if rows:
                 lines.append(f"  {what}: {rows}")
-        meant = ", meant" if self.allow_zero and self.faults.zero else ""
+        meant = ", meant" if found.allow_zero and self.faults.zero else ""
         lines.append(f"  zeros: {self.faults.zero}{meant}")
         pairs = ", ".join(f"{row} = {earlier}" for row, earlier in self.first_duplicates)
         lines.append(f"  duplicates of an earlier row: {self.duplicates.count}" + (f" ({pairs})" if pairs else ""))
@@ -161,13 +159,9 @@ def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | No
     duplicates, pairs = _find_duplicates(hashes, np.flatnonzero(readable))
     return CheckReport(
         uri=rows.uri,
-        shape=rows.shape,
-        dtype=manifest.dtype,
-        n_chunks=manifest.n_chunks,
-        content_digest=manifest.content_digest,
+        manifest=manifest,
         damage=tuple(damage),
         faults=faults,
-        allow_zero=manifest.allow_zero,
         duplicates=duplicates,
         first_duplicates=pairs,
         labels=_facts_of(labels) if "pids" in labels else None,

@@ -16,6 +16,7 @@ from typing import Any
 import zarr
 
 from reid_dist.errors import StoreError
+from reid_dist.stores.folders import folder_at
 from reid_dist.stores.locations import (
     MANIFEST_KEY,
     WRITING_MARKER,
@@ -24,9 +25,9 @@ from reid_dist.stores.locations import (
     hidden_beside,
     refuse_unless_free,
     remove,
+    remove_present,
     state_of,
     write_marker,
-    zarr_store,
 )
 from reid_dist.stores.locks import lock, unlock
 from reid_dist.stores.object_errors import is_object_uri, storage_errors
@@ -49,9 +50,9 @@ class PendingStore:
             self._incoming, self._outgoing = (hidden_beside(self.uri, what) for what in ("incoming", "outgoing"))
             self._target = self._incoming if self._replaces else self.uri
             if found is not State.NOTHING:
-                _remove_present(self._target)
+                remove_present(self._target)
             with storage_errors(self.uri, writing=True):
-                store = zarr_store(self._target, read_only=False)
+                store = folder_at(self._target).zarr_store(read_only=False)
                 self.group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER})
         except BaseException:
             self.release()
@@ -68,7 +69,7 @@ class PendingStore:
     def abort(self) -> None:
         """Remove everything that was written, unless it is committed."""
         if not self.is_committed:
-            _remove_present(self._target)
+            remove_present(self._target)
         self.release()
 
     def take_out(self) -> None:
@@ -136,11 +137,6 @@ def commit_together(stores: Sequence[PendingStore]) -> None:
     # The first store of a pair reserves the place of both: it is the last one to be released.
     for store in reversed(stores):
         store.release()
-
-
-def _remove_present(uri: str) -> None:
-    if state_of(uri) is not State.NOTHING:
-        remove(uri)
 
 
 def _remove_leftover(uri: str) -> None:

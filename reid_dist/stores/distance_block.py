@@ -126,7 +126,7 @@ class DistanceBlock:
         return piece
 
     def read_unverified(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return single values, shape (n,), float64."""
+        """Return single values, (n,) float64."""
         return np.asarray(self._values[row, column], dtype=np.float64)
 
     def describe(self) -> dict[str, Any]:

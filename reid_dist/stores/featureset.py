@@ -190,7 +190,7 @@ class FeatureSet(LabelledSet):
         Returns
         -------
         numpy.ndarray
-            (stop - start, dim) float32, C-contiguous; a view where features lie in memory as float32.
+            (stop - start, dim) float32, C-contiguous; a view where features are in memory as float32.
 
         Raises
         ------

@@ -41,9 +41,6 @@ class Folder(Protocol):
     def exists(self) -> bool:
         """Whether anything is at the URI: a file, or a folder with a file in it."""
 
-    def has(self, name: str) -> bool:
-        """Whether there is a file of that name."""
-
     def size(self, name: str) -> int | None:
         """Size of a file in bytes; None if it is missing."""
 
@@ -106,10 +103,6 @@ class LocalFolder:
         if not self.path.is_dir():
             return self.path.exists()
         return any(not entry.name.endswith(".partial") for entry in self.path.iterdir())
-
-    def has(self, name: str) -> bool:
-        """Whether there is a file of that name."""
-        return (self.path / name).exists()
 
     def size(self, name: str) -> int | None:
         """Size of a file in bytes; None if it is missing."""

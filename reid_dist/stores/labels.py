@@ -147,7 +147,7 @@ def as_numbers(values: ArrayLike, name: str) -> tuple[NDArray[np.int64], NDArray
 
 
 def number_in_digits(text: str) -> int | None:
-    """Return the number that digits are; None for anything else."""
+    """Return the number of a text in digits; None for anything else."""
     return int(text) if len(text) <= _MOST_DIGITS + text.startswith("-") and _DIGITS.fullmatch(text) else None
 
 
@@ -156,7 +156,7 @@ def _is_junk(text: str) -> bool:
 
 
 def _whole(texts: list[str], inverse: NDArray[np.intp], name: str) -> NDArray[np.int64]:
-    """The whole numbers that texts are in any notation."""
+    """The whole numbers of texts in any notation."""
     numbers = np.empty(len(texts), dtype=np.int64)
     wrong: list[int] = []
     for place, text in enumerate(texts):
@@ -272,7 +272,7 @@ def make_labels(
 
 
 def numbers_among(texts: Iterable[str]) -> set[int]:
-    """Return the numbers that texts in digits are."""
+    """Return the numbers of texts in digits."""
     return {value for value in map(number_in_digits, texts) if value is not None}
 
 
@@ -283,7 +283,10 @@ def _spelled(text: str, ambiguous: set[int]) -> str:
 
 
 def join_numbers(numbers: NDArray[np.int64], own: Texts, query: Texts, gallery: Texts) -> NDArray[np.int64]:
-    """Number the labels of one of two sets so that equal labels of both get equal numbers."""
+    """Number the labels of one of two sets so that equal labels of both get equal numbers; junk stays.
+
+    `own`, `query` and `gallery` are the texts of numbers in this set and in both.
+    """
     if own is None:
         return numbers
     ambiguous = ambiguous_numbers(query or (), gallery or ())
@@ -299,7 +302,7 @@ def join_numbers(numbers: NDArray[np.int64], own: Texts, query: Texts, gallery: 
 
 
 def _plain(text: str) -> int | None:
-    """The number that a text is the plain spelling of."""
+    """The number of a text that is its plain spelling."""
     value = number_in_digits(text)
     return value if value is not None and str(value) == text else None
 
@@ -307,7 +310,7 @@ def _plain(text: str) -> int | None:
 def join_item_ids(
     query: NDArray[Any], gallery: NDArray[Any]
 ) -> tuple[NDArray[np.int64] | NDArray[np.str_], NDArray[np.int64] | NDArray[np.str_]]:
-    """Bring the item ids of two sets to one form, in which equal ids are equal."""
+    """Bring the item ids of two sets to one form, in which equal ids are equal: texts, unless both are numbers."""
     if query.dtype.kind != "U" and gallery.dtype.kind != "U":
         return query, gallery
     written = [side.astype(np.str_) for side in (query, gallery)]

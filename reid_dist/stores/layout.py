@@ -1,4 +1,4 @@
-"""How a set lies in a Zarr v3 group.
+"""Layout of a feature set in a Zarr v3 group.
 
 ::
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from reid_dist.errors import InputError
-from reid_dist.stores.locations import zarr_store
+from reid_dist.stores.folders import folder_at
 
 CHUNK_BYTES = 16 << 20
 """Aim for a chunk of features: long enough to amortise a request, short enough to keep many in memory."""
@@ -120,4 +120,5 @@ def array_in(group: zarr.Group, name: str) -> zarr.Array[Any]:
 
 def open_group(uri: str) -> zarr.Group:
     """Open the group of a store for reading."""
-    return zarr.open_group(zarr_store(uri, read_only=True), mode="r", zarr_format=3, use_consolidated=False)
+    store = folder_at(uri).zarr_store(read_only=True)
+    return zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)

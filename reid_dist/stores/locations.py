@@ -18,7 +18,6 @@ from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import zarr
-from zarr.abc.store import Store
 
 from reid_dist.core.file_names import LONGEST_NAME, refuse_long_names
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
@@ -94,14 +93,9 @@ def hidden_beside(uri: str, what: str) -> str:
     above, _, name = uri.rpartition("/")
     hidden = f".{name}.{what}"
     if len(os.fsencode(hidden)) > LONGEST_NAME:
-        # The longest names of stores leave no room for more; a digest is as much a name of its own.
+        # The longest names of stores leave no room for more; their digest is unique as well.
         hidden = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.{what}"
     return f"{above}/{hidden}"
-
-
-def zarr_store(uri: str, *, read_only: bool) -> Store:
-    """Return the Zarr store of a canonical URI."""
-    return folder_at(uri).zarr_store(read_only=read_only)
 
 
 def read_marker(uri: str) -> dict[str, Any] | None:
@@ -140,7 +134,8 @@ def read_twice(
 
 def write_marker(uri: str, marker: dict[str, Any]) -> None:
     """Write the manifest attribute of a group."""
-    zarr.open_group(zarr_store(uri, read_only=False), mode="r+", zarr_format=3).attrs[MANIFEST_KEY] = marker
+    store = folder_at(uri).zarr_store(read_only=False)
+    zarr.open_group(store, mode="r+", zarr_format=3).attrs[MANIFEST_KEY] = marker
 
 
 def state_of(uri: str) -> State:
@@ -160,13 +155,19 @@ def remove(uri: str) -> None:
     """Remove a store; one whose removal is cut short has no commit marker: it is never opened and can be replaced."""
     folder = folder_at(uri)
     try:
-        if folder.has(_GROUP_FILE) and not Path(uri).is_symlink():
+        if folder.size(_GROUP_FILE) is not None and not Path(uri).is_symlink():
             folder.write(_GROUP_FILE, _UNCOMMITTED_GROUP)
         folder.clear(last=_GROUP_FILE)
     except StoreError:
         raise
     except OSError as error:
         raise StoreError(f"cannot remove {uri}: {error}") from error
+
+
+def remove_present(uri: str) -> None:
+    """Remove what is at a canonical URI, if anything is there."""
+    if state_of(uri) is not State.NOTHING:
+        remove(uri)
 
 
 def cut_short_note(uri: str) -> str:

@@ -46,7 +46,7 @@ class Manifest:
     The last chunk may hold fewer than `chunk_rows`; `shard_rows` is a multiple of it, or None if every chunk is a file
     of its own.  `chunk_digests` are BLAKE3, in hex, of the rows of each chunk; `content_digest` is of rows and labels,
     whatever their chunks.  `allow_zero`: rows of zeros are meant.  `notes` are changes made to the values before, one
-    line each; `source` is where the rows came from and with which options, only for people.
+    line each; `source` is where the rows came from and with which options, for information.
     """
 
     n_rows: int

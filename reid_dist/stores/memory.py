@@ -1,4 +1,4 @@
-"""Rows and labels that lie in memory, or in a memory-mapped file."""
+"""Rows and labels in memory, or in a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MemoryRows:
     """The reading side of a set in memory: features, validated, in the dtype in which they are kept, and their digest.
 
     `features` are (n, dim) in any form that `as_feature_array` takes; they are kept C-contiguous and read-only.
-    `labels` are from `make_labels`; `notes` tell earlier conversions; `uri` is where the arrays come from, for reports.
+    `labels` are from `make_labels`; `notes` are earlier conversions; `uri` is where the arrays come from, for reports.
     InputError if the features cannot be kept, or a row is not finite.
     """
 

@@ -90,13 +90,8 @@ class ObjectFolder:
         """Whether there is an object below the URI, or at it."""
         if next(self.walk(), None) is not None:
             return True
-        place = _parts(self.uri)
         above, _, name = self.uri.rpartition("/")
-        return bool(place.key) and ObjectFolder(above).has(name)
-
-    def has(self, name: str) -> bool:
-        """Whether there is an object of that name."""
-        return self.size(name) is not None
+        return bool(_parts(self.uri)[1]) and ObjectFolder(above).size(name) is not None
 
     def size(self, name: str) -> int | None:
         """Size of an object in bytes; None if it is missing."""
@@ -141,11 +136,11 @@ class ObjectFolder:
         return len(content)
 
     def names(self) -> list[str]:
-        """Names of the objects that lie directly in the folder, ascending."""
+        """Names of the objects directly in the folder, ascending."""
         return sorted(str(entry["path"]) for entry in self._listed()["objects"])
 
     def folders(self) -> list[str]:
-        """Names of the folders that lie directly in the folder, ascending."""
+        """Names of the folders directly in the folder, ascending."""
         return sorted(map(str, self._listed()["common_prefixes"]))
 
     def _listed(self) -> dict[str, Any]:
@@ -190,16 +185,27 @@ class ObjectFolder:
         """Do nothing: object storage has no links."""
 
     def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
-        """Do work on items in many threads, as `ahead` does."""
-        return ahead(work, items, n_bytes)
+        """Do work on items in many threads, ahead of the consumer."""
+        width = in_flight(n_bytes)
+        waiting: deque[Future[Made]] = deque()
+        try:
+            for item in items:
+                waiting.append(begin(work, item))
+                if len(waiting) == width:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
     def zarr_store(self, *, read_only: bool) -> Store:
         """Zarr store of the folder."""
         _library()
         from zarr.storage import ObjectStore
 
-        place = _parts(self.uri)
-        return ObjectStore(_make_store(place.bucket, place.key or None, True, _environment()), read_only=read_only)
+        bucket, key = _parts(self.uri)
+        return ObjectStore(_make_store(bucket, key or None, True, _environment()), read_only=read_only)
 
     def _request(self, request: Callable[[S3Store], Made], *, writing: bool = False) -> Made | None:
         """Make a request for one object; None if it is missing, but for want of its bucket."""
@@ -217,26 +223,21 @@ class ObjectFolder:
 
     @contextlib.contextmanager
     def _client(self, *, writing: bool = False) -> Iterator[S3Store]:
-        place, environment = _parts(self.uri), _environment()
-        store = _make_store(place.bucket, place.key or None, (place.bucket, environment) in _REACHED, environment)
+        (bucket, key), environment = _parts(self.uri), _environment()
+        store = _make_store(bucket, key or None, (bucket, environment) in _REACHED, environment)
         with storage_errors(self.uri, writing=writing):
             yield store
-        _REACHED.add((place.bucket, environment))
+        _REACHED.add((bucket, environment))
 
 
 # Buckets that this process has reached, each with the environment of that time.
 _REACHED: set[tuple[str, int]] = set()
 
 
-@dataclass(frozen=True)
-class _Place:
-    bucket: str
-    key: str
-
-
-def _parts(uri: str) -> _Place:
+def _parts(uri: str) -> tuple[str, str]:
+    """Bucket and key of a canonical URI."""
     bucket, _, key = uri.removeprefix(SCHEME).partition("/")
-    return _Place(bucket, key)
+    return bucket, key
 
 
 def _library() -> ModuleType:
@@ -272,22 +273,6 @@ def _make_store(bucket: str, key: str | None, patient: bool, _settings: int) -> 
 
 
 # ---- many requests at once -------------------------------------------------------------------------------------------
-
-
-def ahead(work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
-    """Do work on items in many threads, ahead of the consumer; results in order, `n_bytes` of memory each."""
-    width = in_flight(n_bytes)
-    waiting: deque[Future[Made]] = deque()
-    try:
-        for item in items:
-            waiting.append(begin(work, item))
-            if len(waiting) == width:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
 
 
 def in_flight(n_bytes: int) -> int:

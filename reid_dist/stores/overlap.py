@@ -32,48 +32,40 @@ class SharedItems:
     n_query: int
 
 
-def shared_items(query: LabelledSet, gallery: LabelledSet) -> SharedItems | None:
-    """Count the query rows that are gallery rows as well; None if there are none."""
-    if query.content_digest == gallery.content_digest:
-        return SharedItems("content", query.n_rows)
-    for by, near, far in _names(query, gallery):
-        n_query = int(np.isin(near, far).sum())
-        if n_query:
-            return SharedItems(by, n_query)
-    return None
+def shared_items(
+    query: LabelledSet, gallery: LabelledSet, lists: tuple[Int64, Int64] | None = None
+) -> SharedItems | None:
+    """Count the query rows that are gallery rows as well, of all or of lists; None if there are none.
 
-
-def own_queries(query: LabelledSet, gallery: LabelledSet, indptr: Int64, row: Int64) -> SharedItems | None:
-    """Count the queries that are one item with a gallery row of their list; None if there are none.
-
-    The list of query ``i`` is ``row[indptr[i]:indptr[i + 1]]``, such as its relevant rows.
+    The list of query ``i``, such as its relevant rows, is ``row[indptr[i]:indptr[i + 1]]`` for `lists` (indptr, row).
     """
-    if query.content_digest == gallery.content_digest:
-        numbers = np.arange(query.n_rows)
-        return _own("content", numbers, numbers, indptr, row)
     for by, near, far in _names(query, gallery):
-        own = _own(by, near, far, indptr, row)
-        if own is not None:
-            return own
+        is_shared = np.isin(near, far)
+        # Mostly no row is, and then no pair needs to be compared.
+        if lists is not None and is_shared.any():
+            is_shared = _is_in_own_list(near, far, is_shared, *lists)
+        if is_shared.any():
+            return SharedItems(by, int(is_shared.sum()))
     return None
 
 
-def _own(by: By, near: NDArray[np.generic], far: NDArray[np.generic], indptr: Int64, row: Int64) -> SharedItems | None:
-    # Mostly none of them is in the gallery, and then no pair needs to be compared.
-    listed = np.isin(near, far)
-    if not listed.any():
-        return None
+def _is_in_own_list(
+    near: NDArray[np.generic], far: NDArray[np.generic], is_shared: NDArray[np.bool_], indptr: Int64, row: Int64
+) -> NDArray[np.bool_]:
+    """Whether the list of each query holds a row of its name, (n_query,)."""
     owner = np.repeat(np.arange(len(near)), np.diff(indptr))
-    place = np.flatnonzero(listed[owner])
-    is_own = np.zeros(len(near), np.bool_)
+    place = np.flatnonzero(is_shared[owner])
+    found = np.zeros(len(near), np.bool_)
     for start in range(0, len(place), _PAIRS_AT_ONCE):
         some = place[start : start + _PAIRS_AT_ONCE]
-        is_own[owner[some[near[owner[some]] == far[row[some]]]]] = True
-    return SharedItems(by, int(is_own.sum())) if is_own.any() else None
+        found[owner[some[near[owner[some]] == far[row[some]]]]] = True
+    return found
 
 
 def _names(query: LabelledSet, gallery: LabelledSet) -> list[tuple[By, NDArray[np.generic], NDArray[np.generic]]]:
-    """Labels that name items on both sides, in one kind; shape (n_query,) and (n_gallery,)."""
+    """Labels that name items on both sides, in one kind; (n_query,) and (n_gallery,)."""
+    if query.content_digest == gallery.content_digest:
+        return [("content", np.arange(query.n_rows), np.arange(gallery.n_rows))]
     found: list[tuple[By, NDArray[np.generic], NDArray[np.generic]]] = []
     if query.item_ids is not None and gallery.item_ids is not None:
         # Numbers against texts of which none is equal are refused.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from reid_dist.core.temporary import temporary_folder
 from reid_dist.errors import InputError
 from reid_dist.stores.labels import Labels, to_numpy
-from reid_dist.stores.locations import State, at_location, canonical_uri, remove, state_of
+from reid_dist.stores.locations import at_location, canonical_uri, remove_present
 from reid_dist.stores.memory import check_shape
 from reid_dist.stores.rows import natural_dtype
 from reid_dist.stores.writer import FeatureWriter
@@ -29,7 +29,7 @@ _BLOCK_BYTES = 16 << 20
 
 
 def is_streamed(features: Any) -> bool:
-    """Whether features are read block by block: they lie outside memory, must be copied, and are not small."""
+    """Whether features are read block by block: they are outside memory, must be copied, and are not small."""
     shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", None)
     if not isinstance(shape, tuple) or not isinstance(dtype, np.dtype) or len(shape) != 2:
         return False
@@ -109,5 +109,5 @@ def remove_streamed(uri: str, temporary: str | None) -> None:
     """Remove the store that `stream` has written."""
     if temporary is not None:
         shutil.rmtree(temporary, ignore_errors=True)
-    elif state_of(uri) is not State.NOTHING:
-        remove(uri)
+    else:
+        remove_present(uri)

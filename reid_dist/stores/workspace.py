@@ -71,7 +71,7 @@ class Stage:
 
     def has(self, part: str) -> bool:
         """Whether a part is done."""
-        return self._folder.has(_file_of(part))
+        return self._folder.size(_file_of(part)) is not None
 
     def done(self) -> frozenset[str]:
         """Return all parts that are done: one request, where `has` is one for each part."""

@@ -63,7 +63,7 @@ class FeatureWriter:
     notes
         Changes made to the values before, one line each.
     source
-        Where the rows come from, as JSON; only for people.
+        Where the rows come from, as JSON, for information.
 
     Attributes
     ----------
@@ -110,10 +110,10 @@ class FeatureWriter:
             )
         self._dim, self._expected_rows = dim, n_rows
         largest = chunk_rows or default_chunk_rows(dim * self.dtype.itemsize)
-        self._chunk_rows = largest if n_rows is None else balanced_chunk_rows(n_rows, largest)
-        if chunk_rows is not None:
-            # An explicit number is kept, only never longer than the set.
-            self._chunk_rows = largest if n_rows is None else min(largest, n_rows)
+        self._chunk_rows = largest
+        if n_rows is not None:
+            # A given number is kept, only never longer than the set.
+            self._chunk_rows = balanced_chunk_rows(n_rows, largest) if chunk_rows is None else min(largest, n_rows)
         self._shard_rows = None if shard_rows is None else shard_rows_for(self._chunk_rows, shard_rows)
         self._allow_zero = allow_zero
         self._notes = list(notes)
@@ -211,11 +211,10 @@ class FeatureWriter:
         stop = self._written + self._filled
         with storage_errors(self.uri, writing=True):
             if self._features is None:
-                shape = (self._expected_rows or self._shard_rows or self._chunk_rows, self._dim)
                 self._features = create_array(
                     self._pending.group,
                     "features",
-                    shape,
+                    (self._expected_rows or self._shard_rows or self._chunk_rows, self._dim),
                     self.dtype,
                     self._chunk_rows,
                     self._shard_rows,

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from reid_dist.stores import FeatureSet
+from reid_dist.stores.sparse import GraphPiece
+
+SIDES = ("query", "gallery")
 
 
 @dataclass(frozen=True)
@@ -36,3 +42,23 @@ def make_arrays(n: int = 300, dim: int = 7, seed: int = 0, dtype: str = "float32
         np.array([f"item-{i:04d}-é" for i in rng.permutation(n)]),
         np.array([f"images/{i:06d}.jpg" for i in range(n)]),
     )
+
+
+def in_memory(arrays: Arrays) -> FeatureSet:
+    return FeatureSet.from_arrays(arrays.features, **arrays.labels())
+
+
+def save_model(path: Path, seed: int, sizes: tuple[int, int] = (30, 50), dim: int = 7) -> Path:
+    """Write the archive that a model's test script saves: features, identities and cameras of both sides."""
+    held: dict[str, np.ndarray] = {}
+    for role, n in zip(SIDES, sizes, strict=True):
+        arrays = make_arrays(n, dim, seed=seed + n)
+        held |= {f"{role}_f": arrays.features, f"{role}_label": arrays.pids, f"{role}_cam": arrays.camids}
+    np.savez(path, **held)
+    return path
+
+
+def make_piece(n: int, k: int) -> GraphPiece:
+    """A graph of n items with one entry in each row."""
+    lists = np.zeros((n, k), np.int32), np.zeros((n, k))
+    return GraphPiece(np.arange(n + 1), np.arange(n, dtype=np.int32), np.ones(n), *lists)

@@ -11,23 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_arrays import make_arrays
+from feature_arrays import SIDES, save_model
 
 from reid_dist.errors import IncompleteStoreError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, check_store, ingest, open_features
 
-SIDES = ("query", "gallery")
 N_RENAMINGS = 4
-
-
-def save_model(path: Path, seed: int) -> Path:
-    """What one model's test script saves."""
-    held: dict[str, np.ndarray] = {}
-    for role, n in zip(SIDES, (30, 50), strict=True):
-        arrays = make_arrays(n, seed=seed + n)
-        held |= {f"{role}_f": arrays.features, f"{role}_label": arrays.pids, f"{role}_cam": arrays.camids}
-    np.savez(path, **held)
-    return path
 
 
 def seen(out: Path | str) -> dict[str, str]:
@@ -108,9 +97,7 @@ def test_an_interrupt_between_renamings_leaves_the_old_pair(
     assert seen(models.out) == models.new
 
 
-def test_the_stores_change_their_names_as_often_as_these_tests_say(
-    models: Models, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_renamings(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
     at_every_renaming(monkeypatch, numbers.append)
     models.replace()
@@ -199,7 +186,7 @@ def test_a_kill_between_renamings_leaves_no_mixed_pair(models: Models, cut: int)
     for look in (lambda: FeatureSet.open(out / f"{missing}.zarr"), lambda: open_features(out, missing)):
         with pytest.raises(StoreNotFoundError, match=rf"was being replaced.*\.{missing}\.zarr\.outgoing: ingest"):
             look()
-    # What is left serves nobody once the place is taken again, and so is there for as long as it is not.
+    # The old store stays until another one is complete.
     bad = save_model(out.parent / "bad.npz", 3)
     arrays = dict(np.load(bad))
     arrays["gallery_f"][0] = np.nan

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from feature_arrays import Arrays, make_arrays
+from feature_arrays import Arrays, in_memory, make_arrays
 
 from reid_dist.errors import DamagedStoreError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, check_store, ingest, open_features
@@ -35,7 +35,7 @@ def empty(file: Path) -> None:
 
 
 def replace_with_valid_chunk(file: Path) -> None:
-    """Another chunk with a right checksum of its own: only the manifest can tell."""
+    """Another chunk with a valid checksum: only the manifest shows the difference."""
     shutil.copy(file.parent.parent / "0" / "0", file)
 
 
@@ -44,8 +44,7 @@ DAMAGE: list[Callable[[Path], None]] = [flip, truncate, empty, Path.unlink, repl
 
 @pytest.fixture
 def store(tmp_path: Path, arrays: Arrays) -> FeatureSet:
-    held = FeatureSet.from_arrays(arrays.features, **arrays.labels())
-    return held.save(tmp_path / "a.zarr", chunk_rows=60)
+    return in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=60)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -119,7 +118,7 @@ def test_a_store_without_its_manifest_is_not_another_group(
 ) -> None:
     """Nothing in it could be verified."""
     source = tmp_path / "in" / "query.zarr"
-    held = FeatureSet.from_arrays(arrays.features, **arrays.labels())
+    held = in_memory(arrays)
     for place in (source, tmp_path / "in" / "gallery.zarr"):
         held.save(place, chunk_rows=60, shard_rows=shard_rows)
     if new == "gone":
@@ -144,7 +143,7 @@ def test_a_store_without_its_manifest_is_not_another_group(
 
 
 @pytest.mark.parametrize("file", ["zarr.json", "features/zarr.json", "pids/zarr.json"])
-def test_damaged_metadata_is_an_error_of_ours(store: FeatureSet, file: str) -> None:
+def test_damaged_metadata_is_a_store_error(store: FeatureSet, file: str) -> None:
     truncate(Path(store.uri) / file)
     with pytest.raises(StoreError):
         _ = FeatureSet.open(store.uri).pids
@@ -152,7 +151,7 @@ def test_damaged_metadata_is_an_error_of_ours(store: FeatureSet, file: str) -> N
 
 
 def test_a_store_without_a_checksum_codec_is_still_verified(store: FeatureSet, arrays: Arrays) -> None:
-    """The manifest's digests stand by themselves: checksums removed by a foreign tool do not open a hole."""
+    """The digests of the manifest do not depend on checksums, which another tool may have removed."""
     shutil.rmtree(Path(store.uri) / "features")
     wrong = arrays.features.copy()
     wrong[100, 0] += 1
@@ -181,7 +180,8 @@ class TestCheck:
         seen: list[tuple[int, int]] = []
         report = check_store(store.uri, progress=lambda done, total, _: seen.append((done, total)))
         assert not report.damaged
-        assert report.content_digest == store.content_digest
+        assert report.manifest is not None
+        assert report.manifest.content_digest == store.content_digest
         assert seen == [(60, 300), (120, 300), (180, 300), (240, 300), (300, 300)]
         assert report.lines()[0] == f"{store.uri}: whole"
 

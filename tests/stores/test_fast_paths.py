@@ -1,4 +1,4 @@
-"""Shortcuts past Zarr: they give what Zarr gives, and hide no damage."""
+"""Reads without Zarr, and reads of scattered rows: the same rows as by Zarr, and no damage is hidden."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError
+from reid_dist.stores import featureset
 from reid_dist.stores.stored import StoredRows, open_stored
 
 
@@ -56,7 +57,7 @@ def test_gather_names_what_is_missing_or_cut(tmp_path: Path, harm) -> None:
 def test_a_row_that_changed_between_gather_and_read_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gathered rows are not verified when they are fetched; the sweep, which reads verified rows, must notice."""
+    """Gathered rows are not verified when they are fetched, but by the tile loop."""
     rows, _ = make(tmp_path / "s.zarr", chunk_rows=10)
     gallery = FeatureSet(rows)
     honest = evaluate(gallery, gallery, protocol="no_cameras").result_digest
@@ -84,3 +85,34 @@ def test_a_chunk_swapped_for_another_valid_one_ends_the_run(tmp_path: Path) -> N
     gallery = FeatureSet.open(tmp_path / "s.zarr")
     with pytest.raises(DamagedStoreError, match=r"features chunk [23]"):
         evaluate(gallery, gallery, protocol="no_cameras")
+
+
+@pytest.fixture
+def stored(arrays, tmp_path):
+    return FeatureSet.from_arrays(arrays.features, arrays.pids).save(tmp_path / "set.zarr", chunk_rows=32)
+
+
+@pytest.mark.parametrize("read_bytes", [1, 7 * 4 * 70, 1 << 20])
+def test_scattered_rows_are_the_rows(arrays, stored, monkeypatch, read_bytes) -> None:
+    monkeypatch.setattr(featureset, "_READ_BYTES", read_bytes)
+    rng = np.random.default_rng(1)
+    for features in (stored, FeatureSet.from_arrays(arrays.features, arrays.pids)):
+        for n_rows in (0, 1, 5, 300):
+            rows = np.sort(rng.choice(300, n_rows, replace=False))
+            blocks = [*featureset.read_scattered(features, rows), np.empty((0, 7), np.float32)]
+            np.testing.assert_array_equal(np.concatenate(blocks), arrays.features[rows])
+            for start, stop in featureset.ranges_with(features, rows):
+                assert ((rows >= start) & (rows < stop)).any()
+                assert not features.is_stored or (start % 32 == 0 and (stop % 32 == 0 or stop == 300))
+
+
+def test_only_chunks_with_wanted_rows_are_read(stored, monkeypatch) -> None:
+    monkeypatch.setattr(featureset, "_READ_BYTES", 1)
+    chunk = Path(stored.uri) / "features" / "c" / "4" / "0"
+    with chunk.open("r+b") as file:
+        file.seek(50)
+        file.write(b"damaged!")
+    rows = np.array([0, 127, 160, 299])
+    assert len(list(featureset.read_scattered(stored, rows))) == 4
+    with pytest.raises(DamagedStoreError, match="features chunk 4"):
+        list(featureset.read_scattered(stored, np.array([0, 128])))

@@ -76,7 +76,7 @@ def test_content_digest_does_not_depend_on_how_rows_are_kept_or_come(
     np.testing.assert_array_equal(stored.read_raw(n // 3, n), arrays.features[n // 3 :])
 
 
-def test_content_digest_is_what_the_module_says() -> None:
+def test_content_digest_is_the_documented_one() -> None:
     features = np.random.default_rng(0).standard_normal((1500, 2), np.float32)
     pids = np.arange(1500)
     label = blake3(b"int64:1500:" + pids.astype("<i8").tobytes()).hexdigest()
@@ -89,7 +89,7 @@ def test_content_digest_is_what_the_module_says() -> None:
     assert FeatureSet.from_arrays(features, pids).content_digest == blake3(whole).hexdigest()
 
 
-def test_content_digest_sees_every_part(arrays: Arrays) -> None:
+def test_content_digest_covers_every_part(arrays: Arrays) -> None:
     def digest(**changed: object) -> str:
         return FeatureSet.from_arrays(**({"features": arrays.features, **arrays.labels()} | changed)).content_digest
 
@@ -338,7 +338,7 @@ class TestFeatureRules:
         assert FeatureSet.from_arrays(lazy, arrays.pids).content_digest == expected
 
         class Tensor:
-            """As much of a torch tensor as is used."""
+            """The part of a torch tensor that is used."""
 
             dtype = "torch.float32"
 

@@ -1,4 +1,4 @@
-"""Labels in the forms in which people have them."""
+"""Labels in all accepted forms."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def side(pids: Any, camids: Any = None, item_ids: Any = None) -> FeatureSet:
 
 
 @pytest.mark.parametrize("numbers", [["0001", "0002", "0003"], [1, 2, 3], ["1", "2.0", "3"]])
-def test_a_word_on_one_side_does_not_part_the_numbers(numbers: Any) -> None:
+def test_a_word_on_one_side_does_not_separate_numbers(numbers: Any) -> None:
     """Distractors and junk included; as an oracle, the same evaluation with all identities as whole numbers."""
     texts = ["0002", "0001", "distractor", "0002", "-1", "0000"]
     plain = [2, 1, 900, 2, -1, 0]

@@ -70,7 +70,7 @@ def test_columns_of_one_set(write, tmp_path):
 
 @pytest.mark.parametrize("write", [as_npz, as_safetensors])
 def test_columns_of_both_sides(write, tmp_path):
-    """Each side has its own columns, and none of the other's."""
+    """Each side has its columns, and none of the other side."""
     sides = {role: labels(5 + 4 * i, seed=i) for i, role in enumerate(ROLES)}
     del sides["gallery"]["columns/weather"]
     arrays = {f"{role}_{name}": values for role, side in sides.items() for name, values in side.items()}
@@ -104,7 +104,7 @@ def test_labels_of_a_store(tmp_path):
         assert_same_labels(open_labels(place, "query"), features)
 
 
-def test_somebody_elses_group(tmp_path):
+def test_a_group_of_another_program(tmp_path):
     given = labels(4, seed=4)
     found = open_labels(as_zarr(tmp_path / "group", given), "gallery")
     assert set(found.columns) == {"clothes"}

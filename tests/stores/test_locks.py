@@ -11,16 +11,13 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from feature_arrays import make_arrays
+from feature_arrays import SIDES, make_piece, save_model
 
 from reid_dist.errors import StoreExistsError
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest
 from reid_dist.stores.locks import in_turn, lock, unlock
-from reid_dist.stores.sparse import GraphPiece, write_graph
-
-SIDES = ("query", "gallery")
+from reid_dist.stores.sparse import write_graph
 
 # Ingests, and waits after the first rows until a file appears.
 SLOW = """
@@ -47,15 +44,6 @@ main(sys.argv[2:])
 """
 
 
-def save_model(path: Path, seed: int) -> Path:
-    held: dict[str, np.ndarray] = {}
-    for role, n in zip(SIDES, (300, 500), strict=True):
-        arrays = make_arrays(n, 64, seed=seed + n)
-        held |= {f"{role}_f": arrays.features, f"{role}_label": arrays.pids, f"{role}_cam": arrays.camids}
-    np.savez(path, **held)
-    return path
-
-
 def digests(out: Path) -> list[str]:
     assert not any(check_store(out / f"{role}.zarr").damaged for role in SIDES)
     return [FeatureSet.open(out / f"{role}.zarr").content_digest for role in SIDES]
@@ -72,7 +60,7 @@ def started(*words: object) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def old(tmp_path: Path) -> list[str]:
-    ingest(save_model(tmp_path / "old.npz", 1), tmp_path / "out")
+    ingest(save_model(tmp_path / "old.npz", 1, (300, 500), 64), tmp_path / "out")
     return digests(tmp_path / "out")
 
 
@@ -87,7 +75,7 @@ def refused(tmp_path: Path, *options: str) -> str:
 
 @pytest.mark.slow
 def test_a_second_writer_is_refused_while_the_first_replaces(tmp_path: Path, old: list[str]) -> None:
-    out, new = tmp_path / "out", save_model(tmp_path / "new.npz", 2)
+    out, new = tmp_path / "out", save_model(tmp_path / "new.npz", 2, (300, 500), 64)
     first = started(SLOW, new, out, tmp_path / "go", "overwrite")
     line = refused(tmp_path, "--overwrite")
     assert line.startswith(f"Error: {out}/query.zarr is being written by process {first.pid} on ")
@@ -103,7 +91,7 @@ def test_a_second_writer_is_refused_while_the_first_replaces(tmp_path: Path, old
 
 @pytest.mark.slow
 def test_a_second_writer_is_refused_where_nothing_was(tmp_path: Path) -> None:
-    new = save_model(tmp_path / "new.npz", 2)
+    new = save_model(tmp_path / "new.npz", 2, (300, 500), 64)
     first = started(SLOW, new, tmp_path / "out", tmp_path / "go")
     for options in ((), ("--overwrite",)):
         assert f"is being written by process {first.pid} on " in refused(tmp_path, *options)
@@ -118,9 +106,9 @@ def test_a_second_writer_is_refused_where_nothing_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [(), ("--overwrite",)])
 def test_of_two_that_start_together_one_writes(tmp_path: Path, options: tuple[str, ...]) -> None:
     """With `--overwrite` the other one may come after the first, and is refused otherwise."""
-    out, new = tmp_path / "out", save_model(tmp_path / "new.npz", 2)
+    out, new = tmp_path / "out", save_model(tmp_path / "new.npz", 2, (300, 500), 64)
     if options:
-        ingest(save_model(tmp_path / "old.npz", 1), out)
+        ingest(save_model(tmp_path / "old.npz", 1, (300, 500), 64), out)
     both = [started(AT_ONCE, tmp_path / "go", "ingest", new, "--output", out, *options) for _ in range(2)]
     (tmp_path / "go").touch()
     ended = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
@@ -137,7 +125,7 @@ def test_of_two_that_start_together_one_writes(tmp_path: Path, options: tuple[st
 
 
 def test_the_lock_of_a_killed_writer_does_not_block(tmp_path: Path, old: list[str]) -> None:
-    new = save_model(tmp_path / "new.npz", 2)
+    new = save_model(tmp_path / "new.npz", 2, (300, 500), 64)
     first = started(SLOW, new, tmp_path / "out", tmp_path / "go", "overwrite")
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
@@ -172,7 +160,7 @@ class TestLock:
         assert not held.exists()
         unlock(lock(uri), os.getpid())
 
-    def test_another_host_is_not_looked_into(self, uri: str, held: Path) -> None:
+    def test_a_lock_of_another_host_is_kept(self, uri: str, held: Path) -> None:
         self.write(held, host="another", pid=2**22 + 1)
         with pytest.raises(StoreExistsError, match=f"on another; .*if that process has ended, delete {held}"):
             lock(uri)
@@ -209,14 +197,11 @@ class TestLock:
         with pytest.raises(StoreExistsError, match="is being written"):
             write_graph(uri, (1, 1, 1), lambda _: pytest.fail("nothing is read"), {}, overwrite=True)
         unlock(path, os.getpid())
-        piece = GraphPiece(
-            np.arange(2), np.zeros(1, np.int32), np.ones(1), np.zeros((1, 1), np.int32), np.zeros((1, 1))
-        )
-        write_graph(uri, (1, 1, 1), lambda _: piece, {}, overwrite=True)
+        write_graph(uri, (1, 1, 1), lambda _: make_piece(1, 1), {}, overwrite=True)
         assert not held.exists()
 
 
-# Takes its turn at a stage, says so, and keeps it until it is ended.
+# Takes its turn at a stage, prints a line, and keeps it until it ends.
 HELD = """
 import sys, time
 from reid_dist.stores.locks import in_turn
@@ -229,21 +214,21 @@ with in_turn(sys.argv[1], print):
 def test_users_of_a_stage_take_turns(tmp_path: Path) -> None:
     """Also where the one that has it is killed; what was locked is gone afterwards."""
     stage = str(tmp_path / "workspace" / "neighbours-1")
-    said: list[str] = []
+    warnings: list[str] = []
     with subprocess.Popen([sys.executable, "-c", HELD, stage], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         killing = threading.Timer(0.7, other.kill)
         killing.start()
         begun = time.monotonic()
-        with in_turn(stage, said.append):
+        with in_turn(stage, warnings.append):
             waited = time.monotonic() - begun
             # Another stage is not concerned.
-            with in_turn(f"{stage}0", said.append):
+            with in_turn(f"{stage}0", warnings.append):
                 pass
         killing.join()
     assert waited > 0.4
-    assert said == [f"another run works on {stage}: waiting for it"]
+    assert warnings == [f"another run works on {stage}: waiting for it"]
     assert list((tmp_path / "workspace").iterdir()) == []
 
 

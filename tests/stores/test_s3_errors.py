@@ -1,4 +1,4 @@
-"""What is wrong with S3 is said in one line, soon, and without a secret."""
+"""Errors of S3: one line, soon, and without a secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_arrays import Arrays, make_arrays
+from feature_arrays import Arrays, in_memory, make_arrays
 from s3_server import KEY, SECRET, Bucket
 
 from reid_dist.cli import main
@@ -22,13 +22,9 @@ from reid_dist.stores import FeatureSet, Workspace, check_store, ingest, objects
 from reid_dist.stores.locations import canonical_uri
 
 
-def a_set(arrays: Arrays) -> FeatureSet:
-    return FeatureSet.from_arrays(arrays.features, **arrays.labels())
-
-
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that refuses: it is taken, and nobody listens."""
+    """A port that refuses connections: it is taken, and no server listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -44,7 +40,7 @@ def silent_port() -> Iterator[int]:
 WAYS: dict[str, Callable[[Bucket, Path], Any]] = {
     "open": lambda bucket, _: FeatureSet.open(bucket.uri("set.zarr")),
     "check": lambda bucket, _: check_store(bucket.uri("set.zarr")),
-    "save": lambda bucket, _: a_set(make_arrays()).save(bucket.uri("new.zarr")),
+    "save": lambda bucket, _: in_memory(make_arrays()).save(bucket.uri("new.zarr")),
     "stage": lambda bucket, _: Workspace.at(bucket.uri("work")).stage("lists", [1], {}),
     "stages": lambda bucket, _: Workspace.at(bucket.uri("work")).stages("lists"),
 }
@@ -52,7 +48,7 @@ WAYS: dict[str, Callable[[Bucket, Path], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 class TestOneLineEach:
-    def says(self, way: str, bucket: Bucket, tmp_path: Path, within: float = 12) -> str:
+    def message(self, way: str, bucket: Bucket, tmp_path: Path, within: float = 12) -> str:
         begun = time.monotonic()
         with pytest.raises(StoreError) as caught:
             WAYS[way](bucket, tmp_path)
@@ -66,19 +62,19 @@ class TestOneLineEach:
 
     def test_no_bucket(self, way: str, bucket: Bucket, tmp_path: Path) -> None:
         bucket.name = "another-one"
-        message = self.says(way, bucket, tmp_path)
+        message = self.message(way, bucket, tmp_path)
         assert "there is no bucket 'another-one' at 127.0.0.1:" in message
 
-    def test_nobody_listens(
+    def test_connection_refused(
         self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int
     ) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://user:{SECRET}@127.0.0.1:{closed_port}")
-        message = self.says(way, bucket, tmp_path)
+        message = self.message(way, bucket, tmp_path)
         assert f"at 127.0.0.1:{closed_port}: connection refused; check AWS_ENDPOINT_URL" in message
 
     def test_no_such_host(self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://storage.invalid")
-        assert "at storage.invalid: its name is not known" in self.says(way, bucket, tmp_path)
+        assert "at storage.invalid: its name is not known" in self.message(way, bucket, tmp_path)
 
     def test_no_credentials(
         self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int
@@ -87,7 +83,7 @@ class TestOneLineEach:
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         # Where a machine in a cloud would be asked for its role.
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed_port}")
-        message = self.says(way, bucket, tmp_path)
+        message = self.message(way, bucket, tmp_path)
         assert "no credentials for s3://" in message
         assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in message
 
@@ -95,12 +91,10 @@ class TestOneLineEach:
         self, way: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("AWS_ALLOW_HTTP")
-        assert "it is not https; set AWS_ALLOW_HTTP=true if that is meant" in self.says(way, bucket, tmp_path)
+        assert "it is not https; set AWS_ALLOW_HTTP=true if that is meant" in self.message(way, bucket, tmp_path)
 
 
-def test_a_storage_that_takes_calls_and_says_nothing(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, silent_port: int
-) -> None:
+def test_no_answer(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, silent_port: int) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
     monkeypatch.setattr(objects, "_READ_TIMEOUT", timedelta(seconds=1))
     begun = time.monotonic()
@@ -151,7 +145,7 @@ def test_without_the_library(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) ->
         FeatureSet.open(bucket.uri("set.zarr"))
 
 
-def test_the_command_says_it_in_one_line(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_a_command_is_one_line(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
     bucket.name = "another-one"
     with pytest.raises(SystemExit) as ended:
         main(["check", bucket.uri("set.zarr")])
@@ -162,8 +156,8 @@ def test_the_command_says_it_in_one_line(bucket: Bucket, capsys: pytest.CaptureF
     assert "\n" not in message
 
 
-def test_secrets_are_nowhere(bucket: Bucket, arrays: Arrays) -> None:
-    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
+def test_secrets_are_not_stored(bucket: Bucket, arrays: Arrays) -> None:
+    stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
     stage = Workspace.at(bucket.uri("work")).stage("lists", [1], {"k": 3})
     stage.write("a", {"x": np.arange(3)})
     seen = [repr(stored).encode(), pickle.dumps(stored), repr(stage).encode(), pickle.dumps(stage)]
@@ -179,7 +173,7 @@ def test_secrets_are_nowhere(bucket: Bucket, arrays: Arrays) -> None:
     ["http://me:hunter2@127.0.0.1:bad", "hunter2", "https://", "http://127.0.0.1:99999", "ftp://hunter2@host"],
 )
 def test_an_endpoint_that_is_no_url(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """The client library would give up the whole process for some of them."""
+    """The client library aborts the process for some of them."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(InputError, match="AWS_ENDPOINT_URL is no URL") as caught:
         FeatureSet.open("s3://bucket/query.zarr")

@@ -1,14 +1,16 @@
-"""Runs with a workspace on S3: stages, parts and resumption."""
+"""Evaluations of sets on S3, with the digest of a local run, and runs with a workspace there."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from local_workers import started
-from s3_server import SECRET, Bucket
+from s3_server import KEY, SECRET, Bucket
 from s3_sets import Sides, make_sides, store_sides
 
 from reid_dist import NeighbourGraph, evaluate, k_reciprocal_graph, nearest
@@ -22,6 +24,35 @@ EXPANDED = {"expand": "dba(k=3)+aqe(k=2)", "rerank": "k_reciprocal(k1=6,k2=3)"}
 @pytest.fixture
 def sides() -> Sides:
     return make_sides()
+
+
+@pytest.mark.parametrize("options", [{}, EXPANDED], ids=["plain", "expanded and re-ranked"])
+def test_evaluation_in_this_process(sides: Sides, bucket: Bucket, options: dict[str, str]) -> None:
+    stored = store_sides(sides, bucket)
+    remote = evaluate(*stored, **options)
+    assert remote.result_digest == evaluate(*sides, **options).result_digest
+    assert remote.inputs["gallery"]["uri"] == bucket.uri("gallery.zarr")
+    for secret in (KEY, SECRET, bucket.server.endpoint):
+        assert secret not in remote.to_json()
+
+
+@pytest.mark.slow
+def test_evaluation_on_workers(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
+    stored = store_sides(sides, bucket)
+    with started(2, tmp_path) as client:
+        asked = len(bucket.server.requests)
+        assert evaluate(*stored, client=client).result_digest == evaluate(*sides).result_digest
+        assert any(path.endswith("/features/c/3/0") for _, path in bucket.server.requests[asked:])
+
+
+@pytest.mark.slow
+def test_evaluation_by_the_command(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
+    stored = store_sides(sides, bucket)
+    command = [sys.executable, "-m", "reid_dist.cli", "evaluate", *(side.uri for side in stored), "--json"]
+    message = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    assert message.returncode == 0, message.stderr
+    assert json.loads(message.stdout)["result_digest"] == evaluate(*sides).result_digest
+    assert SECRET not in message.stdout + message.stderr
 
 
 @pytest.mark.slow
@@ -61,7 +92,7 @@ def test_a_run_that_was_cut_short_goes_on(reid_dist: Any, sides: Sides, bucket: 
     parts: list[str] = []
 
     def refuse(method: str, path: str) -> bool:
-        """Take three parts of the sweep, and no more."""
+        """Accept three parts of the run, and no more."""
         if method == "PUT" and "/partials-" in path and path.endswith(".npz"):
             parts.append(path)
             return len(parts) > 3
@@ -97,7 +128,7 @@ def test_a_report_stays_on_this_machine(reid_dist: Any, bucket: Bucket, words: t
     assert done.err.strip().endswith("a report is kept in a local directory, found the URI s3://bucket/out")
 
 
-def test_what_needs_a_directory_says_so(sides: Sides, bucket: Bucket) -> None:
+def test_where_a_local_directory_is_needed(sides: Sides, bucket: Bucket) -> None:
     with pytest.raises(StoreError, match="use a path of this machine"):
         sweep_parameters(*sides, expand="aqe", k=range(1, 3), workspace=bucket.uri("work"))
     with pytest.raises(StoreError, match="use a path of this machine"):
@@ -106,7 +137,7 @@ def test_what_needs_a_directory_says_so(sides: Sides, bucket: Bucket) -> None:
 
 
 @pytest.mark.slow
-def test_a_graph_of_neighbours_lies_there(sides: Sides, bucket: Bucket) -> None:
+def test_a_neighbour_graph(sides: Sides, bucket: Bucket) -> None:
     gallery = store_sides(sides, bucket)[1]
     graph = k_reciprocal_graph(gallery, rerank="k_reciprocal(k1=6,k2=3)")
     saved = graph.save(bucket.uri("graph.zarr"))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from feature_arrays import Arrays, make_arrays
+from feature_arrays import Arrays, in_memory, make_arrays
 from s3_server import Bucket
 
 from reid_dist.errors import (
@@ -27,10 +27,6 @@ Harm = Callable[[bytes], bytes]
 Made = TypeVar("Made")
 
 
-def a_set(arrays: Arrays) -> FeatureSet:
-    return FeatureSet.from_arrays(arrays.features, **arrays.labels())
-
-
 def fast_to_give_up(work: Callable[[], Made]) -> Made:
     """Do some work with a client that does not wait a minute for storage to come back."""
     with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +41,7 @@ def fast_to_give_up(work: Callable[[], Made]) -> Made:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("shard_rows", [None, 60])
 def test_what_is_written_is_read(bucket: Bucket, arrays: Arrays, shard_rows: int | None) -> None:
-    held = a_set(arrays)
+    held = in_memory(arrays)
     stored = held.save(bucket.uri("deep/er/set.zarr"), chunk_rows=20, shard_rows=shard_rows)
     assert stored.uri == bucket.uri("deep/er/set.zarr")
     assert stored.content_digest == held.content_digest
@@ -60,7 +56,7 @@ def test_what_is_written_is_read(bucket: Bucket, arrays: Arrays, shard_rows: int
 @pytest.mark.parametrize("rows", [[0], [3, 4, 5, 299], list(range(0, 300, 7)), list(range(300))])
 def test_scattered_rows(bucket: Bucket, rows: list[int]) -> None:
     arrays = make_arrays(300, 5)
-    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
+    stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
     np.testing.assert_array_equal(stored.read_unverified(np.array(rows)), arrays.features[rows])
 
 
@@ -81,7 +77,7 @@ def test_ingest_of_both_sides(bucket: Bucket, tmp_path: Path) -> None:
 
 def test_many_chunks_are_under_way_at_a_time(bucket: Bucket) -> None:
     arrays = make_arrays(400, 16)
-    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
+    stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
     bucket.server.delay = 0.1
     bucket.server.requests.clear()
     begun = time.perf_counter()
@@ -93,7 +89,7 @@ def test_many_chunks_are_under_way_at_a_time(bucket: Bucket) -> None:
 
 @pytest.mark.slow
 def test_a_check_has_many_chunks_under_way(bucket: Bucket) -> None:
-    stored = a_set(make_arrays(400, 16)).save(bucket.uri("set.zarr"), chunk_rows=10)
+    stored = in_memory(make_arrays(400, 16)).save(bucket.uri("set.zarr"), chunk_rows=10)
     bucket.server.delay = 0.1
     begun = time.perf_counter()
     assert not check_store(stored.uri).damaged
@@ -104,21 +100,21 @@ def test_a_check_has_many_chunks_under_way(bucket: Bucket) -> None:
 class TestOverwriting:
     @pytest.mark.parametrize("overwrite", [False, True])
     def test_a_complete_store_is_not_replaced(self, bucket: Bucket, arrays: Arrays, overwrite: bool) -> None:
-        stored = a_set(arrays).save(bucket.uri("a/set.zarr"))
+        stored = in_memory(arrays).save(bucket.uri("a/set.zarr"))
         before = bucket.listed()
         with pytest.raises(StoreExistsError, match=f"write to another prefix, or delete it first .*{stored.uri}"):
-            a_set(make_arrays(100, seed=3)).save(stored.uri, overwrite=overwrite)
+            in_memory(make_arrays(100, seed=3)).save(stored.uri, overwrite=overwrite)
         assert bucket.listed() == before
         assert not check_store(stored.uri).damaged
 
     def test_overwrite_where_nothing_is(self, bucket: Bucket, arrays: Arrays) -> None:
-        assert not check_store(a_set(arrays).save(bucket.uri("set.zarr"), overwrite=True).uri).damaged
+        assert not check_store(in_memory(arrays).save(bucket.uri("set.zarr"), overwrite=True).uri).damaged
 
     def test_what_a_killed_writer_left_is_replaced(self, bucket: Bucket, arrays: Arrays) -> None:
         writer = FeatureWriter(bucket.uri("set.zarr"), dim=7, chunk_rows=1)
         writer.append(np.ones((60, 7), np.float32), pids=np.arange(60))
         writer.finish()
-        again = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
+        again = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=50)
         assert not check_store(again.uri).damaged
         assert sum("/features/c/" in key for key in bucket.listed()) == 6
 
@@ -127,12 +123,12 @@ class TestOverwriting:
         bucket.write("b.zarr", b"mine")
         for key in ("a.zarr", "b.zarr"):
             with pytest.raises(StoreExistsError, match="is not a feature store; it is never overwritten"):
-                a_set(arrays).save(bucket.uri(key), overwrite=True)
+                in_memory(arrays).save(bucket.uri(key), overwrite=True)
         assert bucket.listed() == ["a.zarr/notes.txt", "b.zarr"]
 
     def test_a_bucket_is_no_store(self, bucket: Bucket, arrays: Arrays) -> None:
         with pytest.raises(InputError, match="does not take a whole bucket"):
-            a_set(arrays).save(f"s3://{bucket.name}", overwrite=True)
+            in_memory(arrays).save(f"s3://{bucket.name}", overwrite=True)
 
 
 class TestDamage:
@@ -140,7 +136,7 @@ class TestDamage:
         with pytest.raises(StoreNotFoundError, match="nothing is there"):
             FeatureSet.open(bucket.uri("set.zarr"))
 
-    def test_without_a_commit_mark(self, bucket: Bucket) -> None:
+    def test_without_a_commit_marker(self, bucket: Bucket) -> None:
         writer = FeatureWriter(bucket.uri("set.zarr"), dim=2, chunk_rows=2)
         writer.append(np.ones((5, 2), np.float32), pids=np.arange(5))
         writer.finish()
@@ -155,7 +151,7 @@ class TestDamage:
     @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("shard_rows", [None, 30])
     def test_missing_objects_are_named(self, bucket: Bucket, arrays: Arrays, shard_rows: int | None) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
+        stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
         bucket.delete("set.zarr/features/c/4/0")
         bucket.delete("set.zarr/camids/c/0")
         message = "\n".join(check_store(stored.uri).lines())
@@ -177,7 +173,7 @@ class TestDamage:
         ],
     )
     def test_other_bytes_are_found(self, bucket: Bucket, arrays: Arrays, harm: Harm, where: str) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
+        stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
         bucket.write("set.zarr/features/c/2/0", harm(bucket.read("set.zarr/features/c/2/0")))
         assert [str(damage) for damage in check_store(stored.uri).damage if str(damage).startswith(where)]
         assert len(check_store(stored.uri).damage) == 1
@@ -185,7 +181,7 @@ class TestDamage:
             stored.read(0, 300)
 
     def test_unreadable_metadata(self, bucket: Bucket, arrays: Arrays) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"))
+        stored = in_memory(arrays).save(bucket.uri("set.zarr"))
         content = bucket.read("set.zarr/zarr.json")
         for harmed in (
             content[:100],
@@ -198,7 +194,7 @@ class TestDamage:
                 FeatureSet.open(stored.uri)
 
     def test_a_storage_that_fails_is_not_called_damage(self, bucket: Bucket, arrays: Arrays) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
+        stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
         bucket.server.refuse = lambda method, path: path.endswith("/features/c/2/0")
         for work in (lambda: stored.read(0, 300), lambda: check_store(stored.uri)):
             with pytest.raises(StoreError, match="HTTP status 500") as caught:
@@ -233,7 +229,7 @@ class TestPassingFaults:
     def test_a_read_is_right(
         self, bucket: Bucket, arrays: Arrays, name: str, shard_rows: int | None, fault: str
     ) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
+        stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
         faulty = Once(bucket, f"set.zarr/{name}", fault)
         found = FeatureSet.open(stored.uri)
         np.testing.assert_array_equal(found.read(0, 300), arrays.features)
@@ -244,7 +240,7 @@ class TestPassingFaults:
     @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("name", OBJECTS)
     def test_a_check_finds_no_damage(self, bucket: Bucket, arrays: Arrays, name: str, fault: str) -> None:
-        stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
+        stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
         faulty = Once(bucket, f"set.zarr/{name}", fault)
         assert not check_store(stored.uri).damaged
         assert faulty.count == 1
@@ -263,7 +259,7 @@ class TestPassingFaults:
 
 
 def test_scattered_rows_after_a_passing_fault(bucket: Bucket, arrays: Arrays) -> None:
-    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
+    stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
     faulty = Once(bucket, "set.zarr/features/c/1/0", "refuse")
     np.testing.assert_array_equal(stored.read_unverified(np.array([3, 150])), arrays.features[[3, 150]])
     assert faulty.count == 1
@@ -274,12 +270,12 @@ def test_several_chunks_are_written_at_a_time(bucket: Bucket) -> None:
     arrays = make_arrays(400, 16)
     bucket.server.delay = 0.1
     begun = time.perf_counter()
-    stored = a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
+    stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
     taken = time.perf_counter() - begun
-    asked = len(bucket.server.requests)
+    n_requests = len(bucket.server.requests)
     bucket.server.reset()
-    assert asked > 40
-    assert taken < 0.75 * asked * 0.1
+    assert n_requests > 40
+    assert taken < 0.75 * n_requests * 0.1
     assert not check_store(stored.uri).damaged
     np.testing.assert_array_equal(stored.read(0, 400), arrays.features)
 
@@ -288,5 +284,5 @@ def test_a_chunk_that_cannot_be_written_ends_the_ingest(bucket: Bucket, arrays: 
     bucket.server.refuse = lambda method, path: method == "PUT" and path.endswith("/c/3/0")
     bucket.server.status = "403 Forbidden"
     with pytest.raises(StoreError, match=r"cannot write .*credentials in the environment are refused"):
-        a_set(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
+        in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
     assert bucket.listed() == []

@@ -131,7 +131,7 @@ def test_small_arrays_are_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not FeatureSet.from_arrays(da.from_array(FEATURES, chunks=50), PIDS, CAMIDS).is_stored
 
 
-def test_the_answer_is_that_of_arrays_in_memory() -> None:
+def test_the_result_is_that_of_arrays_in_memory() -> None:
     lazy = FeatureSet.from_arrays(Counting(FEATURES, 50), PIDS, CAMIDS)
     found = evaluate(lazy, in_memory(), protocol="no_cameras", confidence=None)
     assert (
@@ -140,7 +140,7 @@ def test_the_answer_is_that_of_arrays_in_memory() -> None:
     assert found.inputs["query"]["content_digest"] == in_memory().content_digest
 
 
-def test_workers_read_what_lies_in_the_workspace(two_workers, tmp_path: Path) -> None:
+def test_workers_read_stores_in_the_workspace(two_workers, tmp_path: Path) -> None:
     expected = evaluate(in_memory(), in_memory(), protocol="no_cameras", confidence=None).result_digest
     workspace = tmp_path / "workspace"
     outside = FeatureSet.from_arrays(Counting(FEATURES, 50), PIDS, CAMIDS)
@@ -151,7 +151,7 @@ def test_workers_read_what_lies_in_the_workspace(two_workers, tmp_path: Path) ->
         assert len(list(workspace.glob("features-*.zarr"))) == copies
 
 
-def test_the_store_goes_with_the_set(small: Path, tmp_path: Path) -> None:
+def test_the_store_is_removed_with_the_set(small: Path, tmp_path: Path) -> None:
     made = FeatureSet.from_arrays(Counting(FEATURES, 50), PIDS, CAMIDS)
     assert len(list(small.iterdir())) == 1
     kept = made.save(tmp_path / "kept.zarr")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
-from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of, zarr_store
+from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
 from reid_dist.stores.stored import StoredRows, open_stored
 
 
@@ -81,9 +81,9 @@ def _source_of_stores(uri: str, stores: dict[str, StoredRows]) -> Source:
 
 def _source_of_group(path: Path) -> Source:
     folder = folder_at(str(path))
-    if any(folder.has(name) for name in ("zarr.json", ".zgroup", ".zarray")):
+    if any(folder.size(name) is not None for name in ("zarr.json", ".zgroup", ".zarray")):
         folder.refuse_links()
-    node = zarr.open(zarr_store(str(path), read_only=True), mode="r")
+    node = zarr.open(folder.zarr_store(read_only=True), mode="r")
     found = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     arrays: dict[str, RowArray] = {}
     refused: dict[str, str] = {}
