@@ -39,26 +39,30 @@ def shared_items(
 
     The list of query ``i``, such as its relevant rows, is ``row[indptr[i]:indptr[i + 1]]`` for `lists` (indptr, row).
     """
-    for by, near, far in _names(query, gallery):
-        is_shared = np.isin(near, far)
+    for by, query_names, gallery_names in _names(query, gallery):
+        is_shared = np.isin(query_names, gallery_names)
         # Mostly no row is, and then no pair needs to be compared.
         if lists is not None and is_shared.any():
-            is_shared = _is_in_own_list(near, far, is_shared, *lists)
+            is_shared = _is_in_own_list(query_names, gallery_names, is_shared, *lists)
         if is_shared.any():
             return SharedItems(by, int(is_shared.sum()))
     return None
 
 
 def _is_in_own_list(
-    near: NDArray[np.generic], far: NDArray[np.generic], is_shared: NDArray[np.bool_], indptr: Int64, row: Int64
+    query_names: NDArray[np.generic],
+    gallery_names: NDArray[np.generic],
+    is_shared: NDArray[np.bool_],
+    indptr: Int64,
+    row: Int64,
 ) -> NDArray[np.bool_]:
     """Whether the list of each query holds a row of its name, (n_query,)."""
-    owner = np.repeat(np.arange(len(near)), np.diff(indptr))
+    owner = np.repeat(np.arange(len(query_names)), np.diff(indptr))
     place = np.flatnonzero(is_shared[owner])
-    found = np.zeros(len(near), np.bool_)
+    found = np.zeros(len(query_names), np.bool_)
     for start in range(0, len(place), _PAIRS_AT_ONCE):
         some = place[start : start + _PAIRS_AT_ONCE]
-        found[owner[some[near[owner[some]] == far[row[some]]]]] = True
+        found[owner[some[query_names[owner[some]] == gallery_names[row[some]]]]] = True
     return found
 
 

@@ -55,8 +55,8 @@ _DAMAGE: Final = (
     *(zipfile.BadZipFile, zlib.error, struct.error),
 )
 
-DERIVED: Final = ("expanded-", "features-")
-"""Prefixes of the names of stores in a workspace that a run derives from its inputs, and can derive again."""
+# Prefixes of the names of stores in a workspace that a run derives from its inputs, and can derive again.
+_DERIVED: Final = ("expanded-", "features-")
 
 Read = TypeVar("Read")
 Made = TypeVar("Made")
@@ -351,7 +351,7 @@ def remove_part(error: DamagedPartError) -> None:
 
 def _is_derived(place: str, workspace: Workspace | None) -> bool:
     above, _, name = place.rpartition("/")
-    return workspace is not None and above == workspace.path and name.startswith(DERIVED)
+    return workspace is not None and above == workspace.path and name.startswith(_DERIVED)
 
 
 def _remove_foreign_parts(place: str) -> int:
