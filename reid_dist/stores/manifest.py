@@ -22,12 +22,19 @@ from reid_dist.stores.rows import KEPT_DTYPES, Offenders
 # Names become keys inside the store, and must not lead out of it.
 _NAME = re.compile(r"\w+(/\w+)*")
 
-FORMAT_VERSION = 1
-"""Stores of a higher version are refused."""
 
-NEIGHBOUR_GRAPH = "neighbour graph"
-FEATURE_STORE = "feature store"
-_KINDS = {FEATURE_STORE: None, NEIGHBOUR_GRAPH: "neighbour_graph"}
+@dataclass(frozen=True)
+class StoreKind:
+    """Words for messages, the kind in manifests, the newest version that can be read, and the advice after damage."""
+
+    words: str
+    kind: str | None
+    version: int
+    again: str
+
+
+FEATURE_STORE = StoreKind("feature store", None, 1, "ingest the source again")
+NEIGHBOUR_GRAPH = StoreKind("neighbour graph", "neighbour_graph", 1, "save the graph again")
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class Manifest:
         """Return the attribute of a complete store."""
         fields = asdict(self)
         shape = [fields.pop("n_rows"), fields.pop("dim")]
-        return complete_marker(FEATURE_STORE, FORMAT_VERSION, {"shape": shape, **fields})
+        return complete_marker(FEATURE_STORE, {"shape": shape, **fields})
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], uri: str) -> Manifest:
@@ -116,35 +123,37 @@ class Manifest:
         return cls(**fields)
 
 
-def complete_marker(what: str, version: int, entry: Mapping[str, Any]) -> dict[str, Any]:
+def complete_marker(of: StoreKind, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attribute of a complete store, with a digest of itself."""
-    kind = {} if _KINDS[what] is None else {"kind": _KINDS[what]}
-    written = {"state": "complete", **kind, "format_version": version, **entry}
+    kind = {} if of.kind is None else {"kind": of.kind}
+    written = {"state": "complete", **kind, "format_version": of.version, **entry}
     return {**written, "manifest_digest": _own_digest(written)}
 
 
-def read_complete(uri: str, what: str, version: int, again: str) -> dict[str, Any] | None:
-    """Return the verified attribute of a complete store; None if something else is at a canonical URI.
+def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
+    """Return the verified attribute of a complete store of a kind; None if something else is at a canonical URI.
 
-    `what` is `FEATURE_STORE` or `NEIGHBOUR_GRAPH`, `version` the newest that can be read, and `again` the advice where
-    it is damaged.  Errors: StoreNotFoundError, IncompleteStoreError, DamagedStoreError, and StoreError for a newer
-    format.
+    Errors: StoreNotFoundError, IncompleteStoreError, DamagedStoreError, and StoreError for a newer format.
     """
     marker = read_marker(uri)
     state = state_by(marker, uri)
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
+        raise StoreNotFoundError(f"no {of.words} at {uri}: nothing is there{cut_short_note(uri)}")
     if state is State.WRITING:
-        raise IncompleteStoreError(f"{uri} has no commit marker: its writer was stopped, or is still running; {again}")
-    if marker is None or marker.get("kind") != _KINDS[what]:
+        raise IncompleteStoreError(
+            f"{uri} has no commit marker: its writer was stopped, or is still running; {of.again}"
+        )
+    if marker is None or marker.get("kind") != of.kind:
         return None
     found = marker.get("format_version")
-    if isinstance(found, int) and found > version:
-        raise StoreError(f"{uri} has format version {found} and this release reads up to {version}; update reid-dist")
+    if isinstance(found, int) and found > of.version:
+        raise StoreError(
+            f"{uri} has format version {found} and this release reads up to {of.version}; update reid-dist"
+        )
     written = {key: value for key, value in marker.items() if key != "manifest_digest"}
     if marker.get("manifest_digest") != _own_digest(written):
         raise DamagedStoreError(
-            f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {again}"
+            f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {of.again}"
         )
     return written
 

@@ -95,13 +95,11 @@ class ObjectFolder:
 
     def size(self, name: str) -> int | None:
         """Size of an object in bytes; None if it is missing."""
-        obstore = _library()
-        return self._request(lambda store: int(obstore.head(store, name)["size"]))
+        return self._request(lambda obstore, store: int(obstore.head(store, name)["size"]))
 
     def read(self, name: str) -> bytes | None:
         """Read a whole object; None if it is missing, StoreError if it cannot be read."""
-        obstore = _library()
-        return self._request(lambda store: bytes(obstore.get(store, name).bytes()))
+        return self._request(lambda obstore, store: bytes(obstore.get(store, name).bytes()))
 
     def read_into(self, name: str, target: memoryview) -> bool:
         """Fill a buffer with the first bytes of an object; False if it is missing or too short."""
@@ -120,18 +118,16 @@ class ObjectFolder:
                 return None
             whole = np.frombuffer(content, np.uint8, n_rows * row_bytes).reshape(-1, row_bytes)
             return whole[rows]
-        obstore = _library()
         starts, lengths = (rows * row_bytes).tolist(), [row_bytes] * len(rows)
         # Ranges near each other come in one request.
-        pieces = self._request(lambda store: obstore.get_ranges(store, name, starts=starts, lengths=lengths))
+        pieces = self._request(lambda obstore, store: obstore.get_ranges(store, name, starts=starts, lengths=lengths))
         if pieces is None or any(len(piece) != row_bytes for piece in pieces):
             return None
         return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, row_bytes)
 
     def write(self, name: str, content: bytes | memoryview) -> int:
         """Write an object, at once and whole; return its size in bytes."""
-        obstore = _library()
-        with self._client(writing=True) as store:
+        with self._client(writing=True) as (obstore, store):
             obstore.put(store, name, bytes(content))
         return len(content)
 
@@ -144,15 +140,13 @@ class ObjectFolder:
         return sorted(map(str, self._listed()["common_prefixes"]))
 
     def _listed(self) -> dict[str, Any]:
-        obstore = _library()
-        with self._client() as store:
+        with self._client() as (obstore, store):
             found: dict[str, Any] = obstore.list_with_delimiter(store)
         return found
 
     def walk(self, below: str = "") -> Iterator[str]:
         """Names of all objects in the folder, or below one of its folders."""
-        obstore = _library()
-        with self._client() as store:
+        with self._client() as (obstore, store):
             for batch in obstore.list(store, prefix=below or None):
                 yield from (str(entry["path"]) for entry in batch)
 
@@ -175,8 +169,7 @@ class ObjectFolder:
 
     def _remove_all(self, names: Sequence[str]) -> None:
         if names:
-            obstore = _library()
-            self._request(lambda store: obstore.delete(store, list(names)), writing=True)
+            self._request(lambda obstore, store: obstore.delete(store, list(names)), writing=True)
 
     def refuse_link(self, name: str) -> None:
         """Do nothing: object storage has no links."""
@@ -207,11 +200,11 @@ class ObjectFolder:
         bucket, key = _parts(self.uri)
         return ObjectStore(_make_store(bucket, key or None, True, _environment()), read_only=read_only)
 
-    def _request(self, request: Callable[[S3Store], Made], *, writing: bool = False) -> Made | None:
+    def _request(self, request: Callable[[ModuleType, S3Store], Made], *, writing: bool = False) -> Made | None:
         """Make a request for one object; None if it is missing, but for want of its bucket."""
-        with self._client(writing=writing) as store:
+        with self._client(writing=writing) as (obstore, store):
             try:
-                return request(store)
+                return request(obstore, store)
             except FileNotFoundError as error:
                 if NO_BUCKET in str(error):
                     raise
@@ -222,11 +215,12 @@ class ObjectFolder:
             return None
 
     @contextlib.contextmanager
-    def _client(self, *, writing: bool = False) -> Iterator[S3Store]:
+    def _client(self, *, writing: bool = False) -> Iterator[tuple[ModuleType, S3Store]]:
+        library = _library()
         (bucket, key), environment = _parts(self.uri), _environment()
         store = _make_store(bucket, key or None, (bucket, environment) in _REACHED, environment)
         with storage_errors(self.uri, writing=writing):
-            yield store
+            yield library, store
         _REACHED.add((bucket, environment))
 
 

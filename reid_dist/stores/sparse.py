@@ -37,7 +37,6 @@ from reid_dist.stores.object_errors import storage_errors
 PIECE_ROWS = 16384
 """Rows of a piece.  Part of the format: another number gives other digests."""
 
-_FORMAT_VERSION = 1
 _CHUNK_ENTRIES = 1 << 20
 
 
@@ -121,7 +120,7 @@ def _write(
         "content_digest": _content_digest(n_items, digests),
         **described,
     }
-    return complete_marker(NEIGHBOUR_GRAPH, _FORMAT_VERSION, entry)
+    return complete_marker(NEIGHBOUR_GRAPH, entry)
 
 
 def _create(group: zarr.Group, name: str, shape: tuple[int, ...], kind: str) -> zarr.Array[Any]:
@@ -130,7 +129,9 @@ def _create(group: zarr.Group, name: str, shape: tuple[int, ...], kind: str) -> 
 
 
 def _content_digest(n_items: int, digests: list[str]) -> str:
-    header = json.dumps({"kind": f"reid_dist graph {_FORMAT_VERSION}", "n_items": n_items, "piece_rows": PIECE_ROWS})
+    header = json.dumps(
+        {"kind": f"reid_dist graph {NEIGHBOUR_GRAPH.version}", "n_items": n_items, "piece_rows": PIECE_ROWS}
+    )
     return blake3("\n".join([header, *digests]).encode()).hexdigest()
 
 
@@ -149,7 +150,7 @@ class StoredGraph:
 
     @classmethod
     def _open(cls, place: str) -> StoredGraph:
-        manifest = read_complete(place, NEIGHBOUR_GRAPH, _FORMAT_VERSION, "save the graph again")
+        manifest = read_complete(place, NEIGHBOUR_GRAPH)
         if manifest is None:
             raise StoreError(f"{place} is no neighbour graph; NeighbourGraph.save writes one")
         folder_at(place).refuse_links()

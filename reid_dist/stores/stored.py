@@ -25,7 +25,7 @@ from reid_dist.stores.digests import digest_label, digest_rows
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.layout import open_group, read_label
 from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_stripped
-from reid_dist.stores.manifest import FEATURE_STORE, FORMAT_VERSION, Manifest, read_complete
+from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, read_complete
 from reid_dist.stores.object_errors import storage_errors
 from reid_dist.stores.objects import is_read_whole
 from reid_dist.stores.rows import FeatureArray
@@ -286,7 +286,7 @@ def open_stored(uri: str) -> StoredRows:
 
 
 def _open_stored(uri: str) -> StoredRows:
-    entry = read_complete(uri, FEATURE_STORE, FORMAT_VERSION, "ingest the source again")
+    entry = read_complete(uri, FEATURE_STORE)
     if entry is None:
         refuse_stripped(uri)
         raise StoreError(_not_a_store(uri))
@@ -297,7 +297,7 @@ def _open_stored(uri: str) -> StoredRows:
 
 
 def _not_a_store(uri: str) -> str:
-    if (read_marker(uri) or {}).get("kind") == "neighbour_graph":
+    if (read_marker(uri) or {}).get("kind") == NEIGHBOUR_GRAPH.kind:
         return f"{uri} is a neighbour graph, not a feature store; NeighbourGraph.open reads it"
     parts = [name for name in ("query.zarr", "gallery.zarr") if holds(uri, name)]
     if parts:

@@ -16,7 +16,7 @@ KEY, SECRET = "AKIAEXAMPLE000000KEY", "very-secret-words-that-show-nowhere"
 
 
 class Quiet(WSGIRequestHandler):
-    """Says nothing of requests."""
+    """A handler without a log."""
 
     def log(self, *_: Any) -> None:
         pass
@@ -55,14 +55,14 @@ class Server:
         self.requests: list[tuple[str, str]] = []
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        asked = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        self.requests.append(asked)
+        request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.requests.append(request)
         time.sleep(self.delay)
-        if self.refuse(*asked):
+        if self.refuse(*request):
             start_response(self.status, [("Content-Length", "0")])
             return [b""]
         answer: Iterable[bytes] = self._application(environ, start_response)
-        if self.corrupt(*asked):
+        if self.corrupt(*request):
             body = bytearray(b"".join(answer))
             body[len(body) // 2] ^= 4
             return [bytes(body)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pickle
 import subprocess
@@ -245,6 +246,23 @@ def test_a_shard_below_a_chunk_is_refused(tmp_path: Path, arrays: Arrays) -> Non
         in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=50, shard_rows=20)
     assert not (tmp_path / "a.zarr").exists()
     assert in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=50, shard_rows=50).chunk_rows == 50
+
+
+@pytest.mark.parametrize("failing", ["features", "pids"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    tmp_path: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    create = zarr.Group.create_array
+
+    def full(group: zarr.Group, name: str, **options: object) -> object:
+        if name == failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return create(group, name, **options)
+
+    monkeypatch.setattr(zarr.Group, "create_array", full)
+    with pytest.raises(StoreError, match=r"^cannot write .*a\.zarr: No space left on device$"):
+        in_memory(arrays).save(tmp_path / "a.zarr")
+    assert list(tmp_path.iterdir()) == []
 
 
 class TestOverwriting:

@@ -197,11 +197,11 @@ class TestWorkspace:
 
     def test_a_link_in_the_place_of_a_part_is_replaced(self, workspace: Workspace, tmp_path: Path) -> None:
         stage = workspace.stage("kind", "identity", {})
-        (tmp_path / "outside" / "mine").write_text("mine")
-        (Path(stage.path) / "part.npz").symlink_to(tmp_path / "outside" / "mine")
+        (tmp_path / "outside" / "other").write_text("other")
+        (Path(stage.path) / "part.npz").symlink_to(tmp_path / "outside" / "other")
         stage.write("part", {"a": np.arange(3)})
         assert stage.read("part")["a"].tolist() == [0, 1, 2]
-        assert (tmp_path / "outside" / "mine").read_text() == "mine"
+        assert (tmp_path / "outside" / "other").read_text() == "other"
 
     def test_a_workspace_may_be_reached_through_links(self, workspace: Workspace, tmp_path: Path) -> None:
         Path(workspace.path).mkdir()

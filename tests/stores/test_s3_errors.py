@@ -81,7 +81,7 @@ class TestOneLineEach:
     ) -> None:
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-        # Where a machine in a cloud would be asked for its role.
+        # Where the role of a machine in a cloud is requested.
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed_port}")
         message = self.message(way, bucket, tmp_path)
         assert "no credentials for s3://" in message

@@ -40,9 +40,9 @@ def test_evaluation_in_this_process(sides: Sides, bucket: Bucket, options: dict[
 def test_evaluation_on_workers(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     stored = store_sides(sides, bucket)
     with started(2, tmp_path) as client:
-        asked = len(bucket.server.requests)
+        n_before = len(bucket.server.requests)
         assert evaluate(*stored, client=client).result_digest == evaluate(*sides).result_digest
-        assert any(path.endswith("/features/c/3/0") for _, path in bucket.server.requests[asked:])
+        assert any(path.endswith("/features/c/3/0") for _, path in bucket.server.requests[n_before:])
 
 
 @pytest.mark.slow

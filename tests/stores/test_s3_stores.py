@@ -119,8 +119,8 @@ class TestOverwriting:
         assert sum("/features/c/" in key for key in bucket.listed()) == 6
 
     def test_something_else_is_never_overwritten(self, bucket: Bucket, arrays: Arrays) -> None:
-        bucket.write("a.zarr/notes.txt", b"mine")
-        bucket.write("b.zarr", b"mine")
+        bucket.write("a.zarr/notes.txt", b"other")
+        bucket.write("b.zarr", b"other")
         for key in ("a.zarr", "b.zarr"):
             with pytest.raises(StoreExistsError, match="is not a feature store; it is never overwritten"):
                 in_memory(arrays).save(bucket.uri(key), overwrite=True)
