@@ -56,6 +56,15 @@ def digest_label(array: NDArray[Any]) -> str:
     return hasher.hexdigest()
 
 
+def digest_json(entry: Mapping[str, Any]) -> str:
+    """Return the BLAKE3 digest, in hex, of a mapping as JSON with sorted keys and no blanks."""
+    return blake3(_json_bytes(entry)).hexdigest()
+
+
+def _json_bytes(entry: Mapping[str, Any]) -> bytes:
+    return json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+
+
 class ContentHasher:
     """Hash rows that come in blocks of any sizes into one content digest."""
 
@@ -96,7 +105,7 @@ class ContentHasher:
             "block_rows": BLOCK_ROWS,
             "labels": dict(label_digests),
         }
-        hasher = blake3(json.dumps(header, sort_keys=True, separators=(",", ":")).encode())
+        hasher = blake3(_json_bytes(header))
         hasher.update(b"".join(self._blocks))
         return hasher.hexdigest()
 

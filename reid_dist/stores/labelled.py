@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from blake3 import blake3
 from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.errors import DamagedStoreError
-from reid_dist.stores.digests import digest_label
+from reid_dist.stores.digests import digest_json, digest_label
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
 
 
@@ -91,7 +89,7 @@ class LabelledSet(ABC):
         """
         digests = {name: self._label_digest(name) for name in self._labels if name != "image_paths"}
         header = {"kind": "reid_dist labels 1", "labels": digests}
-        return blake3(json.dumps(header, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return digest_json(header)
 
     @property
     def notes(self) -> list[str]:

@@ -6,16 +6,15 @@ metadata; a store without it is not a store.  It carries a digest of itself, so 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from blake3 import blake3
 
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, StoreError, StoreNotFoundError
+from reid_dist.stores.digests import digest_json
 from reid_dist.stores.locations import State, cut_short_note, read_marker, state_by
 from reid_dist.stores.rows import KEPT_DTYPES, Offenders
 
@@ -127,7 +126,7 @@ def complete_marker(of: StoreKind, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attribute of a complete store, with a digest of itself."""
     kind = {} if of.kind is None else {"kind": of.kind}
     written = {"state": "complete", **kind, "format_version": of.version, **entry}
-    return {**written, "manifest_digest": _own_digest(written)}
+    return {**written, "manifest_digest": digest_json(written)}
 
 
 def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
@@ -151,12 +150,8 @@ def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
             f"{uri} has format version {found} and this release reads up to {of.version}; update reid-dist"
         )
     written = {key: value for key, value in marker.items() if key != "manifest_digest"}
-    if marker.get("manifest_digest") != _own_digest(written):
+    if marker.get("manifest_digest") != digest_json(written):
         raise DamagedStoreError(
             f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {of.again}"
         )
     return written
-
-
-def _own_digest(entry: Mapping[str, Any]) -> str:
-    return blake3(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -109,7 +109,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("stores/importers/torch_files.py", 'if order == "big" else', 'if order != "big" else'),
         ("stores/memory.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
-        ("stores/manifest.py", 'if marker.get("manifest_digest") != _own_digest(written):', "if not written:"),
+        ("stores/manifest.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
     ],
     "workspace": [
         ("stores/archive.py", "        if found != identity:\n", "        if found is None:\n"),
