@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import tempfile
 import tokenize
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.stores.folders import written_whole
 from reid_dist.stores.labels import to_numpy
 from reid_dist.stores.locations import canonical_uri, local_path
 
@@ -106,12 +106,8 @@ class DistanceBlock:
         """
         target = local_path(canonical_uri(path))
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
-                unfinished = Path(folder) / target.name
-                with unfinished.open("wb") as file:
-                    np.save(file, self._values, allow_pickle=False)
-                unfinished.replace(target)
+            with written_whole(target) as file:
+                np.save(file, self._values, allow_pickle=False)
         except OSError as error:
             raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
         return DistanceBlock(_map(target), str(target), self.content_digest)

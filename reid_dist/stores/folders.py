@@ -163,20 +163,14 @@ class LocalFolder:
         return held[rows]
 
     def write(self, name: str, content: bytes | memoryview) -> int:
-        """Write a file under another name and rename it; two that write the same do no harm to each other."""
-        file = self.path / name
-        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        """Write a file; StoreError if it cannot be written, and nothing is left then."""
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as out:
-                out.write(content)
-            temporary.replace(file)
+            with written_whole(self.path / name) as file:
+                file.write(content)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             why = error.strerror or error
             raise StoreError(
-                f"cannot write {file} in the workspace: {why}; make room or choose another --workspace"
+                f"cannot write {self.path / name} in the workspace: {why}; make room or choose another --workspace"
             ) from None
         return len(content)
 
@@ -243,6 +237,21 @@ class LocalFolder:
         from zarr.storage import LocalStore
 
         return LocalStore(self.path, read_only=read_only)
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[IO[bytes]]:
+    """File that is renamed to `path` at the end, and removed after an error; processes may write one path at once."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def _open_no_link(path: str, flags: int) -> int:
