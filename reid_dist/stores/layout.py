@@ -33,25 +33,28 @@ CHUNK_BYTES = 16 << 20
 _LABEL_CHUNK = 1 << 20
 
 
-def default_chunk_rows(row_bytes: int) -> int:
-    """Rows of a chunk of about 16 MiB."""
-    return max(1, CHUNK_BYTES // row_bytes)
+def chunk_sizes(
+    row_bytes: int, n_rows: int | None, chunk_rows: int | None, shard_rows: int | None
+) -> tuple[int, int | None]:
+    """Rows per chunk and per shard of a set, whose number of rows may be unknown.
 
-
-def balanced_chunk_rows(n_rows: int, largest: int) -> int:
-    """Rows of equally long chunks that are no longer than `largest`.
-
-    Zarr pads the last chunk to full length in storage: equal chunks keep that below one row per chunk.
+    A given number of rows per chunk is kept, only never longer than the set.  Otherwise chunks are equally long: Zarr
+    pads the last one to full length in storage, which is then less than a row per chunk.  A shard holds as many whole
+    chunks as fit into the wanted number of rows, at least one.
     """
-    n_chunks = -(-n_rows // largest)
-    return -(-n_rows // n_chunks)
-
-
-def shard_rows_for(chunk_rows: int, wanted: int) -> int:
-    """Rows of a shard: whole chunks, as many as fit into the wanted number of rows, at least one."""
-    if wanted < 1:
-        raise InputError(f"shard_rows must be a positive number of rows, not {wanted}")
-    return max(1, wanted // chunk_rows) * chunk_rows
+    if chunk_rows is not None and chunk_rows < 1:
+        raise InputError(f"chunk_rows must be a positive number of rows, not {chunk_rows}")
+    if chunk_rows is not None and shard_rows is not None and shard_rows < chunk_rows:
+        raise InputError(
+            f"a shard holds whole chunks: --shard-rows {shard_rows} (shard_rows) is below "
+            f"--chunk-rows {chunk_rows} (chunk_rows); make it a multiple of that, or leave it out"
+        )
+    if shard_rows is not None and shard_rows < 1:
+        raise InputError(f"shard_rows must be a positive number of rows, not {shard_rows}")
+    rows = chunk_rows or max(1, CHUNK_BYTES // row_bytes)
+    if n_rows is not None:
+        rows = -(-n_rows // -(-n_rows // rows)) if chunk_rows is None else min(rows, n_rows)
+    return rows, None if shard_rows is None else max(1, shard_rows // rows) * rows
 
 
 def create_array(

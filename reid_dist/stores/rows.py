@@ -119,11 +119,11 @@ def natural_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def conversion_note(source: np.dtype[Any], target: np.dtype[Any]) -> str | None:
     """Return what to remember of a conversion that rounds, or None if it is exact."""
-    if source.kind == "f" and source.itemsize > target.itemsize:
-        return f"features were {source.name} and have been rounded to {target.name}"
-    if source.kind in "iu" and target.itemsize == 2 and source.itemsize > 1:
-        return f"features were {source.name} and have been rounded to {target.name}"
-    return None
+    rounds_floats = source.kind == "f" and source.itemsize > target.itemsize
+    rounds_integers = source.kind in "iu" and target.itemsize == 2 and source.itemsize > 1
+    if not rounds_floats and not rounds_integers:
+        return None
+    return f"features were {source.name} and have been rounded to {target.name}"
 
 
 def convert_rows(block: NDArray[Any], target: np.dtype[Any], first_row: int = 0) -> FeatureArray:

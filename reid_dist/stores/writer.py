@@ -26,7 +26,7 @@ from reid_dist.errors import InputError
 from reid_dist.stores.commits import PendingStore, commit_together
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
-from reid_dist.stores.layout import balanced_chunk_rows, create_array, default_chunk_rows, shard_rows_for, write_label
+from reid_dist.stores.layout import chunk_sizes, create_array, write_label
 from reid_dist.stores.manifest import LabelEntry, Manifest
 from reid_dist.stores.memory import as_feature_array
 from reid_dist.stores.object_errors import is_object_uri, storage_errors
@@ -101,20 +101,9 @@ class FeatureWriter:
         self.dtype = kept_dtype(dtype)
         if dim < 1 or (n_rows is not None and n_rows < 1):
             raise InputError(f"a store needs at least one row and one column, not {n_rows} x {dim}")
-        if chunk_rows is not None and chunk_rows < 1:
-            raise InputError(f"chunk_rows must be a positive number of rows, not {chunk_rows}")
-        if chunk_rows is not None and shard_rows is not None and shard_rows < chunk_rows:
-            raise InputError(
-                f"a shard holds whole chunks: --shard-rows {shard_rows} (shard_rows) is below "
-                f"--chunk-rows {chunk_rows} (chunk_rows); make it a multiple of that, or leave it out"
-            )
         self._dim, self._expected_rows = dim, n_rows
-        largest = chunk_rows or default_chunk_rows(dim * self.dtype.itemsize)
-        self._chunk_rows = largest
-        if n_rows is not None:
-            # A given number is kept, only never longer than the set.
-            self._chunk_rows = balanced_chunk_rows(n_rows, largest) if chunk_rows is None else min(largest, n_rows)
-        self._shard_rows = None if shard_rows is None else shard_rows_for(self._chunk_rows, shard_rows)
+        row_bytes = dim * self.dtype.itemsize
+        self._chunk_rows, self._shard_rows = chunk_sizes(row_bytes, n_rows, chunk_rows, shard_rows)
         self._allow_zero = allow_zero
         self._notes = list(notes)
         self._source = dict(source or {})
