@@ -142,7 +142,7 @@ def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | No
             progress(held.stop, manifest.n_rows, rows.uri)
     labels: Labels = {}
     for name in manifest.labels:
-        values = rows.examine_label(name)
+        values = rows.labels.examine(name)
         if isinstance(values, Damage):
             damage.append(values)
         else:

@@ -67,7 +67,7 @@ class FeatureSet(LabelledSet):
     origin: str = ""
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+        self._rows, self._labels = rows, rows.labels
         self.uri = rows.uri
         self.is_stored = rows.is_stored
         self.n_rows, self.dim = rows.shape
@@ -156,10 +156,6 @@ class FeatureSet(LabelledSet):
     def from_labels(cls, features: ArrayLike, labels: Labels, *, allow_zero: bool = False) -> Self:
         """Make a set of features and labels that `reid_dist.stores.labels.make_labels` has validated."""
         return cls(MemoryRows(features, labels, allow_zero=allow_zero))
-
-    @property
-    def _labels(self) -> Mapping[str, NDArray[Any]]:
-        return self._rows.labels
 
     def _label_digest(self, name: str) -> str:
         return self._rows.label_digest(name)
@@ -308,7 +304,7 @@ class FeatureSet(LabelledSet):
 
 
 # Attributes of a set that are known once it is open.
-_OF_ROWS = frozenset({"_rows", "n_rows", "dim", "dtype", "chunk_rows", "allow_zero"})
+_OF_ROWS = frozenset({"_rows", "_labels", "n_rows", "dim", "dtype", "chunk_rows", "allow_zero"})
 
 
 @functools.lru_cache(maxsize=64)

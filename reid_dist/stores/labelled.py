@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -15,17 +14,14 @@ from reid_dist.stores.digests import digest_json, digest_label
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
 
 
-class LabelledSet(ABC):
+class LabelledSet:
     """Labels of n items by name; `uri` is where they come from, `content_digest` is of all that the set holds."""
 
     uri: str
     n_rows: int
     content_digest: str
-
-    @property
-    @abstractmethod
-    def _labels(self) -> Mapping[str, NDArray[Any]]:
-        """The label arrays by the names that `reid_dist.stores.labels` gives them."""
+    # By the names that `reid_dist.stores.labels` gives them.
+    _labels: Mapping[str, NDArray[Any]]
 
     def _label_digest(self, name: str) -> str:
         return digest_label(self._labels[name])
@@ -135,13 +131,9 @@ class LabelledRows(LabelledSet):
         uri: str = "memory",
     ) -> None:
         self.n_rows = len(as_column(pids, "pids"))
-        self._made = make_labels(self.n_rows, pids, camids, item_ids, columns, image_paths)
+        self._labels = make_labels(self.n_rows, pids, camids, item_ids, columns, image_paths)
         self.uri = uri
         self.content_digest = self.labels_digest
-
-    @property
-    def _labels(self) -> Labels:
-        return self._made
 
     def __len__(self) -> int:
         return self.n_rows

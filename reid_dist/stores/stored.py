@@ -49,10 +49,7 @@ class Damage:
 
 
 class StoredRows:
-    """The reading side of one complete store; several threads may read at once.
-
-    `labels` reads and verifies an array on first use: DamagedStoreError if it is not what was written.
-    """
+    """The reading side of one complete store; several threads may read at once."""
 
     is_stored = True
 
@@ -66,26 +63,25 @@ class StoredRows:
         self.allow_zero = manifest.allow_zero
         self.zero_rows = manifest.zero_rows
         self.notes = manifest.notes
-        self.labels: Mapping[str, NDArray[Any]] = _StoredLabels(self)
         self._folder = folder_at(uri)
         with storage_errors(uri):
-            self._group = open_group(uri)
-        self._features = self._open_features()
+            group = open_group(uri)
+        self.labels = StoredLabels(uri, manifest, group)
+        self._features = self._open_features(group)
 
-    def _open_features(self) -> zarr.Array[Any]:
+    def _open_features(self, group: zarr.Group) -> zarr.Array[Any]:
+        expected = (self.shape, self.manifest.numpy_dtype, (self.chunk_rows, self.shape[1]))
+        what = "metadata differs from the manifest"
         try:
             with storage_errors(self.uri):
-                node = self._group["features"]
+                node = group["features"]
+            if isinstance(node, zarr.Array) and (node.shape, node.dtype, node.chunks) == expected:
+                return node
         except StoreError:
             raise
         except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
-            raise self.damaged(
-                Damage("features", None, "features/zarr.json", f"metadata unreadable ({_cause(error)})")
-            ) from error
-        expected = (self.shape, self.manifest.numpy_dtype, (self.chunk_rows, self.shape[1]))
-        if not isinstance(node, zarr.Array) or (node.shape, node.dtype, node.chunks) != expected:
-            raise self.damaged(Damage("features", None, "features/zarr.json", "metadata differs from the manifest"))
-        return node
+            what = f"metadata unreadable ({_cause(error)})"
+        raise _damaged(self.uri, self.manifest, Damage("features", None, "features/zarr.json", what))
 
     def label_digest(self, name: str) -> str:
         """Return the digest of a label array from the manifest: the array itself is not read."""
@@ -140,7 +136,7 @@ class StoredRows:
         for chunk in range(first, last + 1):
             found = self.examine_chunk(chunk)
             if isinstance(found, Damage):
-                raise self.damaged(found)
+                raise _damaged(self.uri, self.manifest, found)
             parts.append(found)
         return np.concatenate(parts)
 
@@ -208,14 +204,42 @@ class StoredRows:
         """Read and verify all chunks in their order, several at a time where each takes a while to begin."""
         return self._folder.map(self.examine_chunk, range(self.manifest.n_chunks), self.manifest.chunk_bytes)
 
-    def examine_label(self, name: str) -> NDArray[Any] | Damage:
-        """Read and verify one label array."""
-        return read_twice(self.uri, lambda: self._examine_label(name), _is_damage)
+    def __reduce__(self) -> Any:
+        raise TypeError("a reader cannot be pickled; pickle its FeatureSet")
 
-    def _examine_label(self, name: str) -> NDArray[Any] | Damage:
-        entry = self.manifest.labels[name]
+
+class StoredLabels(Mapping[str, NDArray[Any]]):
+    """Label arrays of a store, read and verified on first use: DamagedStoreError if one is not what was written."""
+
+    def __init__(self, uri: str, manifest: Manifest, group: zarr.Group) -> None:
+        self._uri, self._manifest, self._group = uri, manifest, group
+        self._held: dict[str, NDArray[Any]] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        with self._lock:
+            if name not in self._held:
+                found = self.examine(name)
+                if isinstance(found, Damage):
+                    raise _damaged(self._uri, self._manifest, found)
+                found.flags.writeable = False
+                self._held[name] = found
+            return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._manifest.labels)
+
+    def __len__(self) -> int:
+        return len(self._manifest.labels)
+
+    def examine(self, name: str) -> NDArray[Any] | Damage:
+        """Read and verify one label array; KeyError if there is none of that name."""
+        return read_twice(self._uri, lambda: self._examine(name), _is_damage)
+
+    def _examine(self, name: str) -> NDArray[Any] | Damage:
+        entry = self._manifest.labels[name]
         try:
-            with storage_errors(self.uri):
+            with storage_errors(self._uri):
                 values = read_label(self._group, name, entry.kind)
         except (MemoryError, StoreError):
             raise
@@ -225,45 +249,18 @@ class StoredRows:
             return Damage(name, None, name, "its values are not those of the manifest, or a chunk is missing")
         return values
 
-    def damaged(self, damage: Damage) -> DamagedStoreError:
-        """Return the error for damage, which says whether the store was replaced since it was opened."""
-        current = None
-        with contextlib.suppress(ReidDistError):
-            current = (read_marker(self.uri) or {}).get("content_digest")
-        if current != self.content_digest:
-            error = DamagedStoreError(f"{self.uri} was changed while in use, found at {damage}; run again")
-        else:
-            error = DamagedStoreError(f"{self.uri} is damaged: {damage}; ingest the source again")
-        error.place = self.uri
-        return error
 
-    def __reduce__(self) -> Any:
-        raise TypeError("a reader cannot be pickled; pickle its FeatureSet")
-
-
-class _StoredLabels(Mapping[str, NDArray[Any]]):
-    """Label arrays of a store, read and verified on first use."""
-
-    def __init__(self, rows: StoredRows) -> None:
-        self._rows = rows
-        self._held: dict[str, NDArray[Any]] = {}
-        self._lock = threading.Lock()
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        with self._lock:
-            if name not in self._held:
-                found = self._rows.examine_label(name)
-                if isinstance(found, Damage):
-                    raise self._rows.damaged(found)
-                found.flags.writeable = False
-                self._held[name] = found
-            return self._held[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows.manifest.labels)
-
-    def __len__(self) -> int:
-        return len(self._rows.manifest.labels)
+def _damaged(uri: str, manifest: Manifest, damage: Damage) -> DamagedStoreError:
+    """Error for damage, with a note if the store was replaced since it was opened."""
+    current = None
+    with contextlib.suppress(ReidDistError):
+        current = (read_marker(uri) or {}).get("content_digest")
+    if current != manifest.content_digest:
+        error = DamagedStoreError(f"{uri} was changed while in use, found at {damage}; run again")
+    else:
+        error = DamagedStoreError(f"{uri} is damaged: {damage}; ingest the source again")
+    error.place = uri
+    return error
 
 
 def _is_damage(found: NDArray[Any] | Damage) -> bool:
