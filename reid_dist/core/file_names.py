@@ -13,13 +13,7 @@ LONGEST_NAME = 255
 
 
 def refuse_long_names(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that no file system takes, before any work.
-
-    Raises
-    ------
-    InputError
-        If a part of it is longer than `LONGEST_NAME`.
-    """
+    """Refuse a path that no file system takes, before any work."""
     for name in Path(path).parts:
         n_bytes = len(os.fsencode(name))
         if n_bytes > LONGEST_NAME:

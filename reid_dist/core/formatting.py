@@ -10,17 +10,7 @@ _VOWELS = "aeiou"
 
 
 def counted(number: int, noun: str, *, separator: str = ",") -> str:
-    """Return a count and its noun, singular or plural.
-
-    Parameters
-    ----------
-    number
-        The count.
-    noun
-        Its noun in the singular; of several words, the last one changes.
-    separator
-        Between thousands; empty for none.
-    """
+    """Return a count and its noun, of which the last word becomes plural; `separator` between thousands."""
     digits = f"{number:,}".replace(",", separator)
     return f"{digits} {noun if number == 1 else plural(noun)}"
 

@@ -33,19 +33,7 @@ T = TypeVar("T", bound=Named)
 
 
 def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = None) -> str:
-    """Return one line on an unknown name: the nearest known one, and all of them.
-
-    Parameters
-    ----------
-    kind
-        What was looked up, in the singular: ``"metric"``.
-    name
-        The unknown name.
-    known
-        What there is.
-    most
-        How many of these are listed; None for all.
-    """
+    """Return one line on an unknown name: the nearest known one, and all of them or the first `most`."""
     names = sorted(known)
     folded = {candidate.lower(): candidate for candidate in names}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
@@ -56,13 +44,7 @@ def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = 
 
 
 class Registry(Generic[T]):
-    """Definitions of one kind by name, in the order in which they were made.
-
-    Parameters
-    ----------
-    kind
-        What is registered, in the singular, for error messages.
-    """
+    """Definitions of one kind by name, in the order in which they were made."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -76,13 +58,7 @@ class Registry(Generic[T]):
         return entry
 
     def get(self, name: str) -> T:
-        """Look a definition up.
-
-        Raises
-        ------
-        UnknownNameError
-            If nothing has that name; the message holds the nearest known one.
-        """
+        """Look a definition up."""
         if not isinstance(name, str) or name not in self._entries:
             raise UnknownNameError(did_you_mean(self.kind, str(name), self._entries))
         return self._entries[name]

@@ -29,13 +29,7 @@ def shortage(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def shortages() -> Iterator[None]:
-    """Name a shortage as one, so that it is not taken for damage of what was read.
-
-    Raises
-    ------
-    ShortageError
-        If the system refuses a thread or an open file.
-    """
+    """Name a shortage as one, so that it is not taken for damage of what was read."""
     try:
         yield
     except (RuntimeError, OSError) as error:

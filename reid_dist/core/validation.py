@@ -15,19 +15,7 @@ _SHORT.maxstring = _SHORT.maxother = 120
 
 
 def explain(what: str, error: ValidationError, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    """Put all problems that pydantic found into one line.
-
-    Parameters
-    ----------
-    what
-        The file.
-    error
-        What validation raised.
-    known
-        Field names, for the nearest right one.
-    others
-        Field names of other kinds of such a file.
-    """
+    """Put all problems that pydantic found in the file `what` into one line; see `problems_of`."""
     return in_one_line(what, problems_of(error, known, others))
 
 
@@ -37,7 +25,7 @@ def in_one_line(what: str, problems: Sequence[str]) -> str:
 
 
 def problems_of(error: ValidationError, known: Iterable[str], others: Iterable[str] = ()) -> list[str]:
-    """Return each problem that pydantic found, with its path; parameters as of `explain`."""
+    """Return each problem that pydantic found, with its path; `others` are field names of other kinds of file."""
     names, elsewhere = list(known), set(others)
     problems = []
     for problem in error.errors(include_url=False):

@@ -64,13 +64,6 @@ def parse_metric(text: str) -> Metric:
     """Read a metric's name: ``mAP``, ``CMC@10``.
 
     ``rank-K``, ``rankK``, ``RK``, ``top-K``, ``topK`` and ``hit@K``, in any case, are other spellings of ``CMC@K``.
-
-    Raises
-    ------
-    UnknownNameError
-        For a name that no metric has; the message holds the nearest known one.
-    InputError
-        For a parameter that is not a positive integer.
     """
     if (spelled := _RANK_K.fullmatch(text)) is not None:
         return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]))
@@ -112,13 +105,7 @@ def _share(metric: str, text: str) -> str:
 
 
 def metric_names(given: object) -> list[str]:
-    """Return names of metrics as a list: of a list of names, or of one text; commas separate names in either.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or a name is empty.
-    """
+    """Return names of metrics as a list: of a list of names, or of one text; commas separate names in either."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"metrics must be a list of names such as 'mAP', found {given!r}")
@@ -129,18 +116,7 @@ def metric_names(given: object) -> list[str]:
 
 
 def parse_metrics(names: str | Sequence[str]) -> list[Metric]:
-    """Read several names; one that is given twice counts once.
-
-    Parameters
-    ----------
-    names
-        As `metric_names` takes them.
-
-    Raises
-    ------
-    UnknownNameError, InputError
-        As `parse_metric` and `metric_names`.
-    """
+    """Read several names; one that is given twice counts once."""
     return list({metric.name: metric for metric in map(parse_metric, metric_names(names))}.values())
 
 
@@ -166,16 +142,7 @@ def curve_family(name: str) -> MetricFamily | None:
 
 
 def headline_metrics(names: Iterable[str] = (), ap_family: str = "") -> list[str]:
-    """Return the metrics that papers print: an average precision, a CMC at 1, and mINP.
-
-    Parameters
-    ----------
-    names
-        The metrics to choose from; of several with one role, the first one of the registry is chosen.  None of them:
-        all metrics.
-    ap_family
-        The average precision of the protocol, which is chosen before others.
-    """
+    """Return those of `names` (of all) that papers print: an average precision, a CMC at 1, and mINP."""
     given = list(names)
     chosen = []
     for role in ("average", "match", "last"):
@@ -214,15 +181,7 @@ def default_metrics(cmc_family: str, ap_family: str, reported: Sequence[str] = (
 
 
 def exact_mean(values: Float64, *, zero_for_invalid: bool = False) -> float:
-    """Mean of per-query values: their exact sum, rounded once, divided by their number.
-
-    Parameters
-    ----------
-    values
-        Shape (n_query,), NaN for invalid queries.
-    zero_for_invalid
-        Whether an invalid query counts as 0; otherwise it is left out.
-    """
+    """Mean of values (n_query,), NaN for invalid queries: their exact sum, rounded once, divided by their number."""
     kept = values[~np.isnan(values)]
     number = len(values) if zero_for_invalid else len(kept)
     return math.fsum(kept.tolist()) / number if number else math.nan

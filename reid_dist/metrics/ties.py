@@ -39,21 +39,7 @@ def settled_ranks(ranked: RankedQueries, rule: Rule) -> RankedQueries:
 
 
 def extreme_ranks(metric: Metric, ranked: RankedQueries, rule: Rule) -> RankedQueries:
-    """Order tied items so that a rank metric is highest, or lowest, for every query.
-
-    Parameters
-    ----------
-    metric
-        A metric that is a function of the ranks.
-    ranked
-        Ranks of the positives, with the negatives that are tied with each.
-    rule
-        ``optimistic`` for the highest value, ``pessimistic`` for the lowest.
-
-    Returns
-    -------
-    The same positives with other ranks, which some order of the tied items gives.
-    """
+    """Order tied items so that a rank metric is highest, or lowest, for every query."""
     settled = settled_ranks(ranked, rule)
     return _settle_the_cut(ranked, settled, metric.parameter, rule) if metric.family.per_found else settled
 
@@ -84,8 +70,6 @@ def _settle_the_cut(ranked: RankedQueries, settled: RankedQueries, k: int, rule:
 def _groups_at(ranked: RankedQueries, k: int) -> Int64:
     """Tie groups with positives, and with negatives, that have places up to `k` and behind it.
 
-    Returns
-    -------
     Shape (n, 5): first and last (exclusive) positive in the flat array, query, first and last place of the group.
     """
     owner = np.repeat(np.arange(len(ranked.n_relevant)), ranked.n_relevant)

@@ -45,15 +45,7 @@ class Faults:
 
 
 class ItemNames:
-    """The names of the items of a set.
-
-    Parameters
-    ----------
-    item_ids
-        Shape (n,), int64 or text.
-    what
-        What the set is called in messages.
-    """
+    """The names of the items of a set, `what` in messages; `item_ids` (n,) int64 or text."""
 
     def __init__(self, item_ids: ItemIds, what: str) -> None:
         self.what = what

@@ -26,38 +26,16 @@ def read_ground_truth(
 ) -> GroundTruth:
     """Read and check the lists of every query.
 
-    Parameters
-    ----------
-    source
-        * A sequence with one entry per query row, or a mapping from query item id to entry.  An entry is
-          ``{"ok": rows, "junk": rows}``, with ``"good"`` beside or instead of ``"ok"``, or
-          ``{"easy": rows, "hard": rows, "junk": rows}``; rows are 0-based gallery rows, and ``"bbx"`` is ignored.
-        * The path of a JSON file that holds either.
-        * The path of a directory with ``NAME_query.txt``, ``NAME_good.txt``, ``NAME_ok.txt`` and ``NAME_junk.txt`` for
-          every query, as published with Oxford and Paris.  Query rows are in the order of the ``_query.txt`` file
-          names (by code point); image names are item ids of the sets, without ``oxc1_``.  A query image that occurs
-          in its own lists counts.
-    n_query, n_gallery
-        Number of rows of the two sets.
-    query_item_ids
-        Shape (n_query,), int64 or text; a mapping needs them, a directory is checked against them.
-    gallery_item_ids
-        Shape (n_gallery,), int64 or text; a directory needs them.
+    An entry is ``{"ok": rows, "junk": rows}``, with ``"good"`` beside or instead of ``"ok"``, or
+    ``{"easy": rows, "hard": rows, "junk": rows}``; rows are 0-based gallery rows, and ``"bbx"`` is ignored.  The source
+    has one entry per query row, or maps query item ids to entries, or is the path of a JSON file with either, or of a
+    directory with ``NAME_query.txt``, ``NAME_good.txt``, ``NAME_ok.txt`` and ``NAME_junk.txt`` for every query.  Query
+    rows are in the order of the ``_query.txt`` file names (by code point); a query image in its own lists counts.
 
     Notes
     -----
     A name is an item id exactly, or, where no item has it, the one item that it agrees with when directory and
     ``.jpg`` are taken off both.
-
-    Raises
-    ------
-    InputError
-        If anything is missing, unknown, repeated, contradictory or out of range; the message is one line about the
-        first fault, with the number of faults.
-    StoreNotFoundError
-        If there is nothing at the path.
-    StoreError
-        If a file cannot be read.
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)

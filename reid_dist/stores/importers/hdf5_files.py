@@ -83,19 +83,7 @@ def _opened(file: Any, names: tuple[str, ...]) -> Any:
 
 
 class HDF5Array(RowArray):
-    """A dataset; the file is open only while it is read.
-
-    Parameters
-    ----------
-    path
-        The file.
-    names
-        The groups that lead to the dataset, and its name.
-    shape, dtype
-        Of the array.
-    transposed
-        Whether the file keeps columns first.
-    """
+    """A dataset; the file is open only while it is read."""
 
     def __init__(
         self, path: Path, names: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype[Any], transposed: bool
@@ -175,15 +163,7 @@ def _class_of(dataset: Any) -> str:
 
 
 def open_hdf5(path: Path, *, notes: tuple[str, ...] = ()) -> Source:
-    """Open any HDF5 file; groups become prefixes, ``query/features`` is ``query_features``.
-
-    Parameters
-    ----------
-    path
-        The file.
-    notes
-        Notes of a plain file.
-    """
+    """Open any HDF5 file; groups become prefixes, ``query/features`` is ``query_features``."""
     transposed = is_matlab(path)
     listing = _Listing(path, transposed)
     with require("h5py", _EXTRA).File(path, "r") as file:

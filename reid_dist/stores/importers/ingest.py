@@ -196,23 +196,7 @@ def open_features(
 ) -> FeatureSet:
     """Open a store, or read any known format into a set in memory (memory-mapped where the format allows it).
 
-    Parameters
-    ----------
-    location
-        A store, a folder that holds ``query.zarr`` and ``gallery.zarr``, or a file of any known format.
-    role
-        ``"query"`` or ``"gallery"``: which side, if the location holds both.
-    names, format_name, pids_file, camids_file, labels_file, names_file, pattern, num_query, drop_pids
-        As in `ingest`; not for stores.
-    allow_zero
-        Accept rows of zeros in a file; a store holds this itself.
-    progress
-        Called before and after the rows of a file are read; opening a store reads none.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError, InputError
-        As reading does; an InputError also if the location holds both sides and `role` is None.
+    `role` is the side, if the location holds both; other options are those of `ingest`, and for files alone.
     """
     if role not in (None, "query", "gallery"):
         raise InputError(did_you_mean("role", str(role), ("query", "gallery")))
@@ -245,22 +229,7 @@ def open_features(
 
 
 def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
-    """Open the labels of one side.
-
-    Parameters
-    ----------
-    location
-        A feature store, a folder with ``query.zarr`` and ``gallery.zarr``, or a file of any known format that holds
-        arrays such as ``query_pids`` or ``pids``, with or without features; label columns of one's own are called
-        ``query_columns/NAME`` or ``columns/NAME``.  Columns ``is_query`` and ``is_gallery`` assign rows to sides.
-    role
-        Which side.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError, InputError
-        As reading does.
-    """
+    """Open the labels of one side: of a store, of a folder of two, or of a file with or without features."""
     uri = canonical_uri(location)
     state = state_of(uri)
     if state is State.NOTHING:
@@ -289,20 +258,7 @@ def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
 
 
 def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSet:
-    """Open a path; return a feature set as it is.
-
-    Parameters
-    ----------
-    source
-        What the caller gave.
-    role
-        Which side, where a file holds both; None for a set that is no side.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError, InputError
-        As reading does; an InputError also for what is neither.
-    """
+    """Open a path; return a feature set as it is."""
     if isinstance(source, str | os.PathLike):
         return open_features(source, role=role)
     if not isinstance(source, FeatureSet):
@@ -314,13 +270,7 @@ def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSe
 
 
 def as_labelled_set(source: LabelSource, role: Role) -> LabelledSet:
-    """Open the labels at a path; return labels as they are.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError, InputError
-        As reading does; an InputError also for what is neither.
-    """
+    """Open the labels at a path; return labels as they are."""
     if isinstance(source, str | os.PathLike):
         return open_labels(source, role)
     if not isinstance(source, LabelledSet):

@@ -56,13 +56,7 @@ class LabelOptions:
         return {option: file for option, file in given.items() if file is not None}
 
     def check(self) -> None:
-        """Refuse labels that are named twice.
-
-        Raises
-        ------
-        InputError
-            If they are.
-        """
+        """Refuse labels that are named twice."""
         named = self.names.given(None)
         for what, file in (("pids", self.pids_file), ("camids", self.camids_file)):
             if what in named and file is not None:

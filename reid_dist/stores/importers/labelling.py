@@ -26,21 +26,7 @@ _TRAIN = "train"
 
 @dataclass(frozen=True)
 class LabelledPart:
-    """One set of a source with its labels read.
-
-    Attributes
-    ----------
-    role
-        Query, gallery, or None for a single set.
-    features
-        (n, dim), read by rows.
-    kept
-        (n,) bool: False where a row is dropped, or belongs to the other side.
-    labels
-        Of the kept rows.
-    notes
-        What of the source was left out, and where labels come from, one line each.
-    """
+    """One set of a source: features (n, dim), which rows are kept (n,), the labels of these, and notes."""
 
     role: Role | None
     features: RowArray
@@ -82,24 +68,7 @@ class _Read:
 
 
 def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
-    """Read all labels of a source; identities and cameras are numbered over both sides at once.
-
-    Parameters
-    ----------
-    source
-        The opened source.
-    options
-        Where labels come from.
-
-    Returns
-    -------
-    One part, or query and gallery: two sets of the source, or the rows of one that belong to each side.
-
-    Raises
-    ------
-    InputError
-        If labels are missing, do not fit the features, or are no labels.
-    """
+    """Read one set of a source, or its query and gallery; identities and cameras are numbered over both at once."""
     options.check()
     table, table_notes = _read_table(options)
     parts = find_parts(source, _beside(options.names, table), _elsewhere(options, table))

@@ -17,17 +17,7 @@ _FEATURES = "features"
 
 @dataclass(frozen=True)
 class NamedRows:
-    """A dictionary whose keys name rows.
-
-    Attributes
-    ----------
-    name
-        Under what the file keeps it; empty for the file itself.
-    rows
-        The value of every row by its name: a vector, or a single number.
-    is_vectors
-        Whether values are vectors, hence features.
-    """
+    """A dictionary whose keys name rows: vectors, hence features, or single numbers; its own name may be empty."""
 
     name: str
     rows: Mapping[str, Any]
@@ -35,15 +25,7 @@ class NamedRows:
 
     @classmethod
     def of(cls, name: str, pairs: Mapping[str, Any]) -> NamedRows | None:
-        """Recognize such a dictionary: values of one shape, and no key that customarily names an array.
-
-        Parameters
-        ----------
-        name
-            Under what the file keeps it.
-        pairs
-            Keys and interpreted values.
-        """
+        """Recognize such a dictionary: values of one shape, and no key that customarily names an array."""
         shapes = {_shape(value) for value in pairs.values()}
         shape = shapes.pop() if len(shapes) == 1 else None
         if shape is None or len(shape) > 1 or (not shape and not _names_files(pairs)):
@@ -73,17 +55,7 @@ def add_named_rows(
     arrays: dict[str, RowArray],
     refused: dict[str, str],
 ) -> None:
-    """Add features with the names of their rows, and labels under the same names in the same order.
-
-    Parameters
-    ----------
-    found
-        All such dictionaries of a file.
-    stack
-        Makes rows of values.
-    arrays, refused
-        What is added to.
-    """
+    """Add features with the names of their rows, and labels under the same names in the same order."""
     orders: list[list[str]] = []
     vectors = [each for each in found if each.is_vectors]
     for each in vectors:

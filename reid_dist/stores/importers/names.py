@@ -76,13 +76,7 @@ class ArrayNames:
 
     @classmethod
     def of(cls, names: ArrayNames | Mapping[str, str | None] | None) -> ArrayNames:
-        """Make it of a mapping from option to array name.
-
-        Raises
-        ------
-        InputError
-            If there is no such option.
-        """
+        """Make it of a mapping from option to array name."""
         if isinstance(names, ArrayNames):
             return names
         known = {entry.name for entry in dataclasses.fields(cls)}
@@ -105,17 +99,7 @@ _MOST_KNOWN = 10
 
 @dataclass(frozen=True)
 class Part:
-    """One set of a source.
-
-    Attributes
-    ----------
-    role
-        Query or gallery; None if the source holds one set.
-    features
-        Name of the array of features.
-    labels
-        Names of the arrays of labels, by what they are: ``pids``, ``camids``, …, ``columns/clothes``, ….
-    """
+    """One set of a source: its role, None for the only set, and the names of its arrays by what they are."""
 
     role: Role | None
     features: str
@@ -166,22 +150,7 @@ def _is_optional(name: str) -> bool:
 
 
 def find_parts(source: Source, names: ArrayNames, elsewhere: Container[str] = ()) -> tuple[Part, ...]:
-    """Find the sets of a source: one, or a query and a gallery.
-
-    Parameters
-    ----------
-    source
-        The opened source.
-    names
-        Options that override the customary names.
-    elsewhere
-        Labels that come from somewhere else, and are not looked for.
-
-    Raises
-    ------
-    InputError
-        If names are not found, or are ambiguous; the message lists what the source holds.
-    """
+    """Find the sets of a source: one, or a query and a gallery; labels that are `elsewhere` are not looked for."""
     both: tuple[Role, ...] = ("query", "gallery")
     sides = [part for role in both if (part := _find_part(source, names, role, elsewhere)) is not None]
     single = _find_part(source, names, None, elsewhere)
@@ -226,22 +195,6 @@ def find_labels(source: Source, role: Role) -> dict[str, str]:
 
     They go by their customary names; further columns are called ``columns/NAME``, or ``query_columns/NAME`` beside
     ``query_pids``.
-
-    Parameters
-    ----------
-    source
-        The opened source.
-    role
-        Which side; labels without a prefix serve either.
-
-    Returns
-    -------
-    Names of arrays by what they are: ``pids``, ``camids``, …, ``columns/clothes``, ….
-
-    Raises
-    ------
-    InputError
-        If there are no identities, or names are ambiguous.
     """
     for prefix in (role, None):
         found = {
@@ -255,24 +208,7 @@ def find_labels(source: Source, role: Role) -> dict[str, str]:
 
 
 def find_table(source: Source, names: ArrayNames) -> dict[str, str]:
-    """Find the labels of a table that lies beside features.
-
-    Parameters
-    ----------
-    source
-        The opened table.
-    names
-        Options that override the customary names; those that the table lacks belong to the features.
-
-    Returns
-    -------
-    Names of columns by what they are.
-
-    Raises
-    ------
-    InputError
-        If there are no labels at all, or names are ambiguous.
-    """
+    """Find the labels of a table that lies beside features."""
     given = names.given(None)
     found: dict[str, str] = {}
     for what, words in _WORDS.items():

@@ -22,17 +22,7 @@ _OBJECTS = "an object array, which would have to be unpickled and is never read;
 
 
 class NpyHeader(NamedTuple):
-    """The header of an ``.npy`` stream.
-
-    Attributes
-    ----------
-    shape, dtype
-        Of the array.
-    strides
-        In items, or None for C order.
-    n_bytes
-        Length of the header; the values follow.
-    """
+    """The header of an ``.npy`` stream, `n_bytes` long; strides in items, None for C order."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -41,13 +31,7 @@ class NpyHeader(NamedTuple):
 
 
 def read_npy_header(stream: IO[bytes]) -> NpyHeader:
-    """Read the header of an ``.npy`` stream.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Read the header of an ``.npy`` stream."""
     version = npy_format.read_magic(stream)
     readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
     if version not in readers:

@@ -23,14 +23,7 @@ _MAGIC = b"PAR1"
 class ParquetColumns(OpenRows):
     """Columns of a file, read in batches in ascending order; going back starts at the row group that is needed.
 
-    Parameters
-    ----------
-    path
-        The file.
-    columns
-        One column of lists or of single values, or several of single values, which are joined side by side.
-    shape, dtype
-        Of the array that they make.
+    One column of lists or of single values, or several of single values, which are joined side by side.
     """
 
     def __init__(self, path: Path, columns: list[str], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -28,26 +28,7 @@ def fortran_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class RawRows(RowArray):
-    """An array in a part of a file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    offset
-        Where the part begins, in bytes.
-    n_bytes
-        How long the part is; nothing outside it is ever read.
-    shape, dtype
-        Of the array.
-    strides
-        In items; C-contiguous when None.
-
-    Raises
-    ------
-    StoreError
-        If the array reaches beyond the part, or the part beyond the file.
-    """
+    """An array within `n_bytes` of a file from byte `offset`; nothing else is ever read.  Strides are in items."""
 
     def __init__(
         self,
@@ -96,13 +77,7 @@ class RawRows(RowArray):
 
 
 class BFloat16Rows(RowArray):
-    """The upper halves of float32 numbers, widened exactly, as numpy has no bfloat16.
-
-    Parameters
-    ----------
-    halves
-        The array as uint16.
-    """
+    """The upper halves of float32 numbers, widened exactly, as numpy has no bfloat16."""
 
     def __init__(self, halves: RowArray) -> None:
         super().__init__(halves.shape, np.dtype(np.float32))

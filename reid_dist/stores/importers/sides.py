@@ -23,13 +23,7 @@ Mask = NDArray[np.bool_]
 
 
 def as_flags(values: NDArray[Any], name: str) -> Mask:
-    """Read true and false in the notations of data frames; what is missing is false.
-
-    Raises
-    ------
-    InputError
-        If a value is neither.
-    """
+    """Read true and false in the notations of data frames; what is missing is false."""
     column = values.reshape(-1)
     if column.dtype.kind != "U":
         return np.asarray(np.nan_to_num(column.astype(np.float64), nan=0.0) != 0, dtype=np.bool_)
@@ -41,22 +35,7 @@ def as_flags(values: NDArray[Any], name: str) -> Mask:
 
 
 def queries_first(source: Source, given: int | None, n_rows: int) -> dict[Role, Mask] | None:
-    """Return the rows of both sides where queries come first.
-
-    Parameters
-    ----------
-    source
-        The opened source; its entry ``num_query`` counts if `given` is None.
-    given
-        Number of queries.
-    n_rows
-        Rows of both sides.
-
-    Raises
-    ------
-    InputError
-        If one side would be empty.
-    """
+    """Return the rows of both sides where `given` queries come first, or as many as the entry ``num_query`` says."""
     count = _entry(source) if given is None else given
     if count is None:
         return None
@@ -78,13 +57,7 @@ def _entry(source: Source) -> int | None:
 
 
 def sides_of(labels: Mapping[str, NDArray[Any]]) -> dict[Role, Mask] | None:
-    """Return the rows of both sides by ``is_query`` and ``is_gallery``, or by ``split``; None if there are neither.
-
-    Raises
-    ------
-    InputError
-        If a side would be empty.
-    """
+    """Return the rows of both sides by ``is_query`` and ``is_gallery``, or by ``split``; None if there are neither."""
     if "is_query" in labels:
         query = as_flags(labels["is_query"], "is_query")
         gallery = as_flags(labels["is_gallery"], "is_gallery") if "is_gallery" in labels else ~query

@@ -46,13 +46,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def text_rows(texts: Sequence[str], what: str) -> NDArray[np.str_]:
-    """Make an array of texts, each of which takes as much memory as the longest.
-
-    Raises
-    ------
-    InputError
-        If one is so long that the array would be far larger than the texts.
-    """
+    """Make an array of texts; refuse a text so long that the array, of its length in every row, would be far larger."""
     longest = max(range(len(texts)), key=lambda row: len(texts[row]), default=0)
     length = len(texts[longest]) if texts else 0
     if 4 * length * len(texts) > max(_SPARSE_TEXT_BYTES, 64 * sum(map(len, texts))):
@@ -66,13 +60,7 @@ def starts_as_pickle(first: bytes) -> bool:
 
 
 def refuse_unless_file(path: Path) -> None:
-    """Refuse what is neither a file nor a folder: reading a pipe would wait, and a device need not end.
-
-    Raises
-    ------
-    StoreError
-        If it is a pipe, a socket or a device.
-    """
+    """Refuse what is neither a file nor a folder: reading a pipe would wait, and a device need not end."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
@@ -96,18 +84,7 @@ class RowArray(ABC):
         self.dtype = dtype
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows; going through an array in ascending order is cheap in every format.
-
-        Parameters
-        ----------
-        start, stop
-            Range of rows, ``0 <= start <= stop <= shape[0]``.
-
-        Raises
-        ------
-        StoreError
-            If the file is damaged.
-        """
+        """Return rows, ``0 <= start <= stop <= shape[0]``; ascending order is cheap in every format."""
         if not 0 <= start <= stop <= self.shape[0]:
             raise InputError(f"rows {start}:{stop} are not within an array of shape {self.shape}")
         try:
@@ -221,20 +198,7 @@ FORMATS: Registry[Format] = Registry("format")
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import the library that a format needs.
-
-    Parameters
-    ----------
-    module
-        Name of the module.
-    extra
-        The extra of this package that installs it.
-
-    Raises
-    ------
-    InputError
-        If it is not installed; the message holds the command that installs it.
-    """
+    """Import the library that a format needs, which an extra of this package installs."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -245,24 +209,7 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def open_source(location: str, format_name: str | None = None) -> Source:
-    """Open a file for reading by rows.
-
-    Parameters
-    ----------
-    location
-        Path or ``file://`` URI.
-    format_name
-        Name of the format; when None, found by the bytes of the file or by its suffix, and a folder is Zarr.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If nothing is there.
-    InputError
-        If the format is not known, or a library for it is missing; if the file is a pickle.
-    StoreError
-        If the file is not of its format, or is a pipe or a device.
-    """
+    """Open a file for reading by rows; its format is found by its bytes or its suffix, and a folder is Zarr."""
     uri = canonical_uri(location)
     if is_object_uri(uri):
         return _open_remote(uri, format_name)

@@ -18,24 +18,7 @@ from reid_dist.stores.importers.zip_members import Part, drain_member, locate
 
 
 class TensorRows(RowArray):
-    """Tensors of one shape, each of which is a row.
-
-    Parameters
-    ----------
-    path
-        The archive.
-    members
-        Its storages by key; the CRC-32 of each is compared on first use.
-    tensors
-        One-dimensional, or without an axis; views of these storages.
-    dtype
-        Of the numbers in the file.
-
-    Raises
-    ------
-    StoreError
-        If a tensor reaches beyond its storage.
-    """
+    """Tensors of one shape, (d,) or (), each of which is a row: views of storages, by key members of the archive."""
 
     def __init__(
         self, path: Path, members: dict[str, zipfile.ZipInfo], tensors: list[Tensor], dtype: np.dtype[Any]

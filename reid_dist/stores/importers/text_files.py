@@ -25,13 +25,7 @@ _BYTE_ORDER_MARKS = (
 
 
 def file_at(location: str | os.PathLike[str], what: str) -> Path:
-    """Return the path of a file that must be there.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError
-        If nothing is there, or it is no file.
-    """
+    """Return the path of a file that must be there."""
     path = local_path(canonical_uri(location))
     if not path.exists():
         raise StoreNotFoundError(f"no file with {what} at {path}")
@@ -42,13 +36,7 @@ def file_at(location: str | os.PathLike[str], what: str) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """Read a text in UTF-8, or in the encoding of its byte order mark.
-
-    Raises
-    ------
-    InputError
-        If it is neither.
-    """
+    """Read a text in UTF-8, or in the encoding of its byte order mark."""
     data = path.read_bytes()
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     if encoding.startswith("utf-8") and b"\0" in data:
@@ -69,13 +57,7 @@ def read_text(path: Path) -> str:
 
 
 def read_records(path: Path) -> list[list[str]]:
-    """Read lines of values between commas, those without any left out.
-
-    Raises
-    ------
-    InputError
-        If it is no such text.
-    """
+    """Read lines of values between commas, those without any left out."""
     try:
         return [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row]
     except csv.Error as error:
@@ -90,20 +72,7 @@ def read_names(path: Path) -> NDArray[np.str_]:
 
 
 def read_lines(path: Path, headers: tuple[str, ...]) -> NDArray[np.str_]:
-    """Read one value a line, without a header and without comments before the first value.
-
-    Parameters
-    ----------
-    path
-        The file.
-    headers
-        What a first line may be called, in lower case.
-
-    Raises
-    ------
-    InputError
-        If a line holds several values, or the file is no text.
-    """
+    """Read one value a line, without a header and without comments before the first value; `headers` in lower case."""
     rows = read_records(path)
     while rows and rows[0][0].lstrip().startswith("#"):
         rows.pop(0)

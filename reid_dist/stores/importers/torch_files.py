@@ -150,19 +150,7 @@ def _open_torch(path: Path) -> Source:
 
 
 class _Tensors:
-    """Rows of the tensors of one file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    members
-        Its members by name.
-    root
-        What their names begin with.
-    order
-        Byte order of the storages.
-    """
+    """Rows of the tensors of one file."""
 
     def __init__(self, path: Path, members: dict[str, zipfile.ZipInfo], root: str, order: str) -> None:
         self._path, self._members, self._root, self._order = path, members, root, order

@@ -18,33 +18,14 @@ _CHECKED_BYTES = 1 << 20
 
 
 class Part(NamedTuple):
-    """Where the bytes of an uncompressed member lie.
-
-    Attributes
-    ----------
-    offset, n_bytes
-        In the archive.
-    """
+    """Where the bytes of an uncompressed member lie in the archive."""
 
     offset: int
     n_bytes: int
 
 
 def locate(path: Path, member: zipfile.ZipInfo) -> Part:
-    """Return where an uncompressed member lies.
-
-    Parameters
-    ----------
-    path
-        The archive.
-    member
-        A member that is stored without compression or encryption.
-
-    Raises
-    ------
-    StoreError
-        If its local header is not at the place that the directory gives.
-    """
+    """Return where a member without compression and encryption lies."""
     with path.open("rb") as file:
         file.seek(member.header_offset)
         header = file.read(_LOCAL_HEADER.size)
@@ -55,25 +36,13 @@ def locate(path: Path, member: zipfile.ZipInfo) -> Part:
 
 
 def drain(path: Path, name: str) -> None:
-    """Read a member to its end, which compares its CRC-32.
-
-    Raises
-    ------
-    StoreError
-        If the bytes are not those that were stored.
-    """
+    """Read a member to its end, which compares its CRC-32."""
     with zipfile.ZipFile(path) as archive:
         drain_member(archive, path, name)
 
 
 def drain_member(archive: zipfile.ZipFile, path: Path, name: str) -> None:
-    """Read a member of an open archive to its end, which compares its CRC-32.
-
-    Raises
-    ------
-    StoreError
-        If the bytes are not those that were stored.
-    """
+    """Read a member of an open archive to its end, which compares its CRC-32."""
     try:
         with archive.open(name) as member:
             while member.read(_CHECKED_BYTES):
@@ -83,18 +52,9 @@ def drain_member(archive: zipfile.ZipFile, path: Path, name: str) -> None:
 
 
 class MemberRows(RawRows):
-    """An array in an uncompressed member of an archive; the member's CRC-32 is compared on first use.
+    """An array in an uncompressed member of an archive; its CRC-32 is compared on first use.
 
-    Parameters
-    ----------
-    path
-        The archive.
-    member
-        The member.
-    skipped
-        Bytes of it that lie before the array.
-    shape, dtype, strides
-        As in `RawRows`.
+    The array lies behind `skipped` bytes of the member.
     """
 
     def __init__(
