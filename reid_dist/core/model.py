@@ -224,6 +224,27 @@ class RankedQueries:
         """Number of positives of each query."""
         return np.diff(self.indptr)
 
+    @property
+    def first_rank(self) -> Int64:
+        """Rank of the nearest positive of each query; 1 for queries without positives, whose values are not used."""
+        return self._rank_at(self.indptr[:-1])
+
+    @property
+    def last_rank(self) -> Int64:
+        """Rank of the farthest positive of each query; 1 for queries without positives."""
+        return self._rank_at(self.indptr[1:] - 1)
+
+    @property
+    def number(self) -> Int64:
+        """j of every positive: its number among the positives of its query, from 1."""
+        return np.arange(1, len(self.rank) + 1) - np.repeat(self.indptr[:-1], self.n_relevant)
+
+    def _rank_at(self, place: Int64) -> Int64:
+        valid = self.n_relevant > 0
+        ranks = np.ones(len(valid), np.int64)
+        ranks[valid] = self.rank[place[valid]]
+        return ranks
+
     def optimistic(self) -> RankedQueries:
         """Ranks as if every tie were settled for the positive."""
         return replace(self, rank=self.rank - self.tied_before)

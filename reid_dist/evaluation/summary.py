@@ -25,8 +25,6 @@ from reid_dist.metrics.definitions import (
     RANKS,
     Metric,
     exact_mean,
-    first_rank,
-    last_rank,
     notes_on_metrics,
 )
 from reid_dist.metrics.ties import RULES, extreme_ranks, settled_ranks
@@ -80,8 +78,8 @@ def make_report(
     }
     per_query: dict[str, NDArray[Any]] = {
         **{name: metric.values(ranked) for name, metric in _ALWAYS.items()},
-        "first_rank": np.where(valid, first_rank(ranked), np.nan),
-        "last_rank": np.where(valid, last_rank(ranked), np.nan),
+        "first_rank": np.where(valid, ranked.first_rank, np.nan),
+        "last_rank": np.where(valid, ranked.last_rank, np.nan),
         "n_relevant": ranked.n_relevant,
         "n_kept": ranked.n_kept,
         "reason": reasons,

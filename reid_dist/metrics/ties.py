@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.metrics.definitions import Metric, positive_number
+from reid_dist.metrics.definitions import Metric
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -52,7 +52,7 @@ def _settle_the_cut(ranked: RankedQueries, settled: RankedQueries, k: int, rule:
     rank = settled.rank.copy()
     harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, k + 1))])
     # Ranks in groups before the cut are settled already; those behind it, and those of the group, have no part in it.
-    before = np.where(settled.rank <= k, positive_number(settled) / settled.rank, 0.0)
+    before = np.where(settled.rank <= k, settled.number / settled.rank, 0.0)
     for start, stop, query, first, last in groups.tolist():
         n_before = start - int(ranked.indptr[query])
         least, sums = _added(n_before, first - 1, stop - start, last, k, harmonic, rule)
