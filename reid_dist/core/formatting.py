@@ -1,9 +1,10 @@
-"""Numbers, bytes, durations, shares and counts with their nouns, as text for people."""
+"""Numbers, bytes, durations, shares, counts with their nouns, and tables, as text for people."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 
 _VOWELS = "aeiou"
@@ -73,6 +74,24 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def utc_now() -> str:
+    """Return the time: UTC, ISO 8601 with seconds and ``Z``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def aligned(rows: Sequence[Sequence[str]], *, n_left: int = 0, gap: str = "   ") -> list[str]:
+    """Return the rows of a table as lines of text, the first `n_left` columns set to the left, others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    set_left = [place < n_left for place in range(len(widths))]
+    return [
+        gap.join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(row, widths, set_left, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def upper_first(text: str) -> str:
