@@ -32,15 +32,19 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """Return `` did you mean NAME?`` with the nearest known name; empty if none is near."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    return f" did you mean {folded[near[0]]!r}?" if near else ""
+
+
 def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = None) -> str:
     """Return one line on an unknown name: the nearest known one, and all of them or the first `most`."""
     names = sorted(known)
-    folded = {candidate.lower(): candidate for candidate in names}
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-    hint = f"; did you mean {folded[near[0]]!r}?" if near else ";"
     shown = names if most is None else names[:most]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return f"unknown {kind} {name!r}{hint} known: {', '.join(shown)}{more}"
+    return f"unknown {kind} {name!r};{nearest_hint(name, names)} known: {', '.join(shown)}{more}"
 
 
 class Registry(Generic[T]):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
+
+from reid_dist.core.registry import nearest_hint
 
 # A few lines of YAML can name values that take gigabytes to write out.
 _SHORT = reprlib.Repr()
@@ -32,11 +33,11 @@ def problems_of(error: ValidationError, known: Iterable[str], others: Iterable[s
         path = ".".join(str(part) for part in problem["loc"]) or "the file"
         if problem["type"] == "extra_forbidden":
             key = str(problem["loc"][-1])
-            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
             if key in elsewhere and len(problem["loc"]) == 1:
                 problems.append(f"{path}: unknown key for this kind, though others have it; leave it out")
             else:
-                problems.append(f"{path}: unknown key" + (f", did you mean {near[0]!r}?" if near else ""))
+                hint = nearest_hint(key, names)
+                problems.append(f"{path}: unknown key" + (f",{hint}" if hint else ""))
         elif problem["type"] == "missing":
             problems.append(f"{path}: missing")
         else:

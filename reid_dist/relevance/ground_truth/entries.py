@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.registry import nearest_hint
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth.lists import LISTS, GroundTruth, RowLists
 from reid_dist.relevance.ground_truth.names import Faults, ItemIds, in_short
@@ -78,9 +78,8 @@ def _named_lists(entry: object) -> dict[str, object]:
     known = set().union(*LISTS.values())
     unknown = [name for name in lists if name not in known]
     if unknown:
-        near = difflib.get_close_matches(str(unknown[0]), sorted(known), n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ";"
-        raise InputError(f"unknown list {unknown[0]!r}{hint} known: {_WANTED}")
+        hint = nearest_hint(str(unknown[0]), sorted(known))
+        raise InputError(f"unknown list {unknown[0]!r};{hint} known: {_WANTED}")
     kind = _kind_of(lists)
     foreign = [name for name in lists if name not in LISTS[kind]]
     if foreign:

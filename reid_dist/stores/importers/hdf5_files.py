@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import StoreError
-from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, require, text_rows
+from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, begins_with, require, text_rows
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
-_MATLAB_MAGIC = b"MATLAB 7.3 MAT-file"
 _MATLAB_CLASS = "MATLAB_class"
 _MATLAB_HEAP = "#refs#"
 _EXTRA = "mat"
@@ -41,9 +40,8 @@ def is_hdf5(path: Path) -> bool:
 
 def is_matlab(path: Path) -> bool:
     """Whether MATLAB wrote an HDF5 file: by the header before its magic, by attributes, or by its heap of cells."""
-    with path.open("rb") as file:
-        if file.read(len(_MATLAB_MAGIC)) == _MATLAB_MAGIC:
-            return True
+    if begins_with(b"MATLAB 7.3 MAT-file")(path):
+        return True
     with require("h5py", _EXTRA).File(path, "r") as file:
         if _MATLAB_HEAP in file:
             return True
@@ -247,7 +245,7 @@ def _flat(names: tuple[str, ...]) -> str:
     return f"{joined}/{name}" if groups and groups[-1] == _COLUMNS else "_".join((*groups, name))
 
 
-HDF5 = FORMATS.register(
+FORMATS.register(
     Format(
         "hdf5",
         "HDF5 with rows first, whatever its name; groups are prefixes (query/features)",

@@ -16,9 +16,8 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.commits import commit_writers
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
-from reid_dist.stores.importers.labelling import LabelledPart, label_parts
+from reid_dist.stores.importers.labelling import SIDE_LABELS, LabelledPart, label_parts, sides_of
 from reid_dist.stores.importers.names import ArrayNames, Role, find_labels
-from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.labelled import LabelledRows, LabelledSet
 from reid_dist.stores.labels import COLUMN_PREFIX, as_column

@@ -13,7 +13,6 @@ from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.name_layouts import first_file_name, labels_of_names
 from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts, find_table, option_of, unread_notes
-from reid_dist.stores.importers.sides import SIDE_LABELS, queries_first, sides_of
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.importers.text_files import file_at, read_lines, read_names
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels, number_jointly
@@ -22,6 +21,13 @@ from reid_dist.stores.rows import FIRST_OFFENDERS
 _BLOCK_BYTES = 8 << 20
 _HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
 _TRAIN = "train"
+_NUM_QUERY = "num_query"
+SIDE_LABELS = ("is_query", "is_gallery", "split")
+"""Columns that assign rows to sides; not stored."""
+_TRUE = ("true", "1", "1.0", "t", "yes")
+_FALSE = ("false", "0", "0.0", "f", "no", "", "nan", "none", "null")
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class LabelledPart:
 
     role: Role | None
     features: RowArray
-    kept: NDArray[np.bool_]
+    kept: Mask
     labels: Labels
     notes: tuple[str, ...] = ()
 
@@ -226,16 +232,16 @@ def _number(reads: list[_Read], source: Source) -> dict[str, NDArray[np.str_]]:
     return vocabularies
 
 
-def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, NDArray[np.bool_]] | None:
+def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, Mask] | None:
     """The rows of query and gallery in a single set; None if it is one set."""
     for name in SIDE_LABELS:
         if name in read.labels:
             _check_length(read, name)
     if options.num_query is not None:
-        return queries_first(source, options.num_query, read.n_rows)
+        return _queries_first(source, options.num_query, read.n_rows)
     sides = sides_of(read.labels)
     if sides is None:
-        return queries_first(source, None, read.n_rows)
+        return _queries_first(source, None, read.n_rows)
     both = sides["query"] & sides["gallery"]
     if both.any() and "item_ids" not in read.labels:
         read.labels["item_ids"] = np.arange(read.n_rows)
@@ -246,7 +252,7 @@ def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, NDA
     return sides
 
 
-def _not_train(read: _Read, flags: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+def _not_train(read: _Read, flags: Mapping[str, NDArray[Any]]) -> Mask:
     """Rows that are not marked as training rows."""
     split = flags.get("split")
     if split is None or split.dtype.kind != "U":
@@ -269,7 +275,7 @@ def _check_length(read: _Read, what: str) -> None:
 def _drop(
     read: _Read,
     role: Role | None,
-    rows: NDArray[np.bool_],
+    rows: Mask,
     vocabularies: Mapping[str, NDArray[np.str_]],
     drop_pids: Sequence[int],
 ) -> LabelledPart:
@@ -304,3 +310,52 @@ def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:
 def _listed(pids: list[int]) -> str:
     shown = ", ".join(map(str, pids[:FIRST_OFFENDERS]))
     return f"pid {shown}" + (f" and {len(pids) - FIRST_OFFENDERS} more" if len(pids) > FIRST_OFFENDERS else "")
+
+
+def _as_flags(values: NDArray[Any], name: str) -> Mask:
+    """Read true and false in the notations of data frames; what is missing is false."""
+    column = values.reshape(-1)
+    if column.dtype.kind != "U":
+        return np.asarray(np.nan_to_num(column.astype(np.float64), nan=0.0) != 0, dtype=np.bool_)
+    texts = [text.strip().lower() for text in column.tolist()]
+    wrong = next((row for row, text in enumerate(texts) if text not in _TRUE and text not in _FALSE), None)
+    if wrong is not None:
+        raise InputError(f"{name} must be true or false in every row: row {wrong} holds {str(column[wrong])[:80]!r}")
+    return np.array([text in _TRUE for text in texts], dtype=np.bool_)
+
+
+def _queries_first(source: Source, given: int | None, n_rows: int) -> dict[Role, Mask] | None:
+    """Return the rows of both sides where `given` queries come first, or as many as the entry ``num_query`` says."""
+    count = _entry(source) if given is None else given
+    if count is None:
+        return None
+    if not 1 <= count < n_rows:
+        what = f"the entry {_NUM_QUERY} of {source.uri}" if given is None else "--num-query (num_query)"
+        raise InputError(f"{what} is {count}, and must be at least 1 and less than the {n_rows} rows of features")
+    first = np.arange(n_rows) < count
+    return {"query": first, "gallery": ~first}
+
+
+def _entry(source: Source) -> int | None:
+    if _NUM_QUERY in source.values:
+        return source.values[_NUM_QUERY]
+    array = source.arrays.get(_NUM_QUERY)
+    if array is None or set(array.shape) != {1} or array.dtype.kind not in "iuf":
+        return None
+    value = array.whole().reshape(-1)[0]
+    return int(value) if value == int(value) else None
+
+
+def sides_of(labels: Mapping[str, NDArray[Any]]) -> dict[Role, Mask] | None:
+    """Return the rows of both sides by ``is_query`` and ``is_gallery``, or by ``split``; None if there are neither."""
+    if "is_query" in labels:
+        query = _as_flags(labels["is_query"], "is_query")
+        gallery = _as_flags(labels["is_gallery"], "is_gallery") if "is_gallery" in labels else ~query
+    elif "split" in labels and {"query", "gallery"} <= set(labels["split"].tolist()):
+        query, gallery = labels["split"] == "query", labels["split"] == "gallery"
+    else:
+        return None
+    for what, rows in (("query", query), ("gallery", gallery)):
+        if not rows.any():
+            raise InputError(f"no row is of the {what} side by is_query and is_gallery; leave these columns out")
+    return {"query": query, "gallery": gallery}

@@ -13,9 +13,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.raw import RawRows, fortran_strides
-from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source
-from reid_dist.stores.importers.zip_members import MemberRows
+from reid_dist.stores.importers.raw import MemberRows, RawRows, fortran_strides
+from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, begins_with, zip_names
 
 _SKIPPED_BYTES = 1 << 20
 _OBJECTS = "an object array, which would have to be unpickled and is never read; save it as text or numbers (.astype)"
@@ -132,35 +131,23 @@ def _open_npz(path: Path) -> Source:
     return Source(str(path), arrays, refused, values=values)
 
 
-def _is_npy(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(npy_format.MAGIC_PREFIX)) == npy_format.MAGIC_PREFIX
-
-
-def _is_npz(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(".npy") for name in archive.namelist())
-
-
-NPY = FORMATS.register(
+FORMATS.register(
     Format(
         "npy",
         "one numpy array; identities come from --pids-file, --names or --labels",
         "numpy.lib.format",
         (".npy",),
         _open_npy,
-        sniff=_is_npy,
+        sniff=begins_with(npy_format.MAGIC_PREFIX),
     )
 )
-NPZ = FORMATS.register(
+FORMATS.register(
     Format(
         "npz",
         "named numpy arrays, compressed or not; read as a stream",
         "numpy.savez",
         (".npz",),
         _open_npz,
-        sniff=_is_npz,
+        sniff=lambda path: any(name.endswith(".npy") for name in zip_names(path)),
     )
 )

@@ -12,12 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, listed, require, text_rows
+from reid_dist.stores.importers.source import (
+    FORMATS,
+    Format,
+    OpenRows,
+    RowArray,
+    Source,
+    begins_with,
+    listed,
+    require,
+    text_rows,
+)
 
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]*)(?P<number>0|[1-9][0-9]*)")
 _FEWEST_NUMBERED = 2
 _BATCH_ROWS = 1024
-_MAGIC = b"PAR1"
 
 
 class ParquetColumns(OpenRows):
@@ -190,18 +199,13 @@ def _gather_numbered(path: Path, arrays: dict[str, RowArray], n_rows: int) -> No
         del arrays[name]
 
 
-def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
-
-
-PARQUET = FORMATS.register(
+FORMATS.register(
     Format(
         "parquet",
         "a list column `features`, or numbered columns f0, f1, …, and label columns",
         "Apache Parquet",
         (".parquet", ".pq"),
         _open_parquet,
-        sniff=_is_parquet,
+        sniff=begins_with(b"PAR1"),
     )
 )

@@ -60,7 +60,7 @@ def _is_shape(shape: tuple[object, ...]) -> bool:
     return all(type(length) is int and length >= 0 for length in shape)
 
 
-SAFETENSORS = FORMATS.register(
+FORMATS.register(
     Format(
         "safetensors",
         "named tensors, read without a library",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import stat
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,24 @@ def text_rows(texts: Sequence[str], what: str) -> NDArray[np.str_]:
     if 4 * length * len(texts) > max(_SPARSE_TEXT_BYTES, 64 * sum(map(len, texts))):
         raise InputError(f"{what} is no list of labels: row {longest} holds a text of {length} characters")
     return np.array(texts, dtype=np.str_)
+
+
+def begins_with(magic: bytes) -> Callable[[Path], bool]:
+    """Return a test whether a file begins with some bytes."""
+
+    def test(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(len(magic)) == magic
+
+    return test
+
+
+def zip_names(path: Path) -> list[str]:
+    """Return the names of the members of a zip archive; none for any other file."""
+    if not zipfile.is_zipfile(path):
+        return []
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
 
 
 def starts_as_pickle(first: bytes) -> bool:

@@ -104,6 +104,4 @@ def _open_csv(path: Path) -> Source:
     return Source(str(path), arrays)
 
 
-CSV = FORMATS.register(
-    Format("csv", "labels, one column each, for --labels; no features", "RFC 4180", (".csv",), _open_csv)
-)
+FORMATS.register(Format("csv", "labels, one column each, for --labels; no features", "RFC 4180", (".csv",), _open_csv))

@@ -98,7 +98,7 @@ def _source_of_group(path: Path) -> Source:
     return Source(str(path), arrays, refused)
 
 
-ZARR = FORMATS.register(
+FORMATS.register(
     Format(
         "zarr",
         "a store, a folder of stores, or any group with features",
