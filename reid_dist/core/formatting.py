@@ -1,4 +1,4 @@
-"""Numbers, bytes, durations, shares, counts with their nouns, and tables, as text for people."""
+"""Numbers, bytes, durations, shares, counts with their nouns, and tables, as text."""
 
 from __future__ import annotations
 

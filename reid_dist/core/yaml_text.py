@@ -1,4 +1,4 @@
-"""YAML as people write it: ``1:10`` is a range and ``10:00:00`` a time, where YAML 1.1 would have 70 and 36,000.
+"""YAML without numbers to base 60: ``1:10`` is a range and ``10:00:00`` a time; YAML 1.1 would have 70 and 36,000.
 
 A key that occurs twice is an error, as in YAML itself: most readers take the last one without a message.
 """

@@ -136,7 +136,7 @@ def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -
     _refuse_missing(protocol, query, gallery.labels)
     pairs = gallery.same_pid(query.pids)
     matches = np.bincount(pairs[0], minlength=n_query)
-    # Rows that are junk for everybody are hidden by their column.
+    # Rows that are junk for all queries are hidden by `GalleryMask.junk_row`.
     seen = ~gallery.mask.junk_row[pairs[1]]
     pair_query, pair_row = pairs[0][seen], pairs[1][seen]
 

@@ -104,7 +104,7 @@ def test_labels_of_a_store(tmp_path):
         assert_same_labels(open_labels(place, "query"), features)
 
 
-def test_somebody_elses_group(tmp_path):
+def test_a_group_of_another_writer(tmp_path):
     given = labels(4, seed=4)
     found = open_labels(as_zarr(tmp_path / "group", given), "gallery")
     assert set(found.columns) == {"clothes"}

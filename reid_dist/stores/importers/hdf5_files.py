@@ -7,6 +7,7 @@ or a virtual dataset could make us read any file of this machine.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,22 +162,21 @@ def _class_of(dataset: Any) -> str:
 
 
 def open_hdf5(path: Path, *, notes: tuple[str, ...] = ()) -> Source:
-    """Open any HDF5 file; groups become prefixes, ``query/features`` is ``query_features``."""
+    """Open any HDF5 file, with `notes` if it is not of MATLAB; ``query/features`` is ``query_features``."""
     transposed = is_matlab(path)
     listing = _Listing(path, transposed)
     with require("h5py", _EXTRA).File(path, "r") as file:
         listing.visit(file, ())
-    return Source(str(path), listing.arrays, listing.refused, notes=() if transposed else notes, values=listing.values)
+    return replace(Source.of(str(path), listing.found, listing.values), notes=() if transposed else notes)
 
 
 class _Listing:
-    """Arrays, single values and what is refused in one file."""
+    """Arrays of one file, reasons in the place of those that are not read, and single values."""
 
     def __init__(self, path: Path, transposed: bool) -> None:
         self._path, self._transposed = path, transposed
         self._seen: set[int] = set()
-        self.arrays: dict[str, RowArray] = {}
-        self.refused: dict[str, str] = {}
+        self.found: dict[str, RowArray | str] = {}
         self.values: dict[str, int] = {}
 
     def visit(self, group: Any, names: tuple[str, ...]) -> None:
@@ -188,30 +188,25 @@ class _Listing:
         self._seen.add(address)
         for child, node in _children(group):
             path = (*names, child)
-            name = _flat(path)
-            if isinstance(node, str):
-                self.refused[name] = node
+            if isinstance(node, h5py.Group) and len(path) < _DEEPEST:
+                self.visit(node, path)
             elif isinstance(node, h5py.Group):
-                if len(path) >= _DEEPEST:
-                    self.refused[name] = f"a group nested {_DEEPEST} deep"
-                else:
-                    self.visit(node, path)
+                self._add(path, f"a group nested {_DEEPEST} deep")
             elif isinstance(node, h5py.Dataset):
-                self._add(name, path, node)
+                made = self._array(path, node)
+                self._add(path, made)
+                if made == "a single value" and node.dtype.kind in "iu":
+                    self.values[_flat(path)] = int(node[()])
             else:
-                self.refused[name] = "no array"
+                self._add(path, node if isinstance(node, str) else "no array")
 
-    def _add(self, name: str, names: tuple[str, ...], dataset: Any) -> None:
-        made = self._array(names, dataset)
-        if not isinstance(made, str) and name in self.arrays:
-            made = f"a second array of this name, {'/'.join(names)}"
+    def _add(self, names: tuple[str, ...], made: RowArray | str) -> None:
+        name = _flat(names)
+        if isinstance(made, RowArray) and isinstance(self.found.get(name), RowArray):
             name = "/".join(names)
-        if isinstance(made, str):
-            self.refused[name] = made
-            if made == "a single value" and dataset.dtype.kind in "iu":
-                self.values[name] = int(dataset[()])
-        else:
-            self.arrays[name] = made
+            made = f"a second array of this name, {name}"
+        if isinstance(made, RowArray) or name not in self.found:
+            self.found[name] = made
 
     def _array(self, names: tuple[str, ...], dataset: Any) -> RowArray | str:
         """The rows of a dataset, or the reason why it has none."""

@@ -183,6 +183,19 @@ def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, repo
     writer.finish()
 
 
+def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:
+    """Open the store at a URI, or that of one side in a folder there; None for any other file."""
+    state = state_of(uri)
+    if state is State.NOTHING:
+        raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
+    if state in (State.COMPLETE, State.WRITING):
+        return FeatureSet.open(uri)
+    side = None if role is None else at_location(uri, f"{role}.zarr")
+    if side is not None and (holds(uri, f"{role}.zarr") or cut_short_note(side)):
+        return FeatureSet.open(side)
+    return None
+
+
 def open_features(
     location: str | os.PathLike[str],
     role: str | None = None,
@@ -200,14 +213,8 @@ def open_features(
     if role not in (None, "query", "gallery"):
         raise InputError(did_you_mean("role", str(role), ("query", "gallery")))
     uri = canonical_uri(location)
-    state = state_of(uri)
-    if state is State.NOTHING:
-        raise StoreNotFoundError(f"no features at {uri}: nothing is there{cut_short_note(uri)}")
-    if state in (State.COMPLETE, State.WRITING):
-        return FeatureSet.open(uri)
-    side = None if role is None else at_location(uri, f"{role}.zarr")
-    if side is not None and (holds(uri, f"{role}.zarr") or cut_short_note(side)):
-        return FeatureSet.open(side)
+    if (stored := _stored(uri, role, "features")) is not None:
+        return stored
     options = LabelOptions(names=ArrayNames.of(names), **labels)
     with open_source(uri, format_name) as opened:
         parts = label_parts(opened, options)
@@ -230,13 +237,8 @@ def open_features(
 def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
     """Open the labels of one side: of a store, of a folder of two, or of a file with or without features."""
     uri = canonical_uri(location)
-    state = state_of(uri)
-    if state is State.NOTHING:
-        raise StoreNotFoundError(f"no labels at {uri}: nothing is there")
-    if state in (State.COMPLETE, State.WRITING):
-        return FeatureSet.open(uri)
-    if holds(uri, f"{role}.zarr"):
-        return FeatureSet.open(at_location(uri, f"{role}.zarr"))
+    if (stored := _stored(uri, role, "labels")) is not None:
+        return stored
     with open_source(uri, None) as source:
         arrays = {what: source.arrays[name].whole() for what, name in find_labels(source, role).items()}
     sides = sides_of(arrays)

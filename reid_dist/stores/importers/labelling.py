@@ -19,7 +19,6 @@ from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_label
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20
-_HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
 _TRAIN = "train"
 _NUM_QUERY = "num_query"
 SIDE_LABELS = ("is_query", "is_gallery", "split")
@@ -168,7 +167,7 @@ def _labels_of_file(location: Location, *, names: bool) -> NDArray[Any]:
     path = file_at(location, "labels")
     if path.suffix.lower() == ".npy":
         return as_column(open_source(str(path)).arrays["features"].whole(), path.name)
-    return read_names(path) if names else read_lines(path, _HEADERS)
+    return read_names(path) if names else read_lines(path)
 
 
 def _take_from_names(read: _Read, options: LabelOptions) -> None:
@@ -300,7 +299,7 @@ def _drop(
 
 
 def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:
-    """Note on the dropped rows, and on pids that no row has: with a wrong pid, all rows would stay in silence."""
+    """Note on the dropped rows, and on pids that no row has and that would go unnoticed."""
     held, wanted = set(pids.tolist()), list(dict.fromkeys(int(pid) for pid in drop_pids))
     there, absent = [pid for pid in wanted if pid in held], [pid for pid in wanted if pid not in held]
     note = f"left out {np.isin(pids, there).sum()} of {len(pids)} rows" + (f": {_listed(there)}" if there else "")
@@ -325,7 +324,7 @@ def _as_flags(values: NDArray[Any], name: str) -> Mask:
 
 
 def _queries_first(source: Source, given: int | None, n_rows: int) -> dict[Role, Mask] | None:
-    """Return the rows of both sides where `given` queries come first, or as many as the entry ``num_query`` says."""
+    """Return the rows of both sides where queries come first: `given`, or as the entry ``num_query`` has it."""
     count = _entry(source) if given is None else given
     if count is None:
         return None

@@ -55,14 +55,12 @@ def _text_of_cell(cell: Any) -> str:
 
 
 def _open_version_5(path: Path) -> Source:
-    arrays: dict[str, RowArray] = {}
-    refused: dict[str, str] = {}
-    for name, shape, kind in require("scipy.io", "mat").whosmat(path):
-        if kind in _NUMERIC or kind in ("char", "cell"):
-            arrays[name] = Version5Rows(path, name, shape, kind)
-        else:
-            refused[name] = f"a MATLAB {kind}"
-    return Source(str(path), arrays, refused)
+    readable = {*_NUMERIC, "char", "cell"}
+    found = {
+        name: Version5Rows(path, name, shape, kind) if kind in readable else f"a MATLAB {kind}"
+        for name, shape, kind in require("scipy.io", "mat").whosmat(path)
+    }
+    return Source.of(str(path), found)
 
 
 def _open_mat(path: Path) -> Source:

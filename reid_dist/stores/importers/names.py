@@ -1,4 +1,4 @@
-"""Which array of a source is what: the names that people use, and options that override them."""
+"""Which array of a source is what: customary names, and options that override them."""
 
 from __future__ import annotations
 

@@ -104,31 +104,31 @@ class DeflatedMember(OpenRows):
 
 
 def _open_npz(path: Path) -> Source:
-    arrays: dict[str, RowArray] = {}
-    refused: dict[str, str] = {}
+    found: dict[str, RowArray | str] = {}
     values: dict[str, int] = {}
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             if name == member.filename:
                 continue
+            reason = None
             with archive.open(member) as stream:
                 header = read_npy_header(stream)
                 if header.dtype.hasobject:
-                    refused[name] = _OBJECTS
+                    reason = _OBJECTS
                 elif header.dtype.kind not in "fiubUS":
-                    refused[name] = f"an array of {header.dtype}"
+                    reason = f"an array of {header.dtype}"
                 elif not header.shape:
-                    refused[name] = "a single value"
+                    reason = "a single value"
                     if header.dtype.kind in "iu":
                         values[name] = int(np.frombuffer(stream.read(header.dtype.itemsize), header.dtype)[0])
-            if name in refused:
-                continue
-            if member.compress_type == zipfile.ZIP_STORED:
-                arrays[name] = MemberRows(path, member, header.n_bytes, header.shape, header.dtype, header.strides)
+            if reason is not None:
+                found[name] = reason
+            elif member.compress_type == zipfile.ZIP_STORED:
+                found[name] = MemberRows(path, member, header.n_bytes, header.shape, header.dtype, header.strides)
             else:
-                arrays[name] = DeflatedMember(path, member, header)
-    return Source(str(path), arrays, refused, values=values)
+                found[name] = DeflatedMember(path, member, header)
+    return Source.of(str(path), found, values)
 
 
 FORMATS.register(

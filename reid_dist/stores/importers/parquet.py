@@ -138,26 +138,27 @@ def _open_parquet(path: Path) -> Source:
     arrow = require("pyarrow", "parquet")
     with require("pyarrow.parquet", "parquet").ParquetFile(path) as file:
         schema, n_rows = file.schema_arrow, file.metadata.num_rows
-        arrays: dict[str, RowArray] = {}
-        refused: dict[str, str] = {}
+        found: dict[str, RowArray | str] = {}
         for column in schema:
             kind = column.type
             if arrow.types.is_dictionary(kind):
                 kind = kind.value_type
+            shape: tuple[int, ...] = (n_rows,)
             if arrow.types.is_integer(kind) or arrow.types.is_floating(kind):
-                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(kind.to_pandas_dtype()))
+                dtype = np.dtype(kind.to_pandas_dtype())
             elif arrow.types.is_boolean(kind):
-                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(np.bool_))
+                dtype = np.dtype(np.bool_)
             elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(np.str_))
+                dtype = np.dtype(np.str_)
             elif _is_list(arrow, kind):
                 shape = (n_rows, _list_length(file, column.name, kind))
                 dtype = np.dtype(kind.value_type.to_pandas_dtype())
-                arrays[column.name] = ParquetColumns(path, [column.name], shape, dtype)
             else:
-                refused[column.name] = f"a column of {kind}"
-    _gather_numbered(path, arrays, n_rows)
-    return Source(str(path), arrays, refused)
+                found[column.name] = f"a column of {kind}"
+                continue
+            found[column.name] = ParquetColumns(path, [column.name], shape, dtype)
+    _gather_numbered(path, found, n_rows)
+    return Source.of(str(path), found)
 
 
 def _is_list(arrow: Any, kind: Any) -> bool:
@@ -176,27 +177,29 @@ def _list_length(file: Any, name: str, kind: Any) -> int:
     return 0
 
 
-def _gather_numbered(path: Path, arrays: dict[str, RowArray], n_rows: int) -> None:
+def _gather_numbered(path: Path, found: dict[str, RowArray | str], n_rows: int) -> None:
     """Join columns f0, f1, … or x1, x2, … into one array of features, unless there is one already."""
     stems: dict[str, dict[int, str]] = {}
-    for name, array in arrays.items():
-        found = _NUMBERED.fullmatch(name)
-        if found and len(array.shape) == 1 and array.dtype.kind in "fiu":
-            stems.setdefault(found["stem"], {})[int(found["number"])] = name
+    dtypes: dict[str, np.dtype[Any]] = {}
+    for name, array in found.items():
+        numbered = _NUMBERED.fullmatch(name)
+        if numbered and isinstance(array, RowArray) and len(array.shape) == 1 and array.dtype.kind in "fiu":
+            stems.setdefault(numbered["stem"], {})[int(numbered["number"])] = name
+            dtypes[name] = array.dtype
     whole = {
         stem: numbers
         for stem, numbers in stems.items()
         if len(numbers) >= _FEWEST_NUMBERED and max(numbers) - min(numbers) + 1 == len(numbers) and min(numbers) < 2
     }
-    if "features" in arrays or not whole:
+    if isinstance(found.get("features"), RowArray) or not whole:
         return
     if len(whole) > 1:
         raise InputError(f"{path} has several families of numbered columns: {listed(sorted(whole))}; keep one")
     columns = [name for _, name in sorted(next(iter(whole.values())).items())]
-    dtype = np.result_type(*(arrays[name].dtype for name in columns))
-    arrays["features"] = ParquetColumns(path, columns, (n_rows, len(columns)), dtype)
+    dtype = np.result_type(*(dtypes[name] for name in columns))
+    found["features"] = ParquetColumns(path, columns, (n_rows, len(columns)), dtype)
     for name in columns:
-        del arrays[name]
+        del found[name]
 
 
 FORMATS.register(

@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Pickled:
-    """What a pickle describes, and its number of opcodes: few more than an honest description of the value needs."""
+    """What a pickle describes, and its number of opcodes: a file of torch.save needs few per entry."""
 
     value: Any
     n_opcodes: int

@@ -12,7 +12,7 @@ import math
 import struct
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,32 +94,25 @@ class BFloat16Rows(RowArray):
         return (self._halves.read(start, stop).astype(np.uint32) << 16).view(np.float32)
 
 
-class Part(NamedTuple):
-    """Where the bytes of an uncompressed member lie in the archive."""
-
-    offset: int
-    n_bytes: int
-
-
-def locate(path: Path, member: zipfile.ZipInfo) -> Part:
-    """Return where a member without compression and encryption lies."""
+def offset_of(path: Path, member: zipfile.ZipInfo) -> int:
+    """Return the offset of the bytes of a member without compression and encryption."""
     with path.open("rb") as file:
         file.seek(member.header_offset)
         header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
         raise StoreError(f"{path} is damaged: member {member.filename} is not at its place in the archive")
     *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
-    return Part(member.header_offset + _LOCAL_HEADER.size + name_length + extra_length, member.file_size)
+    return member.header_offset + _LOCAL_HEADER.size + int(name_length) + int(extra_length)
 
 
-def drain(archive: zipfile.ZipFile, path: Path, name: str) -> None:
+def drain(archive: zipfile.ZipFile, name: str) -> None:
     """Read a member of an open archive to its end, which compares its CRC-32."""
     try:
         with archive.open(name) as member:
             while member.read(_CHECKED_BYTES):
                 pass
     except (zipfile.BadZipFile, EOFError) as error:
-        raise StoreError(f"{path} is damaged: member {name}: {error}") from error
+        raise StoreError(f"{archive.filename} is damaged: member {name}: {error}") from error
 
 
 class MemberRows(RawRows):
@@ -137,15 +130,14 @@ class MemberRows(RawRows):
         dtype: np.dtype[Any],
         strides: tuple[int, ...] | None = None,
     ) -> None:
-        part = locate(path, member)
-        super().__init__(path, part.offset + skipped, part.n_bytes - skipped, shape, dtype, strides)
+        super().__init__(path, offset_of(path, member) + skipped, member.file_size - skipped, shape, dtype, strides)
         self._member = member.filename
         self._checked = False
 
     def _check(self) -> None:
         if not self._checked:
             with zipfile.ZipFile(self._path) as archive:
-                drain(archive, self._path, self._member)
+                drain(archive, self._member)
             self._checked = True
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:

@@ -159,7 +159,7 @@ class Source:
     vocabularies
         ``pid_names`` and ``camid_names`` of labels that have been numbered already.
     notes
-        What is known of earlier conversions.
+        Notes on earlier conversions.
     values
         Single whole numbers by name.
     """
@@ -170,6 +170,13 @@ class Source:
     vocabularies: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     values: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, uri: str, found: Mapping[str, RowArray | str], values: Mapping[str, int] | None = None) -> Source:
+        """Make a source of arrays, and of reasons in the place of those that are not read."""
+        arrays = {name: array for name, array in found.items() if isinstance(array, RowArray)}
+        refused = {name: reason for name, reason in found.items() if isinstance(reason, str)}
+        return cls(uri, arrays, refused, values=values or {})
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.pickled_arrays import BFLOAT16, Refused, Tensor, interpret
-from reid_dist.stores.importers.raw import BFloat16Rows, MemberRows, Part, drain, locate
+from reid_dist.stores.importers.raw import BFloat16Rows, MemberRows, drain, offset_of
 from reid_dist.stores.importers.source import HeldRows, RowArray, text_rows
 
 _MOST_REPEATS = 16
@@ -27,8 +27,7 @@ class TensorRows(RowArray):
     ) -> None:
         super().__init__((len(tensors), *tensors[0].shape), dtype)
         self._path, self._members, self._tensors = path, members, tensors
-        self._parts: dict[str, Part] = {}
-        self._checked: set[str] = set()
+        self._offsets: dict[str, int] = {}
         self._lock = threading.Lock()
         for tensor in tensors:
             spans = [(length - 1) * stride for length, stride in zip(tensor.shape, tensor.strides, strict=True)]
@@ -46,21 +45,20 @@ class TensorRows(RowArray):
             for at, tensor in enumerate(tensors):
                 stride = tensor.strides[0] if tensor.strides else 1
                 n_items = (math.prod(tensor.shape) - 1) * stride + 1 if math.prod(tensor.shape) else 0
-                file.seek(self._parts[tensor.storage.key].offset + tensor.offset * self.dtype.itemsize)
+                file.seek(self._offsets[tensor.storage.key] + tensor.offset * self.dtype.itemsize)
                 items = np.frombuffer(file.read(n_items * self.dtype.itemsize), dtype=self.dtype)
                 made[at] = items[:: max(1, stride)].reshape(tensor.shape) if stride else items[0]
         return made
 
     def _check(self, keys: set[str]) -> None:
         """Compare the CRC-32 of storages that were not read before."""
-        unread = sorted(keys - self._checked)
+        unread = sorted(keys - self._offsets.keys())
         if not unread:
             return
         with zipfile.ZipFile(self._path) as archive:
             for key in unread:
-                drain(archive, self._path, self._members[key].filename)
-                self._parts[key] = locate(self._path, self._members[key])
-        self._checked |= set(unread)
+                drain(archive, self._members[key].filename)
+                self._offsets[key] = offset_of(self._path, self._members[key])
 
 
 class Tensors:

@@ -15,6 +15,7 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source, refuse_unless_file, text_rows
 from reid_dist.stores.locations import canonical_uri, local_path
 
+_LABEL_HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
 _NAMES_HEADERS = ("path", "paths", "name", "names", "file", "files", "filename", "filenames", "img_path", "image_path")
 
 _BYTE_ORDER_MARKS = (
@@ -71,8 +72,8 @@ def read_names(path: Path) -> NDArray[np.str_]:
     return text_rows(texts[1:] if texts and texts[0].lower() in _NAMES_HEADERS else texts, str(path))
 
 
-def read_lines(path: Path, headers: tuple[str, ...]) -> NDArray[np.str_]:
-    """Read one value a line, without a header and without comments before the first value; `headers` in lower case."""
+def read_lines(path: Path) -> NDArray[np.str_]:
+    """Read one label a line, without a header and without comments before the first label."""
     rows = read_records(path)
     while rows and rows[0][0].lstrip().startswith("#"):
         rows.pop(0)
@@ -80,7 +81,7 @@ def read_lines(path: Path, headers: tuple[str, ...]) -> NDArray[np.str_]:
     if wide is not None:
         raise InputError(f"{path} must hold one label per line; line {wide + 1} holds {len(rows[wide])}")
     texts = [row[0].strip() for row in rows]
-    if texts and texts[0].lower() in headers:
+    if texts and texts[0].lower() in _LABEL_HEADERS:
         texts = texts[1:]
     return text_rows(texts, str(path))
 

@@ -70,12 +70,11 @@ def _shape(value: Any) -> tuple[int, ...] | None:
     return () if type(value) in (int, float) else None
 
 
-def _add_named_rows(
-    found: list[_NamedRows], tensors: Tensors, arrays: dict[str, RowArray], refused: dict[str, str]
-) -> None:
-    """Add features with the names of their rows, and labels under the same names in the same order."""
+def _named_arrays(named: list[_NamedRows], tensors: Tensors) -> dict[str, RowArray | str]:
+    """Make features with the names of their rows, and labels under the same names in the same order."""
+    found: dict[str, RowArray | str] = {}
     orders: list[list[str]] = []
-    vectors = [each for each in found if each.is_vectors]
+    vectors = [each for each in named if each.is_vectors]
     for each in vectors:
         # The features of ``{"query": {name: tensor}}`` are ``query_features``; of ``{"query_features": …}`` likewise.
         own = is_customary(each.name)
@@ -84,27 +83,25 @@ def _add_named_rows(
         prefix = each.name[: each.name.rfind("_") + 1] if own else features.removesuffix(_FEATURES)
         rows = tensors.stacked(list(each.rows.values()))
         if rows is None:
-            refused[features] = "a dictionary of tensors of differing kinds"
+            found[features] = "a dictionary of tensors of differing kinds"
             continue
-        arrays[features] = rows
-        arrays[f"{prefix}image_paths"] = HeldRows(text_rows(list(each.rows), "names"))
+        found[features] = rows
+        found[f"{prefix}image_paths"] = HeldRows(text_rows(list(each.rows), "names"))
         orders.append(list(each.rows))
-    for each in found:
+    for each in named:
         if each.is_vectors:
             continue
         order = next((names for names in orders if each.rows.keys() == set(names)), list(each.rows))
         rows = tensors.stacked([each.rows[name] for name in order])
-        if rows is None:
-            refused[each.name or "values"] = "a dictionary of numbers of differing kinds"
-        else:
-            arrays[each.name or "values"] = rows
+        found[each.name or "values"] = rows or "a dictionary of numbers of differing kinds"
+    return found
 
 
 class _Walk:
     """Walks through nested dictionaries and tuples: ``{"query": {"pids": …}}`` becomes ``query_pids``.
 
-    Containers may be shared, so that few bytes could describe more entries than there is time for; an honest file has
-    no more of them than opcodes.
+    Containers may be shared, so that few bytes could describe more entries than there is time for; a file of torch.save
+    has no more of them than opcodes.
     """
 
     def __init__(self, content: Pickled) -> None:
@@ -193,19 +190,13 @@ def _open_torch(path: Path) -> Source:
     if isinstance(whole, Refused):
         raise InputError(f"{path} cannot be read: it is {whole.reason}")
     walk = _Walk(content)
-    arrays: dict[str, RowArray] = {}
-    refused: dict[str, str] = {}
-    values: dict[str, int] = {}
-    _add_named_rows(walk.named, tensors, arrays, refused)
+    found = _named_arrays(walk.named, tensors)
     for name, value in walk.leaves.items():
         made = tensors.rows_of(value)
-        if isinstance(made, str):
-            refused[name] = made
-        else:
-            arrays[name] = made
-        if (number := tensors.number_of(value)) is not None:
-            values[name] = number
-    return Source(str(path), arrays, refused, values=values)
+        if name not in found or not isinstance(made, str):
+            found[name] = made
+    numbers = {name: tensors.number_of(value) for name, value in walk.leaves.items()}
+    return Source.of(str(path), found, {name: number for name, number in numbers.items() if number is not None})
 
 
 FORMATS.register(
