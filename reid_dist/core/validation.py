@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
 
+from reid_dist.core.formatting import counted
 from reid_dist.core.registry import nearest_hint
 
 # A few lines of YAML can name values that take gigabytes to write out.
@@ -22,7 +23,7 @@ def explain(what: str, error: ValidationError, known: Iterable[str], others: Ite
 
 def in_one_line(what: str, problems: Sequence[str]) -> str:
     """Return the number of problems of a file, and all of them."""
-    return f"{what} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: " + "; ".join(problems)
+    return f"{what} has {counted(len(problems), 'problem')}: " + "; ".join(problems)
 
 
 def problems_of(error: ValidationError, known: Iterable[str], others: Iterable[str] = ()) -> list[str]:

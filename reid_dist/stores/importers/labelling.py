@@ -77,11 +77,10 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     options.check()
     table, table_notes = _read_table(options)
     parts = find_parts(source, _beside(options.names, table), _elsewhere(options, table))
-    if len(parts) > 1 and (options.files or options.num_query is not None):
-        given = [*options.files, *(["--num-query"] if options.num_query is not None else [])]
+    if len(parts) > 1 and options.of_single_sets:
         raise InputError(
             f"{source.uri} holds query and gallery; files with labels (--pids-file, --camids-file, --names, --labels) "
-            f"and --num-query go with a single set, and {' and '.join(given)} was given"
+            f"and --num-query go with a single set, and {' and '.join(options.of_single_sets)} was given"
         )
     reads = [_read_part(source, part, options, table) for part in parts]
     reads[0].notes[:0] = [*unread_notes(source, parts), *table_notes]
@@ -102,13 +101,7 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
 
 def _elsewhere(options: LabelOptions, table: Mapping[str, NDArray[Any]]) -> set[str]:
     """Labels that do not come from arrays of the source."""
-    taken = set(table)
-    taken |= {what for what, file in (("pids", options.pids_file), ("camids", options.camids_file)) if file is not None}
-    if options.names_file is not None:
-        taken |= {"image_paths"}
-    if options.names_file is not None or options.pattern is not None:
-        taken |= set(options.layout.labels)
-    return taken
+    return {*table, *options.files, *(options.layout.labels if options.reads_names else ())}
 
 
 def _beside(names: ArrayNames, table: Mapping[str, NDArray[Any]]) -> ArrayNames:
@@ -140,13 +133,8 @@ def _read_part(source: Source, part: Part, options: LabelOptions, table: Mapping
     read = _Read(part, features, labels, [])
     if table:
         labels |= _rows_of_table(read, table)
-    for what, file in (
-        ("pids", options.pids_file),
-        ("camids", options.camids_file),
-        ("image_paths", options.names_file),
-    ):
-        if file is not None:
-            labels[what] = _labels_of_file(file, names=what == "image_paths")
+    for what, file in options.files.items():
+        labels[what] = _labels_of_file(file, names=what == "image_paths")
     return read
 
 
@@ -173,15 +161,14 @@ def _labels_of_file(location: Location, *, names: bool) -> NDArray[Any]:
 def _take_from_names(read: _Read, options: LabelOptions) -> None:
     """Read labels from names of images where that was chosen, or where there are no identities otherwise."""
     names = read.labels.get("image_paths")
-    chosen = options.names_file is not None or options.pattern is not None
     if names is None:
-        if chosen:
+        if options.reads_names:
             raise InputError(
                 f"--pattern reads names of images, and {read.part.features!r} has none; give --names FILE, or name the "
                 "array with --image-paths"
             )
         return
-    if not chosen and "pids" in read.labels:
+    if not options.reads_names and "pids" in read.labels:
         return
     if names.dtype.kind != "U":
         raise InputError(f"names of images must be text, not {names.dtype}")
