@@ -29,6 +29,13 @@ def have(subjects: Collection[object] | int) -> str:
     return "has" if number == 1 else "have"
 
 
+def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first `most` texts in one line, and how many more there are."""
+    shown = separator.join(texts[:most])
+    last = " and" if separator == ", " else f"{separator}and"
+    return f"{shown}{last} {len(texts) - most} more" if len(texts) > most else shown
+
+
 def percent(value: float) -> str:
     """Return a share of one in percent with two decimals."""
     return "undefined" if math.isnan(value) else f"{100 * value:.2f} %"

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
+TieRule = Literal["optimistic", "pessimistic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +185,10 @@ class RankedQueries:
         ranks[valid] = self.rank[place[valid]]
         return ranks
 
-    def optimistic(self) -> RankedQueries:
-        """Ranks as if every tie were settled for the positive."""
-        return replace(self, rank=self.rank - self.tied_before)
-
-    def pessimistic(self) -> RankedQueries:
-        """Ranks as if every tie were settled against the positive."""
-        return replace(self, rank=self.rank - self.tied_before + self.tied)
+    def settled(self, rule: TieRule) -> RankedQueries:
+        """Ranks as if every tie were settled for the positive (``optimistic``), or against it (``pessimistic``)."""
+        best = self.rank - self.tied_before
+        return replace(self, rank=best if rule == "optimistic" else best + self.tied)
 
     @classmethod
     def concatenate(cls, blocks: list[RankedQueries]) -> RankedQueries:

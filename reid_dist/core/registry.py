@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
+from reid_dist.core.formatting import first_few
 from reid_dist.errors import UnknownNameError
 
 
@@ -42,9 +43,8 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
 def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = None) -> str:
     """Return one line on an unknown name: the nearest known one, and all of them or the first `most`."""
     names = sorted(known)
-    shown = names if most is None else names[:most]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return f"unknown {kind} {name!r};{nearest_hint(name, names)} known: {', '.join(shown)}{more}"
+    shown = first_few(names, len(names) if most is None else most)
+    return f"unknown {kind} {name!r};{nearest_hint(name, names)} known: {shown}"
 
 
 class Registry(Generic[T]):

@@ -27,7 +27,7 @@ from reid_dist.metrics.definitions import (
     exact_mean,
     notes_on_metrics,
 )
-from reid_dist.metrics.ties import RULES, extreme_ranks, settled_ranks
+from reid_dist.metrics.ties import RULES, extreme_ranks
 from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance, flag_listed
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import REASONS, Protocol
@@ -203,7 +203,7 @@ def _ties(ranked: RankedQueries, result: BlockResult, checked: CheckedOptions, z
                 for metric in per_query
             }
             # Metrics over all pairs depend on thresholds, not on the order; those of open-set search go by rank 1.
-            settled = settled_ranks(ranked, rule)
+            settled = ranked.settled(rule)
             ties[rule] |= identification_rates(checked.metrics, replace(result, ranked=settled))
     return ties
 

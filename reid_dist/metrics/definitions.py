@@ -270,13 +270,10 @@ def headline_metrics(names: Iterable[str] = (), ap_family: str = "") -> list[str
     return chosen
 
 
-def example_names(*needs: str, parameter: int = 5, share: str = "0.1") -> list[str]:
+def example_names(*needs: str) -> list[str]:
     """Return one metric of every family that is computed from one of `needs`."""
     families = [family for family in METRICS if family.needs in needs]
-    return [
-        Metric(family, 0 if family.takes_share else parameter, share if family.takes_share else "").name
-        for family in families
-    ]
+    return [Metric(family, share="0.1").name if family.takes_share else Metric(family, 5).name for family in families]
 
 
 def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import first_few
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.name_layouts import first_file_name, labels_of_names
@@ -294,8 +295,7 @@ def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:
 
 
 def _listed(pids: list[int]) -> str:
-    shown = ", ".join(map(str, pids[:FIRST_OFFENDERS]))
-    return f"pid {shown}" + (f" and {len(pids) - FIRST_OFFENDERS} more" if len(pids) > FIRST_OFFENDERS else "")
+    return f"pid {first_few(list(map(str, pids)), FIRST_OFFENDERS)}"
 
 
 def _as_flags(values: NDArray[Any], name: str) -> Mask:

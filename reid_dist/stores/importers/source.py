@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import first_few
 from reid_dist.core.registry import Registry
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores.locations import canonical_uri, local_path
@@ -42,8 +43,7 @@ _SPARSE_TEXT_BYTES = 1 << 28
 def listed(names: Iterable[str]) -> str:
     """Return names in one line: the first ten, and how many more there are."""
     held = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names]
-    more = f" and {len(held) - _MOST_LISTED} more" if len(held) > _MOST_LISTED else ""
-    return ", ".join(held[:_MOST_LISTED]) + more
+    return first_few(held, _MOST_LISTED)
 
 
 def text_rows(texts: Sequence[str], what: str) -> NDArray[np.str_]:
@@ -256,10 +256,10 @@ def open_source(location: str, format_name: str | None = None) -> Source:
 
 def _format_of(path: Path) -> Format:
     """Find the format of a file; its bytes count before its suffix."""
-    suffix = ".zarr" if path.is_dir() else path.suffix.lower()
-    by_suffix = next((entry for entry in FORMATS if suffix in entry.suffixes), None)
     if path.is_dir():
         return FORMATS.get("zarr")
+    suffix = path.suffix.lower()
+    by_suffix = next((entry for entry in FORMATS if suffix in entry.suffixes), None)
     try:
         by_bytes = next((entry for entry in FORMATS if entry.sniff is not None and entry.sniff(path)), None)
         with path.open("rb") as file:
