@@ -106,17 +106,7 @@ class MetricFamily:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: a family with its parameter.
-
-    Attributes
-    ----------
-    family
-        The family.
-    parameter
-        The rank, 0 where it takes none.
-    share
-        The false accept rate as it was written, such as ``1e-3``; empty where it takes none.
-    """
+    """One metric: a family with its rank (0 for none) or its false accept rate as it was written, such as ``1e-3``."""
 
     family: MetricFamily
     parameter: int = 0

@@ -26,13 +26,8 @@ _IMAGE = re.compile(r".*[.](?:jpe?g|png|bmp|webp|tiff?|ppm|gif)", re.IGNORECASE 
 class NameLayout:
     """How names of images hold labels.
 
-    Attributes
-    ----------
-    name, summary, source
-        As in every registry.
-    pattern
-        Searched in the base name, or in the whole path if it holds a ``/``.  Its groups ``pid``, ``camid`` and
-        ``item_id`` are these labels, and any other group is a label column, which must be whole numbers.
+    The pattern is searched in the base name, or in the whole path if it holds a ``/``.  Its groups ``pid``, ``camid``
+    and ``item_id`` are these labels, and any other group is a label column, which must be whole numbers.
     """
 
     name: str

@@ -46,17 +46,7 @@ _PREFIXES: dict[Role | None, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ArrayNames:
-    """Names of arrays in a source, where they are not among the customary ones.
-
-    Attributes
-    ----------
-    features, pids, camids, item_ids, image_paths
-        Of a source that holds one set.
-    query_features, query_pids, query_camids, query_item_ids, query_image_paths
-        Of the query side of a source that holds both.
-    gallery_features, gallery_pids, gallery_camids, gallery_item_ids, gallery_image_paths
-        Of its gallery side.
-    """
+    """Names of arrays in a source of one set, or of a query and a gallery, where they are not customary ones."""
 
     features: str | None = None
     pids: str | None = None

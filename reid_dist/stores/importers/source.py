@@ -88,15 +88,7 @@ def refuse_unless_file(path: Path) -> None:
 
 
 class RowArray(ABC):
-    """An array of a source that is read by rows when it is needed.
-
-    Parameters
-    ----------
-    shape
-        Its shape; the first axis is rows.
-    dtype
-        Its dtype; text is ``<U``.
-    """
+    """An array of a source that is read by rows when it is needed; its first axis is rows, and text is ``<U``."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape = tuple(int(length) for length in shape)
@@ -146,29 +138,17 @@ class HeldRows(RowArray):
 
 @dataclass(frozen=True)
 class Source:
-    """An opened file; a context manager that closes what reading has left open.
-
-    Attributes
-    ----------
-    uri
-        Where it is.
-    arrays
-        The arrays that can be read, by name.
-    refused
-        Names of what is not read, each with the reason.
-    vocabularies
-        ``pid_names`` and ``camid_names`` of labels that have been numbered already.
-    notes
-        Notes on earlier conversions.
-    values
-        Single whole numbers by name.
-    """
+    """An opened file; a context manager that closes what reading has left open."""
 
     uri: str
     arrays: Mapping[str, RowArray]
+    # Names of what is not read, each with the reason.
     refused: Mapping[str, str] = field(default_factory=dict)
+    # ``pid_names`` and ``camid_names`` of labels that have been numbered already.
     vocabularies: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    # Notes on earlier conversions.
     notes: tuple[str, ...] = ()
+    # Single whole numbers by name.
     values: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
