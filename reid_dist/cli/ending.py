@@ -19,9 +19,8 @@ import click
 import reid_dist.core.signals as signals
 from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.core.credentials import without_credentials
-from reid_dist.core.file_names import long_name
+from reid_dist.core.limits import long_name, shortage
 from reid_dist.core.processes import discard_output
-from reid_dist.core.shortages import shortage
 from reid_dist.errors import InputError, ReidDistError, RunFailedError
 
 ABORTED = 130

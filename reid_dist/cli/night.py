@@ -15,7 +15,7 @@ from reid_dist.cli.progress import notify, rows_progress, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.environment import describe_environment
-from reid_dist.core.formatting import duration
+from reid_dist.core.formatting import aligned, duration
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
@@ -155,8 +155,7 @@ def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
     lasting = {entry.name: f" {found}" for entry in run.entries if (found := streak(entry, reversed(earlier)))}
     heads = ("job", "state", *GATES, "first metric", "time")
     rows = [heads, *(_row(entry) for entry in run.entries)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    table = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    table = aligned(rows, n_left=len(heads))
     reasons = [
         f"{entry.name}: {entry.state}{lasting.get(entry.name, '')}: {entry.reason}"
         for entry in run.entries

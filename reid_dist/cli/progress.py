@@ -21,6 +21,7 @@ from rich.progress import Progress as Bars
 from reid_dist.cli.events import EventLog, current_log
 from reid_dist.clusters.compilation import Spans
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.formatting import rough_duration
 from reid_dist.engine.task_graph import Progress
 from reid_dist.reports.words import metric_value
 
@@ -108,7 +109,7 @@ class _Advance:
         if self.rate is None or self.left is None or self.uneven:
             return ""
         rate = f"{self.rate:,.0f}/s" if self.rate >= _QUICK else f"{self.rate:.2g}/s"
-        return rate if self.done >= self.total else f"{rate}, {_span(self.left)} left"
+        return rate if self.done >= self.total else f"{rate}, {rough_duration(self.left)} left"
 
     def line(self, unit: str) -> str:
         """Everything, in words."""
@@ -124,16 +125,6 @@ class _Advance:
             "rate": None if self.rate is None else round(self.rate, 3),
             "eta_seconds": None if self.left is None else round(self.left, 3),
         }
-
-
-def _span(seconds: float) -> str:
-    """Write a time as people do: 42 s, 3:05 min, 2:10 h."""
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
-    hours, over = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{over:02} h"
-    return f"{minutes}:{rest:02} min" if minutes else f"{whole} s"
 
 
 class _Stages(Progress, ABC):

@@ -12,7 +12,7 @@ import click
 from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.cli.resumable import Computation, run_resumable
-from reid_dist.core.formatting import counted
+from reid_dist.core.formatting import aligned, counted
 from reid_dist.evaluation.splits import Draw, SplitReport, evaluate_splits
 from reid_dist.evaluation.splits.report import DOCUMENT
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
@@ -95,13 +95,7 @@ def _lines(report: SplitReport) -> list[str]:
     for name, values in report.per_split.items():
         cells = (report.metrics[name], report.spread[name], float(values.min()), float(values.max()))
         rows.append((name, *(metric_value(name, value) for value in cells)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    table = [
-        "   ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    table = aligned(rows, n_left=1)
     draw, counts = report.draw, report.counts
     caution = splits_caution(counts, report.protocol, report.notes)
     kind = "identity and camera" if draw["per_camera"] else "identity"

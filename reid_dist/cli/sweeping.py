@@ -10,7 +10,7 @@ import click
 from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import points, rows_progress
 from reid_dist.cli.resumable import Computation, options_spec, run_resumable
-from reid_dist.core.formatting import counted
+from reid_dist.core.formatting import aligned, counted
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.option_values import complete, recorded
 from reid_dist.evaluation.options import OPTIONS, SWEEP
@@ -124,10 +124,7 @@ def _lines(report: SweepReport) -> list[str]:
             for name in names
         ]
         table.append([*(_written(value) for value in row["parameters"].values()), *values])
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "   ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table
-    ]
+    lines = aligned(table)
     counts = report.counts
     caution = caution_of(counts, report.protocol, counts.get("n_identities"), report.notes)
     facts = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.workers import workers_of
-from reid_dist.core.formatting import byte_size
+from reid_dist.core.formatting import byte_size, first_few
 from reid_dist.errors import ReidDistError, RunFailedError
 
 if TYPE_CHECKING:
@@ -217,9 +217,8 @@ def _described(suspects: list[str], named: Callable[[str], str]) -> str:
     """The tasks in words."""
     if len(suspects) == 1:
         return named(suspects[0])
-    shown = "; ".join(map(named, suspects[:_MOST_NAMED]))
-    more = f"; and {len(suspects) - _MOST_NAMED} more" if len(suspects) > _MOST_NAMED else ""
-    return f"one of these tasks, which they had together each time: {shown}{more}"
+    shown = first_few(list(map(named, suspects)), _MOST_NAMED, "; ")
+    return f"one of these tasks, which they had together each time: {shown}"
 
 
 def _memory_of_ended(client: Client, workers: Iterable[str]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import reprlib
 from typing import Any, cast, get_args
@@ -11,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from reid_dist.clusters.kinds import KINDS, Cluster, ClusterConfig
 from reid_dist.core.credentials import without_credentials
+from reid_dist.core.registry import nearest_hint
 from reid_dist.core.validation import explain
 from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.errors import InputError
@@ -37,10 +37,8 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
         )
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in _CLASSES:
-        near = difflib.get_close_matches(str(kind), _CLASSES, n=1, cutoff=0.5)
         found = "there is no kind" if kind is None else f"unknown kind {reprlib.repr(kind)}"
-        hint = f"; did you mean {near[0]!r}?" if near else ";"
-        raise InputError(f"{where}: {found}{hint} known: {', '.join(_CLASSES)}")
+        raise InputError(f"{where}: {found};{nearest_hint(str(kind), _CLASSES)} known: {', '.join(_CLASSES)}")
     try:
         # By the class itself: the union would put the kind into the path of every problem.
         return cast("Cluster", _CLASSES[kind].model_validate(content))

@@ -12,13 +12,7 @@ import numpy as np
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: dataclasses with the name of their class and every field.
-
-    Raises
-    ------
-    TypeError
-        For a value that has no such form, so that nothing is left out silently.
-    """
+    """Return a value as JSON can hold it: dataclasses with their class and every field; TypeError for the rest."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

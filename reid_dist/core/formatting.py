@@ -1,26 +1,17 @@
-"""Numbers, bytes, durations, shares and counts with their nouns, as text for people."""
+"""Numbers, bytes, durations, shares, counts with their nouns, and tables, as text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 
 _VOWELS = "aeiou"
 
 
 def counted(number: int, noun: str, *, separator: str = ",") -> str:
-    """Return a count and its noun, singular or plural.
-
-    Parameters
-    ----------
-    number
-        The count.
-    noun
-        Its noun in the singular; of several words, the last one changes.
-    separator
-        Between thousands; empty for none.
-    """
+    """Return a count and its noun, of which the last word becomes plural; `separator` between thousands."""
     digits = f"{number:,}".replace(",", separator)
     return f"{digits} {noun if number == 1 else plural(noun)}"
 
@@ -36,6 +27,13 @@ def have(subjects: Collection[object] | int) -> str:
     """Return ``has`` for one subject and ``have`` for several."""
     number = subjects if isinstance(subjects, int) else len(subjects)
     return "has" if number == 1 else "have"
+
+
+def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first `most` texts in one line, and how many more there are."""
+    shown = separator.join(texts[:most])
+    last = " and" if separator == ", " else f"{separator}and"
+    return f"{shown}{last} {len(texts) - most} more" if len(texts) > most else shown
 
 
 def percent(value: float) -> str:
@@ -83,6 +81,24 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def utc_now() -> str:
+    """Return the time: UTC, ISO 8601 with seconds and ``Z``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def aligned(rows: Sequence[Sequence[str]], *, n_left: int = 0, gap: str = "   ") -> list[str]:
+    """Return the rows of a table as lines of text, the first `n_left` columns set to the left, others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    set_left = [place < n_left for place in range(len(widths))]
+    return [
+        gap.join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(row, widths, set_left, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def upper_first(text: str) -> str:

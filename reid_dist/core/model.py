@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
+TieRule = Literal["optimistic", "pessimistic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,7 @@ def even_rows(n_rows: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a protocol may look at.
-
-    Attributes
-    ----------
-    pids
-        Identities, shape (n,), int64.
-    camids
-        Cameras, shape (n,), int64, or None.
-    item_ids
-        Names of the items, shape (n,), int64 or text, or None.
-    columns
-        Further labels by name, shape (n,), int64.
-    """
+    """What a protocol may look at, shape (n,) each; item ids are int64 or text, further columns go by name."""
 
     pids: Int64
     camids: Int64 | None
@@ -89,15 +79,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class GalleryMask:
-    """Gallery items hidden from all queries or from some.
-
-    Attributes
-    ----------
-    junk_row
-        Rows that are junk for every query, shape (n_gallery,), bool.
-    label
-        A label of every row, shape (n_gallery,), int64, by which a query may hide rows; None where none does.
-    """
+    """Rows hidden from all queries, (n_gallery,), and a label, (n_gallery,), by which a query may hide others."""
 
     junk_row: NDArray[np.bool_]
     label: Int64 | None
@@ -105,50 +87,31 @@ class GalleryMask:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """The gallery rows that each of some queries does not count among its negatives.
+    """The gallery rows that each of some queries does not count among its negatives."""
 
-    Attributes
-    ----------
-    indptr, row
-        Rows ``row[indptr[i]:indptr[i + 1]]`` of query ``i``, ascending: its positives and its own junk; int64.
-    label
-        Rows that carry this label in `GalleryMask.label` are hidden as well, shape (n_query,), int64; None for none.
-    crosses
-        Whether junk may have another pid than the query (by its own row or by a list; labels aside).
-    """
-
+    # Rows ``row[indptr[i]:indptr[i + 1]]`` of query ``i``, ascending: its positives and its own junk.
     indptr: Int64
     row: Int64
+    # Rows with this value of `GalleryMask.label` are hidden as well, (n_query,).
     label: Int64 | None
+    # Whether junk may have another pid than the query (by its own row or by a list; labels aside).
     crosses: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """Relevant and junk items of a block of queries, and why a query has none.
+    """Relevant and junk items of a block of queries, and why a query has none."""
 
-    Attributes
-    ----------
-    relevant_indptr, relevant_row
-        Gallery rows of the positives of each query, ascending; int64.
-    hidden
-        What a query does not count among its negatives.
-    n_kept
-        Items that the ranking of each query holds (all but junk), shape (n_query,), int64.
-    n_junk
-        Junk items of each query, shape (n_query,), int64.
-    mated
-        Whether any gallery row, junk or not, shows what the query shows, shape (n_query,), bool.
-    reason
-        Index into `reid_dist.relevance.protocols.REASONS`, shape (n_query,), uint8; 0 for a valid query.
-    """
-
+    # Gallery rows of the positives of each query, ascending.
     relevant_indptr: Int64
     relevant_row: Int64
     hidden: Hidden
+    # Items that the ranking of each query holds (all but junk), and its junk items, (n_query,).
     n_kept: Int64
     n_junk: Int64
+    # Whether any gallery row, junk or not, shows what the query shows, (n_query,).
     mated: NDArray[np.bool_]
+    # Index into `reid_dist.relevance.protocols.REASONS`, (n_query,); 0 for a valid query.
     reason: NDArray[np.uint8]
 
     @property
@@ -159,25 +122,15 @@ class Relevance:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The thresholds that a block of queries is counted against.
+    """The thresholds that a block of queries is counted against."""
 
-    Attributes
-    ----------
-    indptr
-        Thresholds of query ``i`` are ``indptr[i]:indptr[i + 1]``, near to far, without repetition; int64.
-    distance
-        Canonical distances, float64.
-    positive_start
-        Positives of threshold ``u`` are ``positive_start[u]:positive_start[u + 1]``, in order of gallery row; int64.
-    positive_row
-        Gallery rows of the positives by (distance, gallery row) within a query, int64.
-    hidden
-        As in `Relevance`.
-    """
-
+    # Thresholds of query ``i`` are ``indptr[i]:indptr[i + 1]``, near to far, without repetition.
     indptr: Int64
+    # Canonical distances.
     distance: NDArray[np.float64]
+    # Positives of threshold ``u`` are ``positive_start[u]:positive_start[u + 1]``, in order of gallery row.
     positive_start: Int64
+    # Gallery rows of the positives by (distance, gallery row) within a query.
     positive_row: Int64
     hidden: Hidden
 
@@ -189,32 +142,19 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class RankedQueries:
-    """Everything that rank metrics are functions of, for a block of queries or for all of them.
+    """Everything that rank metrics are functions of, for a block of queries or for all of them."""
 
-    Attributes
-    ----------
-    indptr
-        Positives of query ``i`` are ``indptr[i]:indptr[i + 1]``; int64.
-    rank
-        1-based ranks of the positives after junk is removed, ascending within a query; int64.
-    tied
-        Negatives at exactly the distance of each positive, int64.
-    tied_before
-        Those of them that the order (distance, gallery row) puts before it, int64.
-    row
-        Gallery rows of the positives, in the order of `rank`; int64.
-    distance
-        Canonical distances of the positives, float64.
-    n_kept, n_junk, reason
-        As in `Relevance`.
-    """
-
+    # Positives of query ``i`` are ``indptr[i]:indptr[i + 1]`` of the flat arrays.
     indptr: Int64
+    # 1-based ranks of the positives after junk is removed, ascending within a query.
     rank: Int64
+    # Negatives at exactly the distance of each positive, and those that (distance, gallery row) puts before it.
     tied: Int64
     tied_before: Int64
+    # Gallery rows and canonical distances of the positives, in the order of `rank`.
     row: Int64
     distance: NDArray[np.float64]
+    # As in `Relevance`.
     n_kept: Int64
     n_junk: Int64
     reason: NDArray[np.uint8]
@@ -224,13 +164,31 @@ class RankedQueries:
         """Number of positives of each query."""
         return np.diff(self.indptr)
 
-    def optimistic(self) -> RankedQueries:
-        """Ranks as if every tie were settled for the positive."""
-        return replace(self, rank=self.rank - self.tied_before)
+    @property
+    def first_rank(self) -> Int64:
+        """Rank of the nearest positive of each query; 1 for queries without positives, whose values are not used."""
+        return self._rank_at(self.indptr[:-1])
 
-    def pessimistic(self) -> RankedQueries:
-        """Ranks as if every tie were settled against the positive."""
-        return replace(self, rank=self.rank - self.tied_before + self.tied)
+    @property
+    def last_rank(self) -> Int64:
+        """Rank of the farthest positive of each query; 1 for queries without positives."""
+        return self._rank_at(self.indptr[1:] - 1)
+
+    @property
+    def number(self) -> Int64:
+        """j of every positive: its number among the positives of its query, from 1."""
+        return np.arange(1, len(self.rank) + 1) - np.repeat(self.indptr[:-1], self.n_relevant)
+
+    def _rank_at(self, place: Int64) -> Int64:
+        valid = self.n_relevant > 0
+        ranks = np.ones(len(valid), np.int64)
+        ranks[valid] = self.rank[place[valid]]
+        return ranks
+
+    def settled(self, rule: TieRule) -> RankedQueries:
+        """Ranks as if every tie were settled for the positive (``optimistic``), or against it (``pessimistic``)."""
+        best = self.rank - self.tied_before
+        return replace(self, rank=best if rule == "optimistic" else best + self.tied)
 
     @classmethod
     def concatenate(cls, blocks: list[RankedQueries]) -> RankedQueries:
@@ -244,19 +202,11 @@ class RankedQueries:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The nearest gallery rows of each query by (distance, gallery row).
+    """The nearest gallery rows of each query by (distance, gallery row); -1 and inf where there are no more."""
 
-    Attributes
-    ----------
-    index
-        Gallery rows, shape (n_query, k), int64; -1 where the gallery has no more.
-    distance
-        Canonical distances, shape (n_query, k), float64; inf where the gallery has no more.
-    junk, relevant
-        Which of them the protocol calls junk and relevant, shape (n_query, k), bool; None outside an evaluation.
-    """
-
+    # Gallery rows and canonical distances, (n_query, k).
     index: Int64
     distance: NDArray[np.float64]
+    # Which of them the protocol calls junk and relevant, (n_query, k); None outside an evaluation.
     junk: NDArray[np.bool_] | None = None
     relevant: NDArray[np.bool_] | None = None

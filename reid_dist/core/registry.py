@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
+from reid_dist.core.formatting import first_few
 from reid_dist.errors import UnknownNameError
 
 
@@ -32,37 +33,22 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = None) -> str:
-    """Return one line on an unknown name: the nearest known one, and all of them.
-
-    Parameters
-    ----------
-    kind
-        What was looked up, in the singular: ``"metric"``.
-    name
-        The unknown name.
-    known
-        What there is.
-    most
-        How many of these are listed; None for all.
-    """
-    names = sorted(known)
-    folded = {candidate.lower(): candidate for candidate in names}
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """Return `` did you mean NAME?`` with the nearest known name; empty if none is near."""
+    folded = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-    hint = f"; did you mean {folded[near[0]]!r}?" if near else ";"
-    shown = names if most is None else names[:most]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return f"unknown {kind} {name!r}{hint} known: {', '.join(shown)}{more}"
+    return f" did you mean {folded[near[0]]!r}?" if near else ""
+
+
+def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = None) -> str:
+    """Return one line on an unknown name: the nearest known one, and all of them or the first `most`."""
+    names = sorted(known)
+    shown = first_few(names, len(names) if most is None else most)
+    return f"unknown {kind} {name!r};{nearest_hint(name, names)} known: {shown}"
 
 
 class Registry(Generic[T]):
-    """Definitions of one kind by name, in the order in which they were made.
-
-    Parameters
-    ----------
-    kind
-        What is registered, in the singular, for error messages.
-    """
+    """Definitions of one kind by name, in the order in which they were made."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -76,13 +62,7 @@ class Registry(Generic[T]):
         return entry
 
     def get(self, name: str) -> T:
-        """Look a definition up.
-
-        Raises
-        ------
-        UnknownNameError
-            If nothing has that name; the message holds the nearest known one.
-        """
+        """Look a definition up."""
         if not isinstance(name, str) or name not in self._entries:
             raise UnknownNameError(did_you_mean(self.kind, str(name), self._entries))
         return self._entries[name]

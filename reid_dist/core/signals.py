@@ -201,13 +201,7 @@ def name_of(number: int | None) -> str:
 
 
 def acknowledge(kept: str) -> None:
-    """Catch the exception for good: nothing is raised any more, and the command has a minute to come to its end.
-
-    Parameters
-    ----------
-    kept
-        What is kept of the work, in words.
-    """
+    """Catch the exception for good: nothing is raised any more, and the command has a minute to come to its end."""
     if _GUARD is not None:
         _GUARD.acknowledge(kept)
 

@@ -18,35 +18,14 @@ _INTEGER = re.compile(r"[+-]?\d+")
 
 @dataclass(frozen=True)
 class Call:
-    """A name with named values.
-
-    Attributes
-    ----------
-    name
-        The name.
-    values
-        Value by name: ``true`` and ``false`` are bool, numbers int or float, everything else text.
-    """
+    """A name with named values: ``true`` and ``false`` are bool, numbers int or float, all else text."""
 
     name: str
     values: dict[str, Value] = field(default_factory=dict)
 
 
 def parse_spec(kind: str, text: str) -> list[Call]:
-    """Read a spec: calls from left to right, with ``+`` between them.
-
-    Parameters
-    ----------
-    kind
-        What it is a spec of, for messages.
-    text
-        The spec.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
-    """
+    """Read a spec: calls from left to right, with ``+`` between them; `kind` is its name in messages."""
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"a {kind} is a name or a call such as name(k=5), found {text!r}")
     calls: list[Call] = []

@@ -22,20 +22,7 @@ _LAST_SHIFT = 31
 
 
 def stream_outputs(start: int, places: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return outputs, counted from 0, of the stream that starts at a state.
-
-    Parameters
-    ----------
-    start
-        The state, 0 to 2**64 - 1.
-    places
-        Which outputs, shape (n,), int64, not negative.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (n,), uint64.
-    """
+    """Outputs `places`, (n,), counted from 0, of the stream that starts at the state `start`; (n,) uint64."""
     # Unsigned words wrap around, as they should.
     words = (places.astype(np.uint64) + np.uint64(1)) * np.uint64(_INCREMENT) + np.uint64(start)
     for shift, factor in _FINALISER:

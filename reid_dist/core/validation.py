@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
+
+from reid_dist.core.formatting import counted
+from reid_dist.core.registry import nearest_hint
 
 # A few lines of YAML can name values that take gigabytes to write out.
 _SHORT = reprlib.Repr()
@@ -15,40 +17,28 @@ _SHORT.maxstring = _SHORT.maxother = 120
 
 
 def explain(what: str, error: ValidationError, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    """Put all problems that pydantic found into one line.
-
-    Parameters
-    ----------
-    what
-        The file.
-    error
-        What validation raised.
-    known
-        Field names, for the nearest right one.
-    others
-        Field names of other kinds of such a file.
-    """
+    """Put all problems that pydantic found in the file `what` into one line; see `problems_of`."""
     return in_one_line(what, problems_of(error, known, others))
 
 
 def in_one_line(what: str, problems: Sequence[str]) -> str:
     """Return the number of problems of a file, and all of them."""
-    return f"{what} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: " + "; ".join(problems)
+    return f"{what} has {counted(len(problems), 'problem')}: " + "; ".join(problems)
 
 
 def problems_of(error: ValidationError, known: Iterable[str], others: Iterable[str] = ()) -> list[str]:
-    """Return each problem that pydantic found, with its path; parameters as of `explain`."""
+    """Return each problem that pydantic found, with its path; `others` are field names of other kinds of file."""
     names, elsewhere = list(known), set(others)
     problems = []
     for problem in error.errors(include_url=False):
         path = ".".join(str(part) for part in problem["loc"]) or "the file"
         if problem["type"] == "extra_forbidden":
             key = str(problem["loc"][-1])
-            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
             if key in elsewhere and len(problem["loc"]) == 1:
                 problems.append(f"{path}: unknown key for this kind, though others have it; leave it out")
             else:
-                problems.append(f"{path}: unknown key" + (f", did you mean {near[0]!r}?" if near else ""))
+                hint = nearest_hint(key, names)
+                problems.append(f"{path}: unknown key" + (f",{hint}" if hint else ""))
         elif problem["type"] == "missing":
             problems.append(f"{path}: missing")
         else:

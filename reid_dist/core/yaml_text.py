@@ -1,4 +1,4 @@
-"""YAML as people write it: ``1:10`` is a range and ``10:00:00`` a time, where YAML 1.1 would have 70 and 36,000.
+"""YAML without numbers to base 60: ``1:10`` is a range and ``10:00:00`` a time; YAML 1.1 would have 70 and 36,000.
 
 A key that occurs twice is an error, as in YAML itself: most readers take the last one without a message.
 """
@@ -49,22 +49,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml_file(path: str | os.PathLike[str], kind: str) -> Any:
-    """Read the one document of a YAML file in UTF-8.
-
-    Parameters
-    ----------
-    path
-        The file.
-    kind
-        What kind of file it is, for errors: ``"suite file"``.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no such file.
-    InputError
-        If it cannot be read, is not UTF-8, is not YAML, is nested too deeply, or is too large, also by its aliases.
-    """
+    """Read the one document of a YAML file in UTF-8; `kind` is its name in messages, such as ``"suite file"``."""
     where = os.fspath(path)
     unfit = f"{where} is no {kind}"
     try:
@@ -85,22 +70,7 @@ def read_yaml_file(path: str | os.PathLike[str], kind: str) -> Any:
 
 
 def parse_yaml(text: str, where: str, unfit: str | None = None) -> Any:
-    """Read one document of plain values.
-
-    Parameters
-    ----------
-    text
-        The document.
-    where
-        What errors call it.
-    unfit
-        The beginning of the error for a document that is nested too deeply or too large; None for `where`.
-
-    Raises
-    ------
-    InputError
-        If it is not YAML, a key occurs twice in one mapping, or it is nested too deeply or too large.
-    """
+    """Read one document of plain values; messages call it `where`, or `unfit` if it is too deep or too large."""
     loader = None
     try:
         _refuse_size(len(text), unfit or where)

@@ -22,7 +22,7 @@ from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import interval_notes
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
-from reid_dist.metrics.definitions import Metric, exact_mean, first_rank, notes_on_metrics
+from reid_dist.metrics.definitions import Metric, exact_mean, notes_on_metrics
 from reid_dist.metrics.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
 from reid_dist.relevance.protocols import REASONS, Protocol
@@ -218,7 +218,7 @@ def _per_query(
         "AP_upper": average.upper,
         "INP_lower": inverse.lower,
         "INP_upper": inverse.upper,
-        "first_rank": np.where(first, first_rank(listed.best), np.nan),
+        "first_rank": np.where(first, listed.best.first_rank, np.nan),
         "n_relevant": listed.best.n_relevant,
         "n_found": listed.n_found,
         "n_listed": listed.n_listed,

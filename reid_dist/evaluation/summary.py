@@ -25,11 +25,9 @@ from reid_dist.metrics.definitions import (
     RANKS,
     Metric,
     exact_mean,
-    first_rank,
-    last_rank,
     notes_on_metrics,
 )
-from reid_dist.metrics.ties import RULES, extreme_ranks, settled_ranks
+from reid_dist.metrics.ties import RULES, extreme_ranks
 from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance, flag_listed
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import REASONS, Protocol
@@ -80,8 +78,8 @@ def make_report(
     }
     per_query: dict[str, NDArray[Any]] = {
         **{name: metric.values(ranked) for name, metric in _ALWAYS.items()},
-        "first_rank": np.where(valid, first_rank(ranked), np.nan),
-        "last_rank": np.where(valid, last_rank(ranked), np.nan),
+        "first_rank": np.where(valid, ranked.first_rank, np.nan),
+        "last_rank": np.where(valid, ranked.last_rank, np.nan),
         "n_relevant": ranked.n_relevant,
         "n_kept": ranked.n_kept,
         "reason": reasons,
@@ -205,7 +203,7 @@ def _ties(ranked: RankedQueries, result: BlockResult, checked: CheckedOptions, z
                 for metric in per_query
             }
             # Metrics over all pairs depend on thresholds, not on the order; those of open-set search go by rank 1.
-            settled = settled_ranks(ranked, rule)
+            settled = ranked.settled(rule)
             ties[rule] |= identification_rates(checked.metrics, replace(result, ranked=settled))
     return ties
 

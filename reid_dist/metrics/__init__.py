@@ -1,1 +1,5 @@
-"""Definitions of metrics, their values from ranks, curves, intervals, and bounds from top-k lists."""
+"""Metrics: definitions, curves, intervals, and bounds from top-k lists; importing this package fills the registry."""
+
+from reid_dist.metrics import families
+
+__all__ = ["families"]

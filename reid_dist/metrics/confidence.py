@@ -73,21 +73,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """Intervals of several metrics from the same resamples.
-
-    Attributes
-    ----------
-    level
-        Nominal coverage, between 0 and 1.
-    unit
-        What was drawn: ``identity`` or ``query``.
-    n_units
-        How many of them have a query that counts.
-    n_resamples, seed
-        How many resamples were drawn, and from what.
-    intervals
-        By name of metric.
-    """
+    """Intervals of several metrics from the same resamples of the `n_units` units with a query that counts."""
 
     level: float
     unit: str
@@ -113,15 +99,7 @@ class Confidence:
 
 
 def few_units(n_units: int, unit: str = "identity") -> str:
-    """Return one line about intervals from so few units that they are too narrow; empty where there are enough.
-
-    Parameters
-    ----------
-    n_units
-        How many were resampled; 0 gives no interval, and no line.
-    unit
-        ``identity`` or ``query``.
-    """
+    """Return one line about intervals from so few units that they are too narrow; empty where there are enough."""
     if not 0 < n_units < FEW_UNITS:
         return ""
     if n_units == 1:
@@ -147,30 +125,14 @@ def bootstrap_intervals(
     Only units with a query that counts are drawn.  A metric with values of fewer than two units has no interval:
     drawing one identity again and again gives an interval of width zero, which would be certainty out of nothing.
 
+    Values are (n_query,) float64, NaN for a query that does not count; with `invalid_as_zero` it counts
+    as 0.  There are at least 2 / (1 - `level`) resamples, so that one lies beyond each end.
+
+    Values are (n_query,) float64, NaN for a query that does not count; with `invalid_as_zero` it counts
+    as 0.  There are at least 2 / (1 - `level`) resamples, so that one lies beyond each end.
+
     Memory is that of the values once more plus some 16 bytes for each unit, at least 2 MiB; time grows with units times
     resamples (100,000 identities, 1000 resamples: about half a second).
-
-    Parameters
-    ----------
-    values
-        Per-query values by name of metric, each of shape (n_query,), float64; NaN for a query that does not count.
-    pids
-        Identity of every query, shape (n_query,), int64.
-    level
-        Nominal coverage, between 0 and 1.
-    unit
-        ``identity`` or ``query``: what is drawn.
-    n_resamples
-        How many resamples; at least 2 / (1 - level), so that one lies beyond each end.
-    seed
-        Of the draws, not negative.
-    invalid_as_zero
-        Count NaN as 0 and divide by all queries, as protocols do that do not leave invalid queries out.
-
-    Raises
-    ------
-    InputError
-        For an option out of its range, or values that are no finite numbers, one for each query.
     """
     _check_draws(unit, n_resamples, seed)
     if not 0 < level < 1:
@@ -199,30 +161,8 @@ def sign_flip_p_values(
 
     (1 + number of random sign changes whose total is as far from zero as the observed one, or farther) /
     (1 + `n_resamples`); all queries of a unit change sign together.  The number of queries is the same in every
-    arrangement, so totals are compared instead of means.
-
-    Parameters
-    ----------
-    differences
-        Differences per query by name of metric, each of shape (n_query,), float64; NaN for a query that does not
-        count.
-    pids
-        Identity of every query, shape (n_query,), int64.
-    unit
-        ``identity`` or ``query``: what changes its sign as a whole.
-    n_resamples
-        How many sign changes; the smallest possible p-value is 1 / (1 + `n_resamples`).
-    seed
-        Of the draws, not negative.
-
-    Returns
-    -------
-    P-value by name of metric; NaN where no query counts.
-
-    Raises
-    ------
-    InputError
-        As `bootstrap_intervals`.
+    arrangement, so totals are compared instead of means.  Differences are (n_query,) float64, NaN for a query that does
+    not count; a metric that no query counts for has the p-value NaN.
     """
     _check_draws(unit, n_resamples, seed)
     totals = _unit_totals(differences, pids, unit, invalid_as_zero=False)
@@ -246,17 +186,9 @@ def sign_flip_p_values(
 
 @dataclass(frozen=True, slots=True)
 class _UnitTotals:
-    """Per-query values summed over the units that are drawn.
+    """Sums of the values of each unit, (n_metric, n_units) float64, and their numbers, (n_patterns, n_units) float64.
 
-    Attributes
-    ----------
-    sums
-        Sum of the values of each unit, shape (n_metric, n_units), float64.
-    counts
-        Number of values of each unit, shape (n_patterns, n_units), float64; metrics that count the same queries, which
-        is the rule, share one row.
-    count_of
-        Row of `counts` for each metric, shape (n_metric,), int64.
+    Metrics that count the same queries, which is the rule, share the row `count_of`, (n_metric,), of the numbers.
     """
 
     sums: Float64

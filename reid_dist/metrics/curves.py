@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import segment_suffix_maxima
-from reid_dist.metrics.definitions import exact_mean, first_rank, positive_number
+from reid_dist.metrics.definitions import exact_mean
 
 Float64 = NDArray[np.float64]
 
@@ -17,7 +17,7 @@ RECALL_LEVELS = 101
 def cmc_curve(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool = False) -> Float64:
     """CMC@1 to CMC@max_rank; a short ranking holds its last value.  Shape (max_rank,), float64."""
     valid = ranked.n_relevant > 0
-    first = first_rank(ranked)[valid]
+    first = ranked.first_rank[valid]
     found = np.bincount(first[first <= max_rank], minlength=max_rank + 1)[1:]
     return np.cumsum(found) / max(len(valid) if zero_for_invalid else int(valid.sum()), 1)
 
@@ -50,7 +50,7 @@ def rank_curves(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool 
     return {
         "P": means(found / np.arange(1, max_rank + 1)),
         "R": means(found / n),
-        "CMC_allshots": means(hits(ranked.rank - positive_number(ranked) + 1) / n),
+        "CMC_allshots": means(hits(ranked.rank - ranked.number + 1) / n),
     }
 
 
@@ -60,7 +60,7 @@ def mean_precision_recall(ranked: RankedQueries, *, zero_for_invalid: bool = Fal
     The precision at a level is the largest over all points (j / n, j / r_j) whose recall reaches it; the comparison is
     made in integers, ``100 j >= level n``.
     """
-    best = segment_suffix_maxima(positive_number(ranked) / ranked.rank, ranked.indptr)
+    best = segment_suffix_maxima(ranked.number / ranked.rank, ranked.indptr)
     valid = ranked.n_relevant > 0
     n, start = ranked.n_relevant[valid], ranked.indptr[:-1][valid]
     curve = np.empty(RECALL_LEVELS)

@@ -1,54 +1,161 @@
-"""All metrics, the reading of their names, and the mean over queries.
+"""What a metric is: its family, its name and the facts about it, the reading of names, and the mean over queries.
 
-A rank metric is defined in `reid_dist.metrics.rank_metrics`, every other one in `reid_dist.metrics.other_metrics`.
+Every fact about a metric is a field of its `MetricFamily`.  Reports, pages, lists and gates read the fields of the
+registry `METRICS`, which `reid_dist.metrics.families` fills.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.model import RankedQueries
+from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.families import METRICS, PAIRS, PROBES, RANKS, SINGLE_SHOT, Metric, MetricFamily
-from reid_dist.metrics.other_metrics import OTHER_METRICS
-from reid_dist.metrics.rank_metrics import first_rank, last_rank, positive_number
-
-__all__ = [
-    "LARGEST_RANK",
-    "METRICS",
-    "PAIRS",
-    "PROBES",
-    "RANKS",
-    "SINGLE_SHOT",
-    "Metric",
-    "MetricFamily",
-    "curve_family",
-    "default_metrics",
-    "exact_mean",
-    "example_names",
-    "first_rank",
-    "headline_metrics",
-    "last_rank",
-    "metric_family",
-    "metric_names",
-    "notes_on_metrics",
-    "parse_metric",
-    "parse_metrics",
-    "positive_number",
-    "reported_name",
-]
 
 Float64 = NDArray[np.float64]
+PerQuery = Callable[[RankedQueries, int], Float64]
 
-# Rank metrics register themselves where they are defined, and come first.
-for _family in OTHER_METRICS:
-    METRICS.register(_family)
+# What a metric is computed from.
+RANKS = "ranks"
+SINGLE_SHOT = "single_shot"
+PAIRS = "pairs"
+PROBES = "probes"
+
+
+@dataclass(frozen=True)
+class MetricFamily:
+    """A metric, or a family of metrics with one parameter.
+
+    Attributes
+    ----------
+    name
+        ``mAP``, or with the place of the parameter: ``CMC@k``, ``TAR@FAR=x``.
+    summary
+        The formula or the definition, one line.
+    source
+        The paper or the program that it comes from.
+    explanation
+        Definition in sentences, for pages; empty for none.
+    per_query_name
+        Name of its per-query values, with ``k`` in the place of the parameter; empty where there are none.
+    per_query
+        Values of all queries, shape (n_query,), float64; those of invalid queries are ignored.  Takes the ranks and
+        the parameter (0 when there is none).  None where ranks alone do not determine it.
+    needs
+        What it is computed from: ``ranks``; ``single_shot`` draws; ``pairs``, all that are not junk; or ``probes``.
+    lower_is_better
+        True for error rates.
+    is_share
+        Whether values are shares of one, which are printed in percent.
+    never_rises
+        Whether it never rises when a positive moves down.  Lists of nearest items bound such a metric.
+    per_found
+        Whether its denominator counts the positives among the first k, so that it may rise when a positive moves down.
+        Lists of k items determine such a metric.
+    needs_last
+        Whether it is undefined without the rank of the last positive: named metrics of cut lists are then refused.
+    headline
+        Role among the metrics that papers print: ``average``, ``match`` (with parameter 1) or ``last``; empty for none.
+    in_every_report
+        Whether every report holds its per-query values.
+    """
+
+    name: str
+    summary: str
+    source: str
+    explanation: str = ""
+    per_query_name: str = ""
+    per_query: PerQuery | None = None
+    needs: str = RANKS
+    lower_is_better: bool = False
+    is_share: bool = True
+    never_rises: bool = False
+    per_found: bool = False
+    needs_last: bool = False
+    headline: Literal["average", "match", "last", ""] = ""
+    in_every_report: bool = False
+
+    @property
+    def stem(self) -> str:
+        """Name before the parameter."""
+        return self.name.partition("@")[0]
+
+    @property
+    def has_parameter(self) -> bool:
+        """Whether it takes a parameter."""
+        return "@" in self.name
+
+    @property
+    def takes_share(self) -> bool:
+        """Whether the parameter is a false accept rate and not a rank."""
+        return self.name.endswith("=x")
+
+    @property
+    def has_per_query_values(self) -> bool:
+        """Whether it is the mean of one value per query."""
+        return self.needs in (RANKS, SINGLE_SHOT)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: a family with its rank (0 for none) or its false accept rate as it was written, such as ``1e-3``."""
+
+    family: MetricFamily
+    parameter: int = 0
+    share: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name in reports."""
+        return self._fill(self.family.name)
+
+    @property
+    def per_query_name(self) -> str:
+        """Name of its per-query values."""
+        return self._fill(self.family.per_query_name)
+
+    @property
+    def false_accept_rate(self) -> Fraction:
+        """The share as an exact number: 0.001 is one in a thousand, not the nearest float."""
+        return Fraction(self.share)
+
+    def _fill(self, name: str) -> str:
+        if name.endswith("=x"):
+            return name.removesuffix("x") + self.share
+        stem, at, _ = name.partition("@")
+        return f"{stem}@{self.parameter}" if at else name
+
+    def values(self, ranked: RankedQueries) -> Float64:
+        """Value of every query, NaN for those without positives; shape (n_query,), float64."""
+        if self.family.per_query is None:
+            raise AssertionError(f"{self.name} is no function of ranks")
+        return np.where(ranked.n_relevant > 0, self.family.per_query(ranked, self.parameter), np.nan)
+
+
+METRICS: Registry[MetricFamily] = Registry("metric")
+
+
+def rank_metric(
+    name: str, per_query_name: str, summary: str, source: str, **facts: Any
+) -> Callable[[PerQuery], PerQuery]:
+    """Register a per-query function of ranks as a metric; `facts` are other fields of `MetricFamily`."""
+
+    def register(function: PerQuery) -> PerQuery:
+        METRICS.register(
+            MetricFamily(name, summary, source, per_query_name=per_query_name, per_query=function, **facts)
+        )
+        return function
+
+    return register
+
 
 LARGEST_RANK = 2**31 - 1
 """No set has more items, and 32 bits hold it wherever a rank is counted."""
@@ -64,13 +171,6 @@ def parse_metric(text: str) -> Metric:
     """Read a metric's name: ``mAP``, ``CMC@10``.
 
     ``rank-K``, ``rankK``, ``RK``, ``top-K``, ``topK`` and ``hit@K``, in any case, are other spellings of ``CMC@K``.
-
-    Raises
-    ------
-    UnknownNameError
-        For a name that no metric has; the message holds the nearest known one.
-    InputError
-        For a parameter that is not a positive integer.
     """
     if (spelled := _RANK_K.fullmatch(text)) is not None:
         return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]))
@@ -112,13 +212,7 @@ def _share(metric: str, text: str) -> str:
 
 
 def metric_names(given: object) -> list[str]:
-    """Return names of metrics as a list: of a list of names, or of one text; commas separate names in either.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or a name is empty.
-    """
+    """Return names of metrics as a list: of a list of names, or of one text; commas separate names in either."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"metrics must be a list of names such as 'mAP', found {given!r}")
@@ -129,18 +223,7 @@ def metric_names(given: object) -> list[str]:
 
 
 def parse_metrics(names: str | Sequence[str]) -> list[Metric]:
-    """Read several names; one that is given twice counts once.
-
-    Parameters
-    ----------
-    names
-        As `metric_names` takes them.
-
-    Raises
-    ------
-    UnknownNameError, InputError
-        As `parse_metric` and `metric_names`.
-    """
+    """Read several names; one that is given twice counts once."""
     return list({metric.name: metric for metric in map(parse_metric, metric_names(names))}.values())
 
 
@@ -166,16 +249,7 @@ def curve_family(name: str) -> MetricFamily | None:
 
 
 def headline_metrics(names: Iterable[str] = (), ap_family: str = "") -> list[str]:
-    """Return the metrics that papers print: an average precision, a CMC at 1, and mINP.
-
-    Parameters
-    ----------
-    names
-        The metrics to choose from; of several with one role, the first one of the registry is chosen.  None of them:
-        all metrics.
-    ap_family
-        The average precision of the protocol, which is chosen before others.
-    """
+    """Return those of `names` (of all) that papers print: an average precision, a CMC at 1, and mINP."""
     given = list(names)
     chosen = []
     for role in ("average", "match", "last"):
@@ -186,13 +260,10 @@ def headline_metrics(names: Iterable[str] = (), ap_family: str = "") -> list[str
     return chosen
 
 
-def example_names(*needs: str, parameter: int = 5, share: str = "0.1") -> list[str]:
+def example_names(*needs: str) -> list[str]:
     """Return one metric of every family that is computed from one of `needs`."""
     families = [family for family in METRICS if family.needs in needs]
-    return [
-        Metric(family, 0 if family.takes_share else parameter, share if family.takes_share else "").name
-        for family in families
-    ]
+    return [Metric(family, share="0.1").name if family.takes_share else Metric(family, 5).name for family in families]
 
 
 def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:
@@ -214,15 +285,7 @@ def default_metrics(cmc_family: str, ap_family: str, reported: Sequence[str] = (
 
 
 def exact_mean(values: Float64, *, zero_for_invalid: bool = False) -> float:
-    """Mean of per-query values: their exact sum, rounded once, divided by their number.
-
-    Parameters
-    ----------
-    values
-        Shape (n_query,), NaN for invalid queries.
-    zero_for_invalid
-        Whether an invalid query counts as 0; otherwise it is left out.
-    """
+    """Mean of values (n_query,), NaN for invalid queries: their exact sum, rounded once, divided by their number."""
     kept = values[~np.isnan(values)]
     number = len(values) if zero_for_invalid else len(kept)
     return math.fsum(kept.tolist()) / number if number else math.nan

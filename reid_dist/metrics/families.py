@@ -1,164 +1,224 @@
-"""Metric families: what a metric is called, computed from and printed as.
+"""All metric families, one definition each.
 
-Every fact about a metric is a field of its `MetricFamily`.  Reports, pages, lists and gates read the fields of the
-registry `METRICS`.
+Most are functions of ranks: after junk is removed, query ``q`` has ``n`` positives at 1-based ranks
+``r_1 < ... < r_n``, and the definition gives a value per query.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.core.registry import Registry
+from reid_dist.core.segments import segment_sums
+from reid_dist.metrics.definitions import METRICS, PAIRS, PROBES, SINGLE_SHOT, MetricFamily, rank_metric
 
 Float64 = NDArray[np.float64]
-PerQuery = Callable[[RankedQueries, int], Float64]
-
-# What a metric is computed from.
-RANKS = "ranks"
-SINGLE_SHOT = "single_shot"
-PAIRS = "pairs"
-PROBES = "probes"
 
 
-@dataclass(frozen=True)
-class MetricFamily:
-    """A metric, or a family of metrics with one parameter.
-
-    Attributes
-    ----------
-    name
-        ``mAP``, or with the place of the parameter: ``CMC@k``, ``TAR@FAR=x``.
-    summary
-        The formula or the definition, one line.
-    source
-        The paper or the program that it comes from.
-    explanation
-        Definition in sentences, for pages; empty for none.
-    per_query_name
-        Name of its per-query values, with ``k`` in the place of the parameter; empty where there are none.
-    per_query
-        Values of all queries, shape (n_query,), float64; those of invalid queries are ignored.  Takes the ranks and
-        the parameter (0 when there is none).  None where ranks alone do not determine it.
-    needs
-        What it is computed from: ``ranks``; ``single_shot`` draws; ``pairs``, all that are not junk; or ``probes``.
-    lower_is_better
-        True for error rates.
-    is_share
-        Whether values are shares of one, which are printed in percent.
-    never_rises
-        Whether it never rises when a positive moves down.  Lists of nearest items bound such a metric.
-    per_found
-        Whether its denominator counts the positives among the first k, so that it may rise when a positive moves down.
-        Lists of k items determine such a metric.
-    needs_last
-        Whether it is undefined without the rank of the last positive: named metrics of cut lists are then refused.
-    headline
-        Role among the metrics that papers print: ``average``, ``match`` (with parameter 1) or ``last``; empty for none.
-    in_every_report
-        Whether every report holds its per-query values.
-    """
-
-    name: str
-    summary: str
-    source: str
-    explanation: str = ""
-    per_query_name: str = ""
-    per_query: PerQuery | None = None
-    needs: str = RANKS
-    lower_is_better: bool = False
-    is_share: bool = True
-    never_rises: bool = False
-    per_found: bool = False
-    needs_last: bool = False
-    headline: Literal["average", "match", "last", ""] = ""
-    in_every_report: bool = False
-
-    @property
-    def stem(self) -> str:
-        """Name before the parameter."""
-        return self.name.partition("@")[0]
-
-    @property
-    def has_parameter(self) -> bool:
-        """Whether it takes a parameter."""
-        return "@" in self.name
-
-    @property
-    def takes_share(self) -> bool:
-        """Whether the parameter is a false accept rate and not a rank."""
-        return self.name.endswith("=x")
-
-    @property
-    def has_per_query_values(self) -> bool:
-        """Whether it is the mean of one value per query."""
-        return self.needs in (RANKS, SINGLE_SHOT)
+def _per_relevant(total: Float64, ranked: RankedQueries) -> Float64:
+    return total / np.maximum(ranked.n_relevant, 1)
 
 
-@dataclass(frozen=True)
-class Metric:
-    """One metric: a family with its parameter.
-
-    Attributes
-    ----------
-    family
-        The family.
-    parameter
-        The rank, 0 where it takes none.
-    share
-        The false accept rate as it was written, such as ``1e-3``; empty where it takes none.
-    """
-
-    family: MetricFamily
-    parameter: int = 0
-    share: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name in reports."""
-        return self._fill(self.family.name)
-
-    @property
-    def per_query_name(self) -> str:
-        """Name of its per-query values."""
-        return self._fill(self.family.per_query_name)
-
-    @property
-    def false_accept_rate(self) -> Fraction:
-        """The share as an exact number: 0.001 is one in a thousand, not the nearest float."""
-        return Fraction(self.share)
-
-    def _fill(self, name: str) -> str:
-        if name.endswith("=x"):
-            return name.removesuffix("x") + self.share
-        stem, at, _ = name.partition("@")
-        return f"{stem}@{self.parameter}" if at else name
-
-    def values(self, ranked: RankedQueries) -> Float64:
-        """Value of every query, NaN for those without positives; shape (n_query,), float64."""
-        if self.family.per_query is None:
-            raise AssertionError(f"{self.name} is no function of ranks")
-        return np.where(ranked.n_relevant > 0, self.family.per_query(ranked, self.parameter), np.nan)
+def _hits(ranked: RankedQueries, k: NDArray[np.int64] | int) -> Float64:
+    """Positives among the first k."""
+    limit = np.repeat(np.broadcast_to(k, len(ranked.n_relevant)), ranked.n_relevant)
+    return segment_sums((ranked.rank <= limit).astype(np.float64), ranked.indptr)
 
 
-METRICS: Registry[MetricFamily] = Registry("metric")
+@rank_metric(
+    "mAP",
+    "AP",
+    "(1/n) sum_j j / r_j: rectangle rule, all positives in the denominator",
+    "Zheng et al., ICCV 2015, as torchreid and fast-reid compute it; TREC `map`",
+    explanation="Rectangle rule: the mean of j / r_j over the relevant items j = 1 … n at ranks r_j; all n are in the "
+    "denominator.",
+    never_rises=True,
+    headline="average",
+    in_every_report=True,
+)
+def _average_precision(ranked: RankedQueries, _: int) -> Float64:
+    return _per_relevant(segment_sums(ranked.number / ranked.rank, ranked.indptr), ranked)
 
 
-def rank_metric(
-    name: str, per_query_name: str, summary: str, source: str, **facts: Any
-) -> Callable[[PerQuery], PerQuery]:
-    """Register a per-query function of ranks as a metric; `facts` are other fields of `MetricFamily`."""
+@rank_metric(
+    "mAP_trapezoid",
+    "AP_trapezoid",
+    "(1/n) sum_j (j / r_j + p_j) / 2, p_j the precision at rank r_j - 1 (1 at rank 1): trapezoid rule",
+    "Philbin et al., CVPR 2007 (Oxford `compute_ap`), the original Market-1501 MATLAB code, revisitop",
+    explanation="Trapezoid rule: the mean of (j / r_j + precision at rank r_j - 1) / 2 over the relevant items "
+    "j = 1 … n at ranks r_j; all n are in the denominator.",
+    never_rises=True,
+    headline="average",
+    in_every_report=True,
+)
+def _average_precision_trapezoid(ranked: RankedQueries, _: int) -> Float64:
+    j, r = ranked.number, ranked.rank
+    before = np.where(r > 1, (j - 1) / np.maximum(r - 1, 1), 1.0)
+    return _per_relevant(segment_sums((j / r + before) / 2.0, ranked.indptr), ranked)
 
-    def register(function: PerQuery) -> PerQuery:
-        METRICS.register(
-            MetricFamily(name, summary, source, per_query_name=per_query_name, per_query=function, **facts)
-        )
-        return function
 
-    return register
+@rank_metric(
+    "mINP",
+    "INP",
+    "n / r_n: how far down the hardest positive lies",
+    "Ye et al., TPAMI 2021, eq. 3",
+    never_rises=True,
+    needs_last=True,
+    headline="last",
+    in_every_report=True,
+)
+def _inverse_negative_penalty(ranked: RankedQueries, _: int) -> Float64:
+    return ranked.n_relevant / ranked.last_rank
+
+
+@rank_metric(
+    "CMC@k",
+    "CMC@k",
+    "[r_1 <= k]: a match among the first k",
+    "Zheng et al., ICCV 2015; rank-k accuracy",
+    explanation="CMC@k: the share of queries that have a relevant item among the first k kept items. A list shorter "
+    "than k holds its last value.",
+    never_rises=True,
+    headline="match",
+)
+def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
+    return (ranked.first_rank <= k).astype(np.float64)
+
+
+@rank_metric(
+    "mAP@k",
+    "AP@k",
+    "(1/n) sum over r_j <= k of j / r_j: cut at k, all positives in the denominator",
+    "TREC `map_cut_k`",
+    never_rises=True,
+)
+def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
+    terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
+    return _per_relevant(segment_sums(terms, ranked.indptr), ranked)
+
+
+@rank_metric(
+    "CMC_allshots@k",
+    "CMC_allshots@k",
+    "(1/n) sum_j [r_j - j + 1 <= k]: each match ranked among the negatives",
+    "open-reid and cluster-contrast, `cmc` without `first_match_break`",
+    explanation="CMC_allshots@k: every relevant item counts on its own; it is a hit when fewer than k negatives "
+    "come before it. The mean is over the relevant items of a query, then over the queries.",
+    never_rises=True,
+    headline="match",
+)
+def _cumulative_match_allshots(ranked: RankedQueries, k: int) -> Float64:
+    among_negatives = ranked.rank - ranked.number + 1
+    return _per_relevant(segment_sums((among_negatives <= k).astype(np.float64), ranked.indptr), ranked)
+
+
+@rank_metric(
+    "mAP_found@k",
+    "AP_found@k",
+    "(1/h) sum over r_j <= k of j / r_j, h positives found: cut at k, positives found in the denominator",
+    "OML (open-metric-learning) `map@k`",
+    per_found=True,
+)
+def _average_precision_found(ranked: RankedQueries, k: int) -> Float64:
+    terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
+    return segment_sums(terms, ranked.indptr) / np.maximum(_hits(ranked, k), 1)
+
+
+@rank_metric(
+    "MRR",
+    "RR",
+    "1 / r_1",
+    "TREC `recip_rank`",
+    never_rises=True,
+)
+def _reciprocal_rank(ranked: RankedQueries, _: int) -> Float64:
+    return 1.0 / ranked.first_rank
+
+
+@rank_metric(
+    "Rprec",
+    "Rprec",
+    "#{r_j <= n} / n: precision at rank n",
+    "TREC `Rprec`",
+    never_rises=True,
+)
+def _r_precision(ranked: RankedQueries, _: int) -> Float64:
+    return _per_relevant(_hits(ranked, ranked.n_relevant), ranked)
+
+
+@rank_metric(
+    "P@k",
+    "P@k",
+    "#{r_j <= k} / k",
+    "TREC `P_k`",
+    explanation="Mean precision at each rank k: relevant items in the first k / k.",
+    never_rises=True,
+)
+def _precision(ranked: RankedQueries, k: int) -> Float64:
+    return _hits(ranked, k) / k
+
+
+@rank_metric(
+    "R@k",
+    "R@k",
+    "#{r_j <= k} / n",
+    "TREC `recall_k`",
+    explanation="Mean recall at each rank k: relevant items in the first k / all of them.",
+    never_rises=True,
+)
+def _recall(ranked: RankedQueries, k: int) -> Float64:
+    return _per_relevant(_hits(ranked, k), ranked)
+
+
+@rank_metric(
+    "P_clipped@k",
+    "P_clipped@k",
+    "#{r_j <= K} / K with K = min(r_n, k): precision up to the last positive at most",
+    "Radenovic et al., CVPR 2018 (revisitop)",
+    never_rises=True,
+)
+def _clipped_precision(ranked: RankedQueries, k: int) -> Float64:
+    clipped = np.minimum(ranked.last_rank, k)
+    return _hits(ranked, clipped) / clipped
+
+
+# Metrics that ranks alone do not determine; `reid_dist.engine.reductions.single_shot` and
+# `reid_dist.engine.verification` compute them.
+for _family in (
+    MetricFamily(
+        "CMC_single_shot@k",
+        "mean_j P(K_j <= k - 1), K_j the identities of which a random kept item comes before positive j",
+        "Li et al., CVPR 2014 (CUHK03); the expectation of torchreid's and open-reid's draws",
+        explanation="CMC_single_shot@k: the gallery keeps one item of every identity; a relevant item is a hit when it "
+        "is among the first k of that gallery.",
+        per_query_name="CMC_single_shot@k",
+        needs=SINGLE_SHOT,
+        headline="match",
+    ),
+    MetricFamily(
+        "TAR@FAR=x",
+        "genuine pairs strictly nearer than the (floor(x N) + 1)-th nearest of N impostors, over all pairs not junk",
+        "verification, as scikit-learn's `roc_curve` at its last fpr <= x",
+        explanation="TAR (true accept rate): the share of genuine pairs nearer than the threshold.",
+        needs=PAIRS,
+    ),
+    MetricFamily(
+        "EER",
+        "where the ROC, drawn with straight lines between its points, has FAR = 1 - TAR",
+        "verification; the equal error rate",
+        explanation="EER (equal error rate): the error where FAR and FRR are equal.",
+        needs=PAIRS,
+        lower_is_better=True,
+    ),
+    MetricFamily(
+        "DIR@FAR=x",
+        "mated probes with a mate at rank 1, at a threshold that accepts x of the probes without mate",
+        "Phillips et al., Handbook of Face Recognition, 2011 (open-set identification)",
+        explanation="DIR (detection and identification rate): the share of mated queries whose nearest kept row is "
+        "relevant and nearer than the threshold; its FAR is the share of non-mated queries whose nearest row is nearer "
+        "than the threshold.",
+        needs=PROBES,
+    ),
+):
+    METRICS.register(_family)

@@ -37,16 +37,9 @@ _ENTRIES_AT_ONCE = 1 << 21
 class ListedRanks:
     """Ranks of the positives, as far as lists determine them.
 
-    Attributes
-    ----------
-    best, worst
-        All positives of each query, those outside the list as near and as far as they can be.  Their ``row`` there is
-        in order of gallery row and their ``distance`` NaN; the ties of lists are unknown, ``tied`` and ``tied_before``
-        are 0.
-    n_listed
-        Items in the list of each query that are not junk, shape (n_query,), int64.
-    n_found
-        Positives among them, shape (n_query,), int64.
+    `best` and `worst` hold all positives, those outside the list as near and as far as they can be, in order of gallery
+    row and at the distance NaN; the ties of lists are unknown and 0.  `n_listed` counts the items of each list that are
+    not junk, `n_found` the positives among them, (n_query,) int64.
     """
 
     best: RankedQueries
@@ -64,14 +57,7 @@ class ListedRanks:
 
 @dataclass(frozen=True, slots=True)
 class MetricBounds:
-    """The lowest and the highest value that a metric can have for each query.
-
-    Attributes
-    ----------
-    lower, upper
-        Shape (n_query,), float64; both are taken by some ranking that begins with the list.  NaN for a query without
-        positives.
-    """
+    """Lowest and highest value of a metric for each query, (n_query,) float64; NaN without positives."""
 
     lower: Float64
     upper: Float64
@@ -84,16 +70,7 @@ class MetricBounds:
 
 @dataclass(frozen=True, slots=True)
 class ListedMetrics:
-    """Metrics by name, in the order in which they were requested.
-
-    Attributes
-    ----------
-    exact
-        Values of all queries, shape (n_query,), float64, of the metrics that the lists decide.  They have the bits
-        that the whole ranking would give.
-    bounded
-        The other metrics.
-    """
+    """Metrics by name: values (n_query,) with the bits of the whole ranking, and bounds of the undecided ones."""
 
     exact: dict[str, Float64]
     bounded: dict[str, MetricBounds]
@@ -104,23 +81,8 @@ def rank_lists(
 ) -> ListedRanks:
     """Rank the positives of each query by its list.
 
-    Parameters
-    ----------
-    relevance
-        Of the queries that the lists belong to.
-    mask
-        Gallery rows that are junk for every query, and the label, if any, by which a query hides others.
-    index
-        Gallery rows, shape (n_query, k), integer, nearest first, junk included; -1 behind the last one where the
-        gallery has fewer than ``k`` rows.  The order of the list is taken as it is, between equal distances too.
-    distance
-        Their distances, shape (n_query, k), in any unit; those of -1 are not read.
-
-    Raises
-    ------
-    InputError
-        If the arrays do not fit together, a row is outside the gallery or twice in a list, a list ends before it
-        holds the whole gallery, or its distances fall or are NaN.
+    Lists are (n_query, k), integer, nearest first, junk included, with -1 behind the last row of a gallery of fewer
+    than ``k``; `distance` has the same shape.  Their order is kept between equal distances too.
     """
     n_query, n_gallery = relevance.n_query, len(mask.junk_row)
     _check_arrays(index, distance, n_query, n_gallery)
@@ -148,14 +110,6 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
 
     For AP, with A = (1/n) sum over the positives found of j / r_j, that is A + (1/n) sum_{j > h} j / (M - n + j) and
     A + (1/n) sum_{j > h} j / (L + j - h); for INP the upper one is n / (L + n - h).
-
-    Raises
-    ------
-    InputError
-        For a metric that is no function of ranks, or one that may rise when a positive moves down and that the lists
-        do not decide.
-    UnknownNameError
-        For a name that no metric has.
     """
     parsed = parse_metric(metric) if isinstance(metric, str) else metric
     if parsed.family.needs != RANKS:
@@ -178,13 +132,7 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
 
 
 def split_metrics(metrics: Iterable[Metric | str], listed: ListedRanks) -> ListedMetrics:
-    """Return the metrics that the lists determine for every valid query, and bounds of the others.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        As `metric_bounds`, for the first metric that cannot be had.
-    """
+    """Return the metrics that the lists determine for every valid query, and bounds of the others."""
     split = ListedMetrics({}, {})
     for each in metrics:
         metric = parse_metric(each) if isinstance(each, str) else each
@@ -278,19 +226,7 @@ def _check_order(distance: Float64, present: Bool, first_query: int) -> None:
 def _rank_block(
     relevance: Relevance, rows: RowRange, mask: GalleryMask, index: Int64, distance: Float64
 ) -> ListedRanks:
-    """Rank the positives of some queries.
-
-    Parameters
-    ----------
-    relevance
-        Of all queries.
-    rows
-        The queries in question.
-    mask
-        As in `rank_lists`.
-    index, distance
-        Their lists, checked.
-    """
+    """Rank the positives of the queries `rows`, given their lists."""
     indptr, relevant_row = _cut(relevance.relevant_indptr, relevance.relevant_row, rows)
     n_relevant = np.diff(indptr)
     n_gallery = len(mask.junk_row)

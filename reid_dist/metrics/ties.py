@@ -1,8 +1,8 @@
 r"""The highest and the lowest value that a rank metric can have over all orders of tied items.
 
 Items of one query at one distance are a *tie group*: ``m`` positives and ``e`` negatives in any order.  A metric that
-never rises when a positive moves down is highest with the positives of every group first (`RankedQueries.optimistic`)
-and lowest with them last (`RankedQueries.pessimistic`).
+never rises when a positive moves down is highest with the positives of every group first and lowest with them last
+(`RankedQueries.settled`).
 
 ``mAP_found@k`` is no such metric, for its denominator counts the positives among the first ``k``.  Only the group that
 the cut goes through can change that number: a group before the cut adds the most with its positives first and the least
@@ -19,46 +19,26 @@ right before place ``k``.  With the harmonic numbers ``H`` these sums are ``a + 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RankedQueries
-from reid_dist.metrics.definitions import Metric, positive_number
+from reid_dist.core.model import RankedQueries, TieRule
+from reid_dist.metrics.definitions import Metric
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-Rule = Literal["optimistic", "pessimistic"]
-RULES: Final[tuple[Rule, Rule]] = ("optimistic", "pessimistic")
+RULES: Final[tuple[TieRule, TieRule]] = ("optimistic", "pessimistic")
 
 
-def settled_ranks(ranked: RankedQueries, rule: Rule) -> RankedQueries:
-    """Settle every tie for the positives (``optimistic``), or against them (``pessimistic``)."""
-    return ranked.optimistic() if rule == "optimistic" else ranked.pessimistic()
-
-
-def extreme_ranks(metric: Metric, ranked: RankedQueries, rule: Rule) -> RankedQueries:
-    """Order tied items so that a rank metric is highest, or lowest, for every query.
-
-    Parameters
-    ----------
-    metric
-        A metric that is a function of the ranks.
-    ranked
-        Ranks of the positives, with the negatives that are tied with each.
-    rule
-        ``optimistic`` for the highest value, ``pessimistic`` for the lowest.
-
-    Returns
-    -------
-    The same positives with other ranks, which some order of the tied items gives.
-    """
-    settled = settled_ranks(ranked, rule)
+def extreme_ranks(metric: Metric, ranked: RankedQueries, rule: TieRule) -> RankedQueries:
+    """Order tied items so that a rank metric is highest, or lowest, for every query."""
+    settled = ranked.settled(rule)
     return _settle_the_cut(ranked, settled, metric.parameter, rule) if metric.family.per_found else settled
 
 
-def _settle_the_cut(ranked: RankedQueries, settled: RankedQueries, k: int, rule: Rule) -> RankedQueries:
+def _settle_the_cut(ranked: RankedQueries, settled: RankedQueries, k: int, rule: TieRule) -> RankedQueries:
     """Change the order in the groups that the cut at `k` goes through; see the module."""
     groups = _groups_at(ranked, k)
     if not len(groups):
@@ -66,7 +46,7 @@ def _settle_the_cut(ranked: RankedQueries, settled: RankedQueries, k: int, rule:
     rank = settled.rank.copy()
     harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, k + 1))])
     # Ranks in groups before the cut are settled already; those behind it, and those of the group, have no part in it.
-    before = np.where(settled.rank <= k, positive_number(settled) / settled.rank, 0.0)
+    before = np.where(settled.rank <= k, settled.number / settled.rank, 0.0)
     for start, stop, query, first, last in groups.tolist():
         n_before = start - int(ranked.indptr[query])
         least, sums = _added(n_before, first - 1, stop - start, last, k, harmonic, rule)
@@ -84,8 +64,6 @@ def _settle_the_cut(ranked: RankedQueries, settled: RankedQueries, k: int, rule:
 def _groups_at(ranked: RankedQueries, k: int) -> Int64:
     """Tie groups with positives, and with negatives, that have places up to `k` and behind it.
 
-    Returns
-    -------
     Shape (n, 5): first and last (exclusive) positive in the flat array, query, first and last place of the group.
     """
     owner = np.repeat(np.arange(len(ranked.n_relevant)), ranked.n_relevant)
@@ -100,7 +78,7 @@ def _groups_at(ranked: RankedQueries, k: int) -> Int64:
     return np.stack([start, stop, owner[start], first, last], axis=1)[cut]
 
 
-def _added(n_before: int, s: int, m: int, last: int, k: int, harmonic: Float64, rule: Rule) -> tuple[int, Float64]:
+def _added(n_before: int, s: int, m: int, last: int, k: int, harmonic: Float64, rule: TieRule) -> tuple[int, Float64]:
     """Sum of j / r_j in the group, up to the cut, for every number of positives there; and the least such number."""
     n_negative = last - s - m
     least = max(0, k - s - n_negative)

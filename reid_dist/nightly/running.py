@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import reid_dist.core.signals as signals
 from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.formatting import utc_now
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
 from reid_dist.evaluation.runs import evaluate_sides, open_side
 from reid_dist.nightly.entries import done_entry, undone_entry
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.run_state import RUNNING
-from reid_dist.nightly.history.schema import now
 from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
 from reid_dist.nightly.suite import PlannedJob, Suite
@@ -180,7 +180,7 @@ def _run_jobs(
                 signals.acknowledge("jobs that had ended are in the history and on its page")
             if left_out:
                 # Also an evaluated job that was not gated: it must not become a baseline.
-                entry, report, findings = undone_entry(planned, SKIPPED, left_out, started=now()), None, ()
+                entry, report, findings = undone_entry(planned, SKIPPED, left_out, started=utc_now()), None, ()
             entry = replace(entry, findings=findings)
             history.add(places.number, entry, report)
             surroundings.ended(at, len(jobs), entry)
@@ -314,7 +314,7 @@ def _evaluated(
     deadline: float | None,
 ) -> tuple[Entry, Report | None]:
     """Evaluate one job; any failure becomes its entry, except for an interruption of the night."""
-    started, target = now(), places.folder / places.report(planned)
+    started, target = utc_now(), places.folder / places.report(planned)
     try:
         client = session.client()
         reset_peaks(client)

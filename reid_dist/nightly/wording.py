@@ -106,4 +106,4 @@ def shortened(text: str, *, most: int = _LONGEST) -> str:
 
 def jobs(count: int) -> str:
     """Return ``1 job`` or ``12 jobs``."""
-    return f"{count:,} job" if count == 1 else f"{count:,} jobs"
+    return formatting.counted(count, "job")

@@ -33,12 +33,7 @@ def whole_label(protocol: Protocol) -> str | None:
 class GalleryIndex:
     """The labels of a gallery, sorted once so that every block of queries finds its pairs by bisection.
 
-    Parameters
-    ----------
-    labels
-        Labels of all gallery rows.
-    protocol
-        Defines the rows that are junk for every query, and the label that may hide items from one; None for neither.
+    Without a protocol no row is junk for all queries, and none is hidden by a label.
     """
 
     def __init__(self, labels: Labels, protocol: Protocol | None) -> None:
@@ -62,12 +57,7 @@ class GalleryIndex:
         return rows, self.labels.pids[order]
 
     def same_pid(self, pids: Int64) -> tuple[Int64, Int64]:
-        """List all pairs with equal pids.
-
-        Returns
-        -------
-        Position of the query and gallery row of each pair, by query and then by gallery row, both int64.
-        """
+        """List all pairs with equal pids, by query and then by gallery row: positions of queries, gallery rows."""
         order, ordered = self._by_pid
         return _ranges(np.searchsorted(ordered, pids, "left"), np.searchsorted(ordered, pids, "right"), order)
 
@@ -141,27 +131,12 @@ def _shared(rule: JunkRule, query: Labels, gallery: Labels, pairs: tuple[Int64, 
 
 
 def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -> Relevance:
-    """Assign relevant and junk items to every query, by labels.
-
-    Parameters
-    ----------
-    protocol
-        The rules.
-    query
-        Labels of a block of queries.
-    gallery
-        The indexed gallery.
-
-    Raises
-    ------
-    InputError
-        If labels that the protocol needs are missing.
-    """
+    """Assign relevant and junk items to every query of a block, by labels."""
     n_query = len(query.pids)
     _refuse_missing(protocol, query, gallery.labels)
     pairs = gallery.same_pid(query.pids)
     matches = np.bincount(pairs[0], minlength=n_query)
-    # Rows that are junk for everybody are hidden by their column.
+    # Rows that are junk for all queries are hidden by `GalleryMask.junk_row`.
     seen = ~gallery.mask.junk_row[pairs[1]]
     pair_query, pair_row = pairs[0][seen], pairs[1][seen]
 
@@ -249,17 +224,7 @@ def _refuse_missing(protocol: Protocol, query: Labels, gallery: Labels) -> None:
 
 
 def assign_listed_relevance(protocol: Protocol, truth: GroundTruth, n_gallery: int) -> Relevance:
-    """Assign relevant and junk items to every query, by lists.
-
-    Parameters
-    ----------
-    protocol
-        Defines which lists are relevant and which junk.
-    truth
-        Lists of a block of queries.
-    n_gallery
-        Rows of the gallery.
-    """
+    """Assign relevant and junk items to every query of a block, by lists."""
     relevant_query, relevant_row = _listed(truth, protocol.relevant_lists)
     junk_query, junk_row = _listed(truth, protocol.junk_lists)
     n_query = truth.n_query
@@ -291,21 +256,7 @@ def _listed(truth: GroundTruth, names: tuple[str, ...]) -> tuple[Int64, Int64]:
 def flag_listed(
     relevance: Relevance, gallery: GalleryIndex, index: Int64
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether listed gallery rows are relevant, and whether they are junk.
-
-    Parameters
-    ----------
-    relevance
-        Of the queries that the lists belong to.
-    gallery
-        The indexed gallery.
-    index
-        Gallery rows, shape (n_query, k), int64; -1 for none.
-
-    Returns
-    -------
-    Two arrays of that shape, bool: relevant, junk.  An absent entry is neither.
-    """
+    """Whether gallery rows (n_query, k) of lists are relevant, and whether they are junk; both False for -1."""
     listed = np.arange(len(index))[:, None] * gallery.n_gallery + index
     present = index >= 0
 

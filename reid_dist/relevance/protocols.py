@@ -42,7 +42,7 @@ class Protocol:
     Attributes
     ----------
     name, summary, source
-        For people.
+        As in every registry.
     junk
         An item is junk for a query when they share all labels of one of these rules.
     junk_pid
@@ -56,7 +56,7 @@ class Protocol:
     cmc_family, ap_family
         The curve and the average precision that the protocol reports.
     reported
-        Metrics that are reported beside them by custom.
+        Metrics that are reported beside them.
     """
 
     name: str

@@ -244,6 +244,11 @@ class DocumentReport(ABC):
         return self.saved.save(directory, self.describe(), {self.page: partial(_write, page)}, overwrite=overwrite)
 
 
+def restored_number(value: float | None) -> float:
+    """Return a number of a document, in which None was not finite, as NaN."""
+    return math.nan if value is None else float(value)
+
+
 def plain(value: object) -> Any:
     """Return a value made of None, bool, int, float, str, list and dict; what is not a finite number becomes None."""
     match value:

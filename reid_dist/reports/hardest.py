@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.metrics.definitions import METRICS
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.topk import TopK
 
 
 def average_precision_column(report: ReportData) -> str:
     """Return the column of the protocol's average precision, the other one where that is missing."""
-    both = ["AP", "AP_trapezoid"]
-    if "trapezoid" in str(report.protocol.get("ap_family", "")):
-        both.reverse()
-    return next((name for name in both if name in report.per_query), "AP")
+    families = [family for family in METRICS if family.headline == "average"]
+    families.sort(key=lambda family: family.name != report.protocol.get("ap_family"))
+    names = [family.per_query_name for family in families]
+    return next((name for name in names if name in report.per_query), names[0])
 
 
 def hardest_queries(report: ReportData, n_most: int) -> NDArray[np.int64]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
+
+from reid_dist.core.formatting import utc_now
 
 _DIGEST_DIGITS = 16
 
@@ -51,7 +52,7 @@ def described_run(name: str, *, description: str = "", command: str = "") -> dic
     description, command
         Empty for none.
     """
-    given = {"name": name, "description": " ".join(description.split()), "date": _now(), "command": command}
+    given = {"name": name, "description": " ".join(description.split()), "date": utc_now(), "command": command}
     return {key: text for key, text in given.items() if text}
 
 
@@ -85,7 +86,3 @@ def make_heading(
         description=run.get("description", ""),
         facts=tuple((fact, text) for fact, text in facts.items() if text),
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

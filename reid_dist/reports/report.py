@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.reports.documents import SavedDocument, plain
+from reid_dist.reports.documents import SavedDocument, plain, restored_number
 from reid_dist.reports.files import ALL, DOCUMENT, ReportFiles, read_files, report_writers
 from reid_dist.reports.html import render_html
 from reid_dist.reports.ranked_pictures import Pictures
@@ -169,7 +169,7 @@ class Report(ReportData):
                 pictures=None if files.pictures is None else Pictures.from_json(files.pictures),
                 **{name: document[name] for name in _DESCRIPTIONS if name != "timing"},
                 **_extras_of(document),
-                timing={stage: _number(value) for stage, value in document["timing"].items()},
+                timing={stage: restored_number(value) for stage, value in document["timing"].items()},
             )
             digests = [document[name] and document[name]["digest"] for name in ("topk", "pictures")]
             written = document["result_digest"], *digests
@@ -209,12 +209,8 @@ def _thresholds(verification: Mapping[str, Any] | None) -> Mapping[str, float | 
     return thresholds
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
 def _metrics_of(document: Mapping[str, Any]) -> dict[str, float]:
-    metrics = {name: _number(value) for name, value in document["metrics"].items()}
+    metrics = {name: restored_number(value) for name, value in document["metrics"].items()}
     return metrics | {name: sign * math.inf for section, name, _, sign in document["infinite"] if section == "metrics"}
 
 

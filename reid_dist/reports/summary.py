@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from reid_dist.core.credentials import without_controls
-from reid_dist.core.formatting import integer
+from reid_dist.core.formatting import aligned, integer
 from reid_dist.errors import InputError
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
@@ -47,9 +47,7 @@ class Summary:
 
     def to_text(self) -> str:
         """Return plain text."""
-        rows = [self.heads, *self._shown()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+        table = aligned([self.heads, *self._shown()], n_left=1, gap="  ")
         facts = [f"{name}: {words}" for name, words in self._lines()]
         return without_controls("\n".join([self.title, *(f"  {line}" for line in (*table, *facts))]))
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import zarr
 
-from reid_dist.core.file_names import LONGEST_NAME, refuse_long_names
+from reid_dist.core.limits import LONGEST_NAME, refuse_long_names
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.object_errors import is_object_uri

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from reid_dist.core.shortages import shortages
+from reid_dist.core.limits import shortages
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 
 SCHEME = "s3://"

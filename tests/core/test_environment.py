@@ -1,4 +1,4 @@
-"""What a report says of the machine and of the working directory."""
+"""The machine and the working directory in a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ git_is_there = pytest.mark.skipif(shutil.which("git") is None, reason="git is no
 
 
 def git(folder: Path, *words: str) -> str:
-    """What git says, with no settings but those given here."""
+    """Output of git, with no settings but those given here."""
     own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     person = {f"GIT_{who}_{what}": "nobody" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -95,7 +95,7 @@ def test_a_branch_without_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     "head", [b"", b"ref: refs/heads/none", b"\xff\xfe", b"no commit", b"ref: /etc/hostname", b"0" * 39]
 )
 def test_what_is_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes) -> None:
-    """Nothing is said, and nothing else that stands in a file."""
+    """No commit is reported, and no other content of a file."""
     (tmp_path / ".git").mkdir()
     assert commit_seen_from(tmp_path, monkeypatch) is None
     (tmp_path / ".git" / "HEAD").write_bytes(head)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from reid_dist.core.formatting import byte_size, counted, duration, have, percent, rate, rough_duration
+from reid_dist.core.formatting import (
+    aligned,
+    byte_size,
+    counted,
+    duration,
+    first_few,
+    have,
+    percent,
+    rate,
+    rough_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +69,17 @@ def test_durations_change_their_unit_with_their_length() -> None:
 
 def test_shares_are_in_percent() -> None:
     assert [percent(0.12345), percent(float("nan")), rate(1e-8)] == ["12.35 %", "undefined", "0.000001 %"]
+
+
+def test_columns_of_a_table_are_set_left_and_right() -> None:
+    rows = [("metric", "value", "note"), ("mAP", "84.51 %", ""), ("CMC@10", "9 %", "best")]
+    assert aligned(rows, n_left=1, gap=" | ") == [
+        "metric |   value | note",
+        "mAP    | 84.51 % |",
+        "CMC@10 |     9 % | best",
+    ]
+
+
+def test_long_lists_end_with_the_number_of_the_others() -> None:
+    assert [first_few(list("abcd"), most) for most in (2, 4)] == ["a, b and 2 more", "a, b, c, d"]
+    assert first_few(list("abc"), 1, "; ") == "a; and 2 more"

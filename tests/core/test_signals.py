@@ -97,10 +97,10 @@ def test_a_signal_while_modules_are_imported(tmp_path: Path, events: bool) -> No
     assert (done.returncode, done.stdout) == (143, "")
     (line,) = done.stderr.splitlines()
     if events:
-        told = json.loads(line)
-        assert datetime.fromisoformat(told.pop("time")).tzinfo is not None
+        event = json.loads(line)
+        assert datetime.fromisoformat(event.pop("time")).tzinfo is not None
         facts = {"event": "error", "message": "Ended by SIGTERM.", "kind": "Interrupted", "exit_code": 143}
-        assert told == facts
+        assert event == facts
     else:
         assert line == "Ended by SIGTERM."
 

@@ -36,7 +36,7 @@ def test_read(text, calls):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "part"),
     [
         ("", "a thing is a name or a call such as name(k=5), found ''"),
         ("   ", "a name or a call"),
@@ -63,10 +63,10 @@ def test_read(text, calls):
         ("aqe(k=5,k=6)", "k is given twice in thing 'aqe(k=5,k=6)'"),
     ],
 )
-def test_refused(text, says):
+def test_refused(text, part):
     with pytest.raises(InputError) as caught:
         parse_spec("thing", text)
-    assert says in str(caught.value)
+    assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

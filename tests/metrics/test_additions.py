@@ -14,9 +14,7 @@ from strategies import crowded_sets
 from reid_dist import FeatureSet, evaluate, evaluate_splits, sweep_parameters
 from reid_dist.cli.list import command as list_command
 from reid_dist.core.model import RankedQueries
-from reid_dist.metrics.definitions import METRICS
-from reid_dist.metrics.families import rank_metric
-from reid_dist.metrics.rank_metrics import first_rank
+from reid_dist.metrics.definitions import METRICS, rank_metric
 from reid_dist.nightly.history.values import Entry, Estimate, Run
 from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost
 from reid_dist.reports.console import print_report
@@ -31,7 +29,7 @@ def _miss_rate(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @rank_metric("miss@k", "miss@k", SUMMARY, "this test", lower_is_better=True)
     def _misses(ranked: RankedQueries, k: int) -> np.ndarray:
-        return (first_rank(ranked) > k).astype(np.float64)
+        return (ranked.first_rank > k).astype(np.float64)
 
 
 @pytest.fixture(scope="module")

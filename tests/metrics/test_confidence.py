@@ -157,11 +157,11 @@ def test_p_values_are_those_of_all_sign_changes(seed: int, steps: int) -> None:
 def test_no_p_value_is_zero_and_no_change_is_one() -> None:
     pids = np.arange(40)
     found = sign_flip_p_values(
-        {"up": np.full(40, 0.5), "none": np.zeros(40), "nobody": np.full(40, NAN)}, pids, n_resamples=99
+        {"up": np.full(40, 0.5), "none": np.zeros(40), "none_valid": np.full(40, NAN)}, pids, n_resamples=99
     )
     assert found["up"] == 1 / 100
     assert found["none"] == 1.0
-    assert np.isnan(found["nobody"])
+    assert np.isnan(found["none_valid"])
     assert sign_flip_p_values({"x": np.array([0.3, 0.4])}, np.array([5, 5]), n_resamples=99) == {"x": 1.0}
 
 
@@ -182,7 +182,7 @@ def test_one_identity_gives_no_interval() -> None:
     }  # fmt: skip
     assert bootstrap_intervals({"mAP": value}, np.array([3, 3, 3, 4]), unit="query").intervals["mAP"].is_known
     assert bootstrap_intervals({"mAP": value}, np.array([3, 3, 3, 4]), invalid_as_zero=True).intervals["mAP"].is_known
-    # One metric may know enough where another does not.
+    # One metric may have enough values where another has not.
     mixed = bootstrap_intervals({"few": np.array([NAN, 0.5]), "both": np.array([0.1, 0.5])}, np.array([1, 2]))
     assert [interval.is_known for interval in mixed.intervals.values()] == [False, True]
 

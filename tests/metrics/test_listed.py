@@ -101,7 +101,7 @@ class Case:
 
     @property
     def relevance(self):
-        """With junk of everybody, and junk by label, left out of the lists of rows."""
+        """With junk of all queries, and junk by label, left out of the lists of rows."""
         verdicts = np.where(self.junk_row, NEGATIVE, self.verdicts)
         if self.labels is not None:
             verdicts = np.where(self.labels[0][:, None] == self.labels[1], NEGATIVE, verdicts)
@@ -414,7 +414,7 @@ def test_lists_of_neighbours_agree_with_the_evaluation_of_their_sets(protocol):
 # ------------------------------------------------------------------------------------------------------- refusals
 
 WHOLE = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]]
-TOLD = {
+MESSAGES = {
     "gap": ([[0, 1, 2], [4, -1, 3]], None, "the list of query 1 holds -1 at place 2 before row 3"),
     "early gap": ([[-1, 1, 2], [4, 2, 3]], None, "the list of query 0 holds -1 at place 1 before row 1"),
     "short": (
@@ -443,13 +443,13 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", MESSAGES)
 @pytest.mark.parametrize("entries", [1, 1 << 21])
 def test_wrong_lists_are_refused(monkeypatch, name, entries):
     monkeypatch.setattr(reid_dist.metrics.listed, "_ENTRIES_AT_ONCE", entries)
-    index, distance, told = TOLD[name]
+    index, distance, part = MESSAGES[name]
     case = Case(WHOLE, np.array([[1, 0, 0, 0, 0], [0, 1, 0, 2, 0]]), np.array([False] * 4 + [True]), 5)
-    with pytest.raises(InputError, match=told) as caught:
+    with pytest.raises(InputError, match=part) as caught:
         rank_lists(case.relevance, case.mask, np.array(index), None if distance is None else np.array(distance))
     assert "\n" not in str(caught.value)
 

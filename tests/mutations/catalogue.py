@@ -79,7 +79,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "n_junk = n_junk + np.bincount(extra_query",
             "n_junk = n_junk - np.bincount(extra_query",
         ),
-        ("relevance/ground_truth/entries.py", "if not 0 <= value < n_gallery:", "if not 0 <= value <= n_gallery:"),
+        ("relevance/ground_truth/source.py", "if not 0 <= value < n_gallery:", "if not 0 <= value <= n_gallery:"),
         (
             "relevance/protocols.py",
             '        if name not in known:\n            raise UnknownNameError(did_you_mean("list of',

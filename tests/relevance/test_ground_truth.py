@@ -185,7 +185,7 @@ GRADED = {"easy": [1], "hard": [], "junk": []}
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message_part"),
     [
         ([{"ok": [10], "junk": []}], "query 0, list 'ok': row 10 is outside the gallery of 10 rows; rows count from 0"),
         ([EMPTY, {"ok": [0, -1], "junk": []}], "query 1, list 'ok': row -1 is outside the gallery"),
@@ -219,9 +219,9 @@ GRADED = {"easy": [1], "hard": [], "junk": []}
         ([], "there is no query; give at least one"),
     ],
 )
-def test_a_wrong_entry_is_named(source, told):
+def test_a_wrong_entry_is_named(source, message_part):
     message = refusal(source)
-    assert told in message
+    assert message_part in message
     assert "faults in all" not in message
 
 
@@ -248,7 +248,7 @@ TEXTS = np.array(["a/one.jpg", "two", "b/two.jpg"])
 
 
 @pytest.mark.parametrize(
-    ("source", "item_ids", "told"),
+    ("source", "item_ids", "message_part"),
     [
         ({7: EMPTY}, None, "maps query item ids, and the query set has none; give one entry per query row"),
         (
@@ -271,9 +271,9 @@ TEXTS = np.array(["a/one.jpg", "two", "b/two.jpg"])
         ({"on": EMPTY}, TEXTS, "no query item has the id 'on'; the nearest known is"),
     ],
 )
-def test_a_wrong_key_is_named(source, item_ids, told):
+def test_a_wrong_key_is_named(source, item_ids, message_part):
     item_ids = None if item_ids is None else np.array(item_ids)
-    assert told in refusal(source, n_query=1 if item_ids is None else len(item_ids), query_item_ids=item_ids)
+    assert message_part in refusal(source, n_query=1 if item_ids is None else len(item_ids), query_item_ids=item_ids)
 
 
 def test_names_without_directory_and_extension():
@@ -294,7 +294,7 @@ def test_the_nearest_of_very_many_names(monkeypatch, wrong):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message_part"),
     [
         (b'[{"ok": [1], "junk": []', "is not JSON"),
         (b'{"a": {"ok": [], "junk": []}, "a": {"ok": [1], "junk": []}}', "'a' occurs twice in one object"),
@@ -308,11 +308,11 @@ def test_the_nearest_of_very_many_names(monkeypatch, wrong):
         (pickle.dumps([EMPTY], protocol=4), "byte 0 is not UTF-8 text; give JSON or the published text files"),
     ],
 )
-def test_a_wrong_file_is_named(tmp_path, text, told):
+def test_a_wrong_file_is_named(tmp_path, text, message_part):
     path = tmp_path / "truth.json"
     path.write_bytes(text)
     message = refusal(path, n_query=1)
-    assert told in message
+    assert message_part in message
     assert message.startswith(f"ground truth {path}: ")
 
 
@@ -345,7 +345,7 @@ def oxford(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message_part"),
     [
         ({"n_query": 3}, "holds 2 files NAME_query.txt for 3 queries; every query row needs one"),
         ({"gallery_item_ids": None}, "names images, and the gallery has no item ids"),
@@ -360,13 +360,13 @@ def oxford(tmp_path):
         ),
     ],
 )
-def test_sets_that_do_not_fit_the_files(oxford, changed, told):
+def test_sets_that_do_not_fit_the_files(oxford, changed, message_part):
     folder, options = oxford
-    assert told in refusal(folder, **options | changed)
+    assert message_part in refusal(folder, **options | changed)
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "told"),
+    ("file", "text", "message_part"),
     [
         ("place_1_ok.txt", None, "query 1 (place_1), list 'ok': place_1_ok.txt is not there; add it, empty if"),
         ("elsewhere_1_junk.txt", "", "elsewhere_1_junk.txt belongs to no query; add elsewhere_1_query.txt"),
@@ -377,14 +377,14 @@ def test_sets_that_do_not_fit_the_files(oxford, changed, told):
         ("place_0_ok.txt", "hall_000002\r\nhall_000002.jpg\r\n", "list 'ok': row 1 ('hall_000002') occurs in it more"),
     ],
 )
-def test_wrong_files_of_oxford(oxford, file, text, told):
+def test_wrong_files_of_oxford(oxford, file, text, message_part):
     folder, options = oxford
     if text is None:
         (folder / file).unlink()
     else:
         (folder / file).write_text(text)
     message = refusal(folder, **options)
-    assert told in message
+    assert message_part in message
     assert "faults in all" not in message
 
 

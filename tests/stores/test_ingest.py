@@ -52,7 +52,7 @@ def test_dropped_identities(tmp_path: Path, arrays: Arrays) -> None:
         ingest(tmp_path / "a.npz", tmp_path / "none.zarr", drop_pids=range(-1, 20))
 
 
-def test_zero_rows_are_refused_unless_meant(tmp_path: Path) -> None:
+def test_zero_rows_are_refused_unless_allowed(tmp_path: Path) -> None:
     gallery = make_arrays(50, seed=2).features
     gallery[[4, 40]] = 0
     source = save_both(tmp_path / "a.npz", gallery_f=gallery)
@@ -156,7 +156,7 @@ def test_two_candidates_are_not_guessed_between(tmp_path: Path) -> None:
     assert store.pids.tolist() == [1, 1, 1]
 
 
-def test_misspelt_options_and_names_are_answered(tmp_path: Path) -> None:
+def test_misspelt_options_and_names_get_a_suggestion(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=np.ones((3, 2)), pids=np.arange(3))
     with pytest.raises(InputError, match="did you mean 'features'"):
         ingest(tmp_path / "a.npz", tmp_path / "out.zarr", {"feature": "features"})

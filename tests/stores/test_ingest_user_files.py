@@ -256,7 +256,7 @@ def test_object_arrays_that_are_not_needed_do_not_block_an_npz(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["features.pkl", "features.pickle", "features.pth", "features"])
-def test_a_pickle_is_answered_with_its_conversion(reid_dist: Any, tmp_path: Path, name: str) -> None:
+def test_a_pickle_is_refused_with_lines_that_convert_it(reid_dist: Any, tmp_path: Path, name: str) -> None:
     import pickle
 
     held = {"features": FEATURES, "pids": np.array(PIDS)}

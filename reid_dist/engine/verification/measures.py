@@ -20,7 +20,7 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.engine.tasks import BlockResult
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, first_rank
+from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import REASONS
 
 Float64 = NDArray[np.float64]
@@ -252,7 +252,7 @@ class _Probes:
             raise AssertionError("requested, hence computed")
         valid = ranked.n_relevant > 0
         self.n_mated = int(valid.sum())
-        at_first = valid & (first_rank(ranked) == 1)
+        at_first = valid & (ranked.first_rank == 1)
         self._nearest_mate = np.sort(ranked.distance[ranked.indptr[:-1][at_first]])
         self.non_mated = np.sort(nearest[~mated & (ranked.reason != _NOT_COUNTED)])
         if not len(self.non_mated):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, SavedDocument
+from reid_dist.reports.documents import DocumentReport, SavedDocument, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.splits import render_splits
 from reid_dist.reports.summary import Summary, make_frame
@@ -157,14 +156,9 @@ class SplitReport(DocumentReport):
     @classmethod
     def restored(cls, entries: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of the entries of a document, in which None was not finite."""
-        means = {name: {metric: _number(value) for metric, value in entries[name].items()} for name in _MEANS}
-        values = {metric: [_number(each) for each in values] for metric, values in entries["per_split"].items()}
+        means = {name: {metric: restored_number(value) for metric, value in entries[name].items()} for name in _MEANS}
+        values = {metric: [restored_number(each) for each in values] for metric, values in entries["per_split"].items()}
         return {**entries, **means, "per_split": values}
-
-
-def _number(value: float | None) -> float:
-    """A value of the document, in which null is what was not finite."""
-    return math.nan if value is None else float(value)
 
 
 def _ends(values: NDArray[np.float64]) -> tuple[float, float]:

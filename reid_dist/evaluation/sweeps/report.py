@@ -14,7 +14,7 @@ from reid_dist.core.formatting import integer
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, SavedDocument
+from reid_dist.reports.documents import DocumentReport, SavedDocument, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
@@ -191,5 +191,5 @@ class SweepReport(DocumentReport):
     def restored(cls, entries: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of the entries of a document, in which None was not finite."""
         for row in entries["rows"]:
-            row["metrics"] = {name: np.nan if value is None else value for name, value in row["metrics"].items()}
+            row["metrics"] = {name: restored_number(value) for name, value in row["metrics"].items()}
         return entries

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from reid_dist.core.formatting import first_few
 from reid_dist.nightly.history.values import Entry
 from reid_dist.reports.words import flatten
 
@@ -38,6 +39,4 @@ def place_differences(before: Entry, after: Entry) -> list[str]:
 
 def listed(differences: list[str]) -> str:
     """Return differences as one phrase: the first six and the number of the others."""
-    named = "; ".join(differences[:_MOST_NAMED])
-    more = len(differences) - _MOST_NAMED
-    return f"{named}; and {more} more" if more > 0 else named
+    return first_few(differences, _MOST_NAMED, "; ")

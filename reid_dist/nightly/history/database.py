@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from reid_dist._version import __version__
+from reid_dist.core.formatting import utc_now
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history.backups import how_to_restore, marker_path, read_marker
 from reid_dist.nightly.history.checksums import ChangedRowError, checksum_of, first_damage
-from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA, make_tables, now
+from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA, make_tables
 
 T = TypeVar("T")
 
@@ -275,7 +276,7 @@ def _make(connection: sqlite3.Connection) -> None:
     """Make the tables of an empty database; of two processes, the second finds them made."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        at = now()
+        at = utc_now()
         make_tables(connection, checksum_of("made", (1, __version__, at, 0)), at)
         connection.execute("COMMIT")
     except BaseException:

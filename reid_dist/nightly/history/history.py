@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from reid_dist._version import __version__
+from reid_dist.core.formatting import utc_now
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.backups import Marker, copy_before, read_marker, write_marker
 from reid_dist.nightly.history.checksums import insert_rows, stored_text, update_row
@@ -27,7 +28,6 @@ from reid_dist.nightly.history.entry_rows import (
 from reid_dist.nightly.history.pruning import Pruned, prune
 from reid_dist.nightly.history.run_rows import entry_row, insert_run, read_runs, require_entry_row, require_run
 from reid_dist.nightly.history.run_state import run_state, this_host
-from reid_dist.nightly.history.schema import now
 from reid_dist.nightly.history.values import DONE, Entry, Finding, Past, Run
 from reid_dist.reports import Report
 from reid_dist.reports.packing import pack
@@ -134,7 +134,7 @@ class History:
             number=0,
             suite=suite,
             suite_digest=suite_digest,
-            started=started or now(),
+            started=started or utc_now(),
             host=host or this_host(),
             pid=os.getpid() if pid is None else pid,
             version=version,
@@ -196,7 +196,7 @@ class History:
                 raise InputError(f"run {run_number} has an entry {entry.name} already; names are unique in a run")
             row = insert_entry(connection, run_number, entry)
             insert_findings(connection, row, entry.findings)
-            update_row(connection, "runs", run_number, seen=now())
+            update_row(connection, "runs", run_number, seen=utc_now())
             if entry.accepted:
                 _accept(connection, row, entry.accepted)
             if packed is not None:
@@ -224,7 +224,7 @@ class History:
         """
         with self._database.writing() as connection:
             require_run(connection, run_number, file=self.path)
-            update_row(connection, "runs", run_number, finished=now(), exit_code=int(exit_code))
+            update_row(connection, "runs", run_number, finished=utc_now(), exit_code=int(exit_code))
 
     def accept(self, run_number: int, name: str | None, why: str) -> int:
         """Accept the findings of an entry, which becomes the baseline of later nights.
@@ -434,4 +434,4 @@ class History:
 
 def _accept(connection: sqlite3.Connection, row: int, why: str) -> None:
     connection.execute("DELETE FROM accepted WHERE entry = ?", (row,))
-    insert_rows(connection, "accepted", [(row, stored_text(why), now())])
+    insert_rows(connection, "accepted", [(row, stored_text(why), utc_now())])

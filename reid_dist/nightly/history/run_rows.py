@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
+from reid_dist.core.formatting import utc_now
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
 from reid_dist.nightly.history.checksums import (
     as_json,
@@ -17,7 +18,7 @@ from reid_dist.nightly.history.checksums import (
     text_digest,
     update_row,
 )
-from reid_dist.nightly.history.schema import CHECKED, now
+from reid_dist.nightly.history.schema import CHECKED
 from reid_dist.nightly.history.values import Run
 
 _COLUMNS: Final = CHECKED["runs"]
@@ -42,7 +43,7 @@ def insert_run(connection: sqlite3.Connection, run: Run, *, above: int) -> int:
         "number": number,
         **{name: stored_text(getattr(run, name)) for name in _TEXTS},
         "pid": int(run.pid),
-        "seen": now(),
+        "seen": utc_now(),
         "hours": None if run.hours is None else float(run.hours),
         "planned": text_digest(content),
     }

@@ -9,7 +9,6 @@ is detected too.
 from __future__ import annotations
 
 import sqlite3
-from datetime import UTC, datetime
 from typing import Final
 
 from reid_dist._version import __version__
@@ -224,8 +223,3 @@ def _statements() -> list[str]:
 def schema_texts(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
     """Return the kinds, names and statements of everything in a database."""
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name").fetchall()
-
-
-def now() -> str:
-    """Return the time: UTC, ISO 8601 with seconds and ``Z``."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

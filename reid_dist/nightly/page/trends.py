@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from reid_dist.core.formatting import first_few
 from reid_dist.nightly.history.values import BETTER, DONE, FAILED, SKIPPED, WORSE, Change, Entry, Estimate, Run
 from reid_dist.nightly.page.causes import KINDS, Cause, causes, entry_of
 from reid_dist.nightly.page.charts import Night, trend_chart
@@ -104,8 +105,7 @@ def change_list(past: Sequence[PastEntry]) -> dict[str, Any]:
         for kind, (letter, meaning) in KINDS.items():
             texts = [str(cause) for cause in each.changes if cause.kind == kind]
             if texts:
-                more = len(texts) - _MOST_LISTED
-                text = "; ".join(texts[:_MOST_LISTED]) + (f"; and {more} more" if more > 0 else "")
+                text = first_few(texts, _MOST_LISTED, "; ")
                 rows.append(
                     {
                         "run": each.run.number,

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
-from reid_dist.relevance.ground_truth.entries import Entry
 from reid_dist.relevance.ground_truth.lists import LISTS
-from reid_dist.relevance.ground_truth.names import Faults, ItemIds, ItemNames, bare_name
+from reid_dist.relevance.ground_truth.names import Entry, Faults, ItemIds, ItemNames, bare_name
 
 _QUERY_SUFFIX: Final = "_query.txt"
 _IMAGE_PREFIX: Final = "oxc1_"

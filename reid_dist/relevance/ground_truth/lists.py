@@ -21,20 +21,7 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {"oxford": ("good", "ok", "junk"),
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowLists:
-    """One list of gallery rows for every query.
-
-    Attributes
-    ----------
-    indptr
-        Rows of query ``i`` are ``rows[indptr[i]:indptr[i + 1]]``; shape (n_query + 1,), int64.
-    rows
-        Gallery rows, ascending and without repetition within a query; int64.
-
-    Raises
-    ------
-    ValueError
-        If the arrays do not hang together, or rows of a query do not ascend.
-    """
+    """One list of gallery rows for every query, ascending: ``rows[indptr[i]:indptr[i + 1]]``, both int64."""
 
     indptr: Int64
     rows: Int64
@@ -76,21 +63,7 @@ class RowLists:
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """The lists of every query, of one kind.
-
-    Attributes
-    ----------
-    n_gallery
-        Number of gallery rows of the gallery that the lists refer to.
-    lists
-        Rows by name of the list; the names are those of `LISTS` for one kind, in that order, whether or not the
-        source had all of them.  No row occurs in two lists of a query.
-
-    Raises
-    ------
-    ValueError
-        If the names belong to no kind, lists differ in their number of queries, or a row lies outside the gallery.
-    """
+    """The lists of every query, all of one kind of `LISTS`, in its order; no row occurs in two lists of a query."""
 
     n_gallery: int
     lists: Mapping[str, RowLists]
@@ -134,13 +107,7 @@ class GroundTruth:
         return GroundTruth(self.n_gallery, {name: lists.take(rows) for name, lists in self.lists.items()})
 
     def union(self, *names: str) -> RowLists:
-        """Rows that occur in any of some lists, ascending within a query.
-
-        Raises
-        ------
-        KeyError
-            If this kind of ground truth has no list of that name.
-        """
+        """Rows that occur in any of some lists, ascending within a query."""
         parts = [self.lists[name] for name in names]
         rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)])
         owner = np.concatenate(

@@ -1,4 +1,4 @@
-"""Names of items, and the account of what is wrong with a source."""
+"""Entries of queries, names of items, and the account of what is wrong with a source."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import reprlib
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -18,6 +19,14 @@ ItemIds = NDArray[np.generic]
 
 # Comparing a name with very many others takes seconds; then only its neighbours in the alphabet are compared.
 _MOST_COMPARED: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the source has for one query, and what messages call the query."""
+
+    where: str
+    lists: object
 
 
 class Faults:
@@ -45,15 +54,7 @@ class Faults:
 
 
 class ItemNames:
-    """The names of the items of a set.
-
-    Parameters
-    ----------
-    item_ids
-        Shape (n,), int64 or text.
-    what
-        What the set is called in messages.
-    """
+    """The names of the items of a set, `what` in messages; `item_ids` (n,) int64 or text."""
 
     def __init__(self, item_ids: ItemIds, what: str) -> None:
         self.what = what

@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from reid_dist.core import formatting
+from reid_dist.metrics.definitions import METRICS
 from reid_dist.reports import words
 from reid_dist.reports.hardest import average_precision_column, hardest_queries
 from reid_dist.reports.ranked_pictures import Picture, RankedPictures
@@ -17,14 +18,15 @@ from reid_dist.reports.report_data import ReportData
 
 _HARDEST = 20
 _LISTED_ROWS = 100
-_SHARES = ("AP", "AP_trapezoid", "INP")
+_AVERAGES = {family.per_query_name for family in METRICS if family.headline == "average"}
+_SHARES = {
+    family.per_query_name: family.per_query_name.replace("_", " ") for family in METRICS if family.in_every_report
+}
 # Column of ``per_query`` and its heading, in the order of the table of the hardest queries.
 _COLUMNS = {
     "pid": "pid",
     "camid": "camid",
-    "AP": "AP",
-    "AP_trapezoid": "AP (trapezoid)",
-    "INP": "INP",
+    **_SHARES,
     "first_rank": "first rank",
     "last_rank": "last rank",
     "n_relevant": "relevant",
@@ -44,7 +46,7 @@ def hardest_table(report: ReportData) -> dict[str, Any]:
     """Return the heads and rows of the table of the hardest queries."""
     average = average_precision_column(report)
     columns = report.per_query
-    shown = [name for name in _COLUMNS if name in columns and name not in {"AP", "AP_trapezoid"} - {average}]
+    shown = [name for name in _COLUMNS if name in columns and name not in _AVERAGES - {average}]
     return {
         "heads": ["query row", *(_COLUMNS[name] for name in shown)],
         "rows": [

@@ -7,6 +7,7 @@ or a virtual dataset could make us read any file of this machine.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import StoreError
-from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, require, text_rows
+from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, begins_with, require, text_rows
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
-_MATLAB_MAGIC = b"MATLAB 7.3 MAT-file"
 _MATLAB_CLASS = "MATLAB_class"
 _MATLAB_HEAP = "#refs#"
 _EXTRA = "mat"
@@ -41,9 +41,8 @@ def is_hdf5(path: Path) -> bool:
 
 def is_matlab(path: Path) -> bool:
     """Whether MATLAB wrote an HDF5 file: by the header before its magic, by attributes, or by its heap of cells."""
-    with path.open("rb") as file:
-        if file.read(len(_MATLAB_MAGIC)) == _MATLAB_MAGIC:
-            return True
+    if begins_with(b"MATLAB 7.3 MAT-file")(path):
+        return True
     with require("h5py", _EXTRA).File(path, "r") as file:
         if _MATLAB_HEAP in file:
             return True
@@ -83,19 +82,7 @@ def _opened(file: Any, names: tuple[str, ...]) -> Any:
 
 
 class HDF5Array(RowArray):
-    """A dataset; the file is open only while it is read.
-
-    Parameters
-    ----------
-    path
-        The file.
-    names
-        The groups that lead to the dataset, and its name.
-    shape, dtype
-        Of the array.
-    transposed
-        Whether the file keeps columns first.
-    """
+    """A dataset; the file is open only while it is read."""
 
     def __init__(
         self, path: Path, names: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype[Any], transposed: bool
@@ -175,30 +162,21 @@ def _class_of(dataset: Any) -> str:
 
 
 def open_hdf5(path: Path, *, notes: tuple[str, ...] = ()) -> Source:
-    """Open any HDF5 file; groups become prefixes, ``query/features`` is ``query_features``.
-
-    Parameters
-    ----------
-    path
-        The file.
-    notes
-        Notes of a plain file.
-    """
+    """Open any HDF5 file, with `notes` if it is not of MATLAB; ``query/features`` is ``query_features``."""
     transposed = is_matlab(path)
     listing = _Listing(path, transposed)
     with require("h5py", _EXTRA).File(path, "r") as file:
         listing.visit(file, ())
-    return Source(str(path), listing.arrays, listing.refused, notes=() if transposed else notes, values=listing.values)
+    return replace(Source.of(str(path), listing.found, listing.values), notes=() if transposed else notes)
 
 
 class _Listing:
-    """Arrays, single values and what is refused in one file."""
+    """Arrays of one file, reasons in the place of those that are not read, and single values."""
 
     def __init__(self, path: Path, transposed: bool) -> None:
         self._path, self._transposed = path, transposed
         self._seen: set[int] = set()
-        self.arrays: dict[str, RowArray] = {}
-        self.refused: dict[str, str] = {}
+        self.found: dict[str, RowArray | str] = {}
         self.values: dict[str, int] = {}
 
     def visit(self, group: Any, names: tuple[str, ...]) -> None:
@@ -210,30 +188,25 @@ class _Listing:
         self._seen.add(address)
         for child, node in _children(group):
             path = (*names, child)
-            name = _flat(path)
-            if isinstance(node, str):
-                self.refused[name] = node
+            if isinstance(node, h5py.Group) and len(path) < _DEEPEST:
+                self.visit(node, path)
             elif isinstance(node, h5py.Group):
-                if len(path) >= _DEEPEST:
-                    self.refused[name] = f"a group nested {_DEEPEST} deep"
-                else:
-                    self.visit(node, path)
+                self._add(path, f"a group nested {_DEEPEST} deep")
             elif isinstance(node, h5py.Dataset):
-                self._add(name, path, node)
+                made = self._array(path, node)
+                self._add(path, made)
+                if made == "a single value" and node.dtype.kind in "iu":
+                    self.values[_flat(path)] = int(node[()])
             else:
-                self.refused[name] = "no array"
+                self._add(path, node if isinstance(node, str) else "no array")
 
-    def _add(self, name: str, names: tuple[str, ...], dataset: Any) -> None:
-        made = self._array(names, dataset)
-        if not isinstance(made, str) and name in self.arrays:
-            made = f"a second array of this name, {'/'.join(names)}"
+    def _add(self, names: tuple[str, ...], made: RowArray | str) -> None:
+        name = _flat(names)
+        if isinstance(made, RowArray) and isinstance(self.found.get(name), RowArray):
             name = "/".join(names)
-        if isinstance(made, str):
-            self.refused[name] = made
-            if made == "a single value" and dataset.dtype.kind in "iu":
-                self.values[name] = int(dataset[()])
-        else:
-            self.arrays[name] = made
+            made = f"a second array of this name, {name}"
+        if isinstance(made, RowArray) or name not in self.found:
+            self.found[name] = made
 
     def _array(self, names: tuple[str, ...], dataset: Any) -> RowArray | str:
         """The rows of a dataset, or the reason why it has none."""
@@ -267,7 +240,7 @@ def _flat(names: tuple[str, ...]) -> str:
     return f"{joined}/{name}" if groups and groups[-1] == _COLUMNS else "_".join((*groups, name))
 
 
-HDF5 = FORMATS.register(
+FORMATS.register(
     Format(
         "hdf5",
         "HDF5 with rows first, whatever its name; groups are prefixes (query/features)",

@@ -15,9 +15,8 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
-from reid_dist.stores.importers.labelling import LabelledPart, label_parts
+from reid_dist.stores.importers.labelling import SIDE_LABELS, LabelledPart, label_parts, sides_of
 from reid_dist.stores.importers.names import ArrayNames, Role, find_labels
-from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.labelled import LabelledRows, LabelledSet
 from reid_dist.stores.labels import COLUMN_PREFIX, as_column
@@ -183,6 +182,19 @@ def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, repo
     writer.finish()
 
 
+def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:
+    """Open the store at a URI, or that of one side in a folder there; None for any other file."""
+    state = state_of(uri)
+    if state is State.NOTHING:
+        raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
+    if state in (State.COMPLETE, State.WRITING):
+        return FeatureSet.open(uri)
+    side = None if role is None else at_location(uri, f"{role}.zarr")
+    if side is not None and (holds(uri, f"{role}.zarr") or cut_short_note(side)):
+        return FeatureSet.open(side)
+    return None
+
+
 def open_features(
     location: str | os.PathLike[str],
     role: str | None = None,
@@ -195,35 +207,13 @@ def open_features(
 ) -> FeatureSet:
     """Open a store, or read any known format into a set in memory (memory-mapped where the format allows it).
 
-    Parameters
-    ----------
-    location
-        A store, a folder that holds ``query.zarr`` and ``gallery.zarr``, or a file of any known format.
-    role
-        ``"query"`` or ``"gallery"``: which side, if the location holds both.
-    names, format_name, pids_file, camids_file, labels_file, names_file, pattern, num_query, drop_pids
-        As in `ingest`; not for stores.
-    allow_zero
-        Accept rows of zeros in a file; a store holds this itself.
-    progress
-        Called before and after the rows of a file are read; opening a store reads none.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError, InputError
-        As reading does; an InputError also if the location holds both sides and `role` is None.
+    `role` is the side, if the location holds both; other options are those of `ingest`, and for files alone.
     """
     if role not in (None, "query", "gallery"):
         raise InputError(did_you_mean("role", str(role), ("query", "gallery")))
     uri = canonical_uri(location)
-    state = state_of(uri)
-    if state is State.NOTHING:
-        raise StoreNotFoundError(f"no features at {uri}: nothing is there{cut_short_note(uri)}")
-    if state in (State.COMPLETE, State.WRITING):
-        return FeatureSet.open(uri)
-    side = None if role is None else at_location(uri, f"{role}.zarr")
-    if side is not None and (holds(uri, f"{role}.zarr") or cut_short_note(side)):
-        return FeatureSet.open(side)
+    if (stored := _stored(uri, role, "features")) is not None:
+        return stored
     options = LabelOptions(names=ArrayNames.of(names), **labels)
     with open_source(uri, format_name) as opened:
         parts = label_parts(opened, options)
@@ -244,30 +234,10 @@ def open_features(
 
 
 def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
-    """Open the labels of one side.
-
-    Parameters
-    ----------
-    location
-        A feature store, a folder with ``query.zarr`` and ``gallery.zarr``, or a file of any known format that holds
-        arrays such as ``query_pids`` or ``pids``, with or without features; label columns of one's own are called
-        ``query_columns/NAME`` or ``columns/NAME``.  Columns ``is_query`` and ``is_gallery`` assign rows to sides.
-    role
-        Which side.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError, InputError
-        As reading does.
-    """
+    """Open the labels of one side: of a store, of a folder of two, or of a file with or without features."""
     uri = canonical_uri(location)
-    state = state_of(uri)
-    if state is State.NOTHING:
-        raise StoreNotFoundError(f"no labels at {uri}: nothing is there")
-    if state in (State.COMPLETE, State.WRITING):
-        return FeatureSet.open(uri)
-    if holds(uri, f"{role}.zarr"):
-        return FeatureSet.open(at_location(uri, f"{role}.zarr"))
+    if (stored := _stored(uri, role, "labels")) is not None:
+        return stored
     with open_source(uri, None) as source:
         arrays = {what: source.arrays[name].whole() for what, name in find_labels(source, role).items()}
     sides = sides_of(arrays)
@@ -288,20 +258,7 @@ def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
 
 
 def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSet:
-    """Open a path; return a feature set as it is.
-
-    Parameters
-    ----------
-    source
-        What the caller gave.
-    role
-        Which side, where a file holds both; None for a set that is no side.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError, InputError
-        As reading does; an InputError also for what is neither.
-    """
+    """Open a path; return a feature set as it is."""
     if isinstance(source, str | os.PathLike):
         return open_features(source, role=role)
     if not isinstance(source, FeatureSet):
@@ -313,13 +270,7 @@ def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSe
 
 
 def as_labelled_set(source: LabelSource, role: Role) -> LabelledSet:
-    """Open the labels at a path; return labels as they are.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError, InputError
-        As reading does; an InputError also for what is neither.
-    """
+    """Open the labels at a path; return labels as they are."""
     if isinstance(source, str | os.PathLike):
         return open_labels(source, role)
     if not isinstance(source, LabelledSet):

@@ -13,6 +13,13 @@ from reid_dist.stores.importers.names import ArrayNames, option_of
 
 Location: TypeAlias = str | os.PathLike[str]
 
+# The option of ``reid-dist ingest`` and the argument of `ingest` for a file of labels.
+_FILE_OPTIONS = {
+    "pids": ("--pids-file", "pids_file"),
+    "camids": ("--camids-file", "camids_file"),
+    "image_paths": ("--names", "names_file"),
+}
+
 
 class LabelFields(TypedDict, total=False):
     """Keyword arguments for the sources of labels; see `reid_dist.stores.importers.ingest.ingest`."""
@@ -45,44 +52,39 @@ class LabelOptions:
         return MARKET1501 if self.pattern is None else layout_of_pattern(self.pattern)
 
     @property
+    def reads_names(self) -> bool:
+        """Whether labels come from names of images by choice."""
+        return self.names_file is not None or self.pattern is not None
+
+    @property
     def files(self) -> dict[str, Location]:
-        """The files with labels of a single set, by their option."""
-        given = {
-            "--pids-file": self.pids_file,
-            "--camids-file": self.camids_file,
-            "--labels": self.labels_file,
-            "--names": self.names_file,
-        }
-        return {option: file for option, file in given.items() if file is not None}
+        """The files with one label of a single set each, by what it is."""
+        given = {"pids": self.pids_file, "camids": self.camids_file, "image_paths": self.names_file}
+        return {what: file for what, file in given.items() if file is not None}
+
+    @property
+    def of_single_sets(self) -> list[str]:
+        """The options that were given and that go with a single set."""
+        given = [_FILE_OPTIONS[what][0] for what in self.files]
+        others = {"--labels": self.labels_file, "--num-query": self.num_query}
+        return given + [option for option, value in others.items() if value is not None]
 
     def check(self) -> None:
-        """Refuse labels that are named twice.
-
-        Raises
-        ------
-        InputError
-            If they are.
-        """
+        """Refuse labels that are named twice."""
         named = self.names.given(None)
-        for what, file in (("pids", self.pids_file), ("camids", self.camids_file)):
-            if what in named and file is not None:
+        for what, file in self.files.items():
+            if what in named:
                 raise InputError(
                     f"{what} are named twice: the array {named[what]!r} ({option_of(what)}, {what}) and the file "
-                    f"{file} ({option_of(what)}-file, {what}_file); give one of them"
+                    f"{file} ({', '.join(_FILE_OPTIONS[what])}); give one of them"
                 )
-        if self.names_file is not None and "image_paths" in named:
-            raise InputError(
-                f"names are given twice: the array {named['image_paths']!r} (--image-paths, image_paths) and the file "
-                f"{self.names_file} (--names, names_file); give one of them"
-            )
         if self.names_file is not None and self.labels_file is not None:
             raise InputError(
                 "labels are given twice: by --labels (labels_file) and by --names (names_file); give one of them, or "
                 "--labels with --pattern where its paths hold labels"
             )
         if self.pattern is not None:
-            files = {"pids": self.pids_file, "camids": self.camids_file}
             for what in self.layout.labels:
-                if what in named or files.get(what) is not None:
+                if what in named or what in self.files:
                     raise InputError(f"{what} are named twice: by --pattern (pattern), and by {option_of(what)} or "
                                      f"{option_of(what)}-file; give one of them")  # fmt: skip

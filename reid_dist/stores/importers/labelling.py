@@ -9,42 +9,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import first_few
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.name_layouts import first_file_name, labels_of_names
 from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts, find_table, option_of, unread_notes
-from reid_dist.stores.importers.sides import SIDE_LABELS, queries_first, sides_of
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.importers.text_files import file_at, read_lines, read_names
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels, number_jointly
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20
-_HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
 _TRAIN = "train"
+_NUM_QUERY = "num_query"
+SIDE_LABELS = ("is_query", "is_gallery", "split")
+"""Columns that assign rows to sides; not stored."""
+_TRUE = ("true", "1", "1.0", "t", "yes")
+_FALSE = ("false", "0", "0.0", "f", "no", "", "nan", "none", "null")
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class LabelledPart:
-    """One set of a source with its labels read.
-
-    Attributes
-    ----------
-    role
-        Query, gallery, or None for a single set.
-    features
-        (n, dim), read by rows.
-    kept
-        (n,) bool: False where a row is dropped, or belongs to the other side.
-    labels
-        Of the kept rows.
-    notes
-        What of the source was left out, and where labels come from, one line each.
-    """
+    """One set of a source: features (n, dim), which rows are kept (n,), the labels of these, and notes."""
 
     role: Role | None
     features: RowArray
-    kept: NDArray[np.bool_]
+    kept: Mask
     labels: Labels
     notes: tuple[str, ...] = ()
 
@@ -82,32 +74,14 @@ class _Read:
 
 
 def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
-    """Read all labels of a source; identities and cameras are numbered over both sides at once.
-
-    Parameters
-    ----------
-    source
-        The opened source.
-    options
-        Where labels come from.
-
-    Returns
-    -------
-    One part, or query and gallery: two sets of the source, or the rows of one that belong to each side.
-
-    Raises
-    ------
-    InputError
-        If labels are missing, do not fit the features, or are no labels.
-    """
+    """Read one set of a source, or its query and gallery; identities and cameras are numbered over both at once."""
     options.check()
     table, table_notes = _read_table(options)
     parts = find_parts(source, _beside(options.names, table), _elsewhere(options, table))
-    if len(parts) > 1 and (options.files or options.num_query is not None):
-        given = [*options.files, *(["--num-query"] if options.num_query is not None else [])]
+    if len(parts) > 1 and options.of_single_sets:
         raise InputError(
             f"{source.uri} holds query and gallery; files with labels (--pids-file, --camids-file, --names, --labels) "
-            f"and --num-query go with a single set, and {' and '.join(given)} was given"
+            f"and --num-query go with a single set, and {' and '.join(options.of_single_sets)} was given"
         )
     reads = [_read_part(source, part, options, table) for part in parts]
     reads[0].notes[:0] = [*unread_notes(source, parts), *table_notes]
@@ -128,13 +102,7 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
 
 def _elsewhere(options: LabelOptions, table: Mapping[str, NDArray[Any]]) -> set[str]:
     """Labels that do not come from arrays of the source."""
-    taken = set(table)
-    taken |= {what for what, file in (("pids", options.pids_file), ("camids", options.camids_file)) if file is not None}
-    if options.names_file is not None:
-        taken |= {"image_paths"}
-    if options.names_file is not None or options.pattern is not None:
-        taken |= set(options.layout.labels)
-    return taken
+    return {*table, *options.files, *(options.layout.labels if options.reads_names else ())}
 
 
 def _beside(names: ArrayNames, table: Mapping[str, NDArray[Any]]) -> ArrayNames:
@@ -166,13 +134,8 @@ def _read_part(source: Source, part: Part, options: LabelOptions, table: Mapping
     read = _Read(part, features, labels, [])
     if table:
         labels |= _rows_of_table(read, table)
-    for what, file in (
-        ("pids", options.pids_file),
-        ("camids", options.camids_file),
-        ("image_paths", options.names_file),
-    ):
-        if file is not None:
-            labels[what] = _labels_of_file(file, names=what == "image_paths")
+    for what, file in options.files.items():
+        labels[what] = _labels_of_file(file, names=what == "image_paths")
     return read
 
 
@@ -193,21 +156,20 @@ def _labels_of_file(location: Location, *, names: bool) -> NDArray[Any]:
     path = file_at(location, "labels")
     if path.suffix.lower() == ".npy":
         return as_column(open_source(str(path)).arrays["features"].whole(), path.name)
-    return read_names(path) if names else read_lines(path, _HEADERS)
+    return read_names(path) if names else read_lines(path)
 
 
 def _take_from_names(read: _Read, options: LabelOptions) -> None:
     """Read labels from names of images where that was chosen, or where there are no identities otherwise."""
     names = read.labels.get("image_paths")
-    chosen = options.names_file is not None or options.pattern is not None
     if names is None:
-        if chosen:
+        if options.reads_names:
             raise InputError(
                 f"--pattern reads names of images, and {read.part.features!r} has none; give --names FILE, or name the "
                 "array with --image-paths"
             )
         return
-    if not chosen and "pids" in read.labels:
+    if not options.reads_names and "pids" in read.labels:
         return
     if names.dtype.kind != "U":
         raise InputError(f"names of images must be text, not {names.dtype}")
@@ -257,16 +219,16 @@ def _number(reads: list[_Read], source: Source) -> dict[str, NDArray[np.str_]]:
     return vocabularies
 
 
-def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, NDArray[np.bool_]] | None:
+def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, Mask] | None:
     """The rows of query and gallery in a single set; None if it is one set."""
     for name in SIDE_LABELS:
         if name in read.labels:
             _check_length(read, name)
     if options.num_query is not None:
-        return queries_first(source, options.num_query, read.n_rows)
+        return _queries_first(source, options.num_query, read.n_rows)
     sides = sides_of(read.labels)
     if sides is None:
-        return queries_first(source, None, read.n_rows)
+        return _queries_first(source, None, read.n_rows)
     both = sides["query"] & sides["gallery"]
     if both.any() and "item_ids" not in read.labels:
         read.labels["item_ids"] = np.arange(read.n_rows)
@@ -277,7 +239,7 @@ def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, NDA
     return sides
 
 
-def _not_train(read: _Read, flags: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+def _not_train(read: _Read, flags: Mapping[str, NDArray[Any]]) -> Mask:
     """Rows that are not marked as training rows."""
     split = flags.get("split")
     if split is None or split.dtype.kind != "U":
@@ -300,7 +262,7 @@ def _check_length(read: _Read, what: str) -> None:
 def _drop(
     read: _Read,
     role: Role | None,
-    rows: NDArray[np.bool_],
+    rows: Mask,
     vocabularies: Mapping[str, NDArray[np.str_]],
     drop_pids: Sequence[int],
 ) -> LabelledPart:
@@ -325,7 +287,7 @@ def _drop(
 
 
 def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:
-    """Note on the dropped rows, and on pids that no row has: with a wrong pid, all rows would stay in silence."""
+    """Note on the dropped rows, and on pids that no row has and that would go unnoticed."""
     held, wanted = set(pids.tolist()), list(dict.fromkeys(int(pid) for pid in drop_pids))
     there, absent = [pid for pid in wanted if pid in held], [pid for pid in wanted if pid not in held]
     note = f"left out {np.isin(pids, there).sum()} of {len(pids)} rows" + (f": {_listed(there)}" if there else "")
@@ -333,5 +295,53 @@ def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:
 
 
 def _listed(pids: list[int]) -> str:
-    shown = ", ".join(map(str, pids[:FIRST_OFFENDERS]))
-    return f"pid {shown}" + (f" and {len(pids) - FIRST_OFFENDERS} more" if len(pids) > FIRST_OFFENDERS else "")
+    return f"pid {first_few(list(map(str, pids)), FIRST_OFFENDERS)}"
+
+
+def _as_flags(values: NDArray[Any], name: str) -> Mask:
+    """Read true and false in the notations of data frames; what is missing is false."""
+    column = values.reshape(-1)
+    if column.dtype.kind != "U":
+        return np.asarray(np.nan_to_num(column.astype(np.float64), nan=0.0) != 0, dtype=np.bool_)
+    texts = [text.strip().lower() for text in column.tolist()]
+    wrong = next((row for row, text in enumerate(texts) if text not in _TRUE and text not in _FALSE), None)
+    if wrong is not None:
+        raise InputError(f"{name} must be true or false in every row: row {wrong} holds {str(column[wrong])[:80]!r}")
+    return np.array([text in _TRUE for text in texts], dtype=np.bool_)
+
+
+def _queries_first(source: Source, given: int | None, n_rows: int) -> dict[Role, Mask] | None:
+    """Return the rows of both sides where queries come first: `given`, or as the entry ``num_query`` has it."""
+    count = _entry(source) if given is None else given
+    if count is None:
+        return None
+    if not 1 <= count < n_rows:
+        what = f"the entry {_NUM_QUERY} of {source.uri}" if given is None else "--num-query (num_query)"
+        raise InputError(f"{what} is {count}, and must be at least 1 and less than the {n_rows} rows of features")
+    first = np.arange(n_rows) < count
+    return {"query": first, "gallery": ~first}
+
+
+def _entry(source: Source) -> int | None:
+    if _NUM_QUERY in source.values:
+        return source.values[_NUM_QUERY]
+    array = source.arrays.get(_NUM_QUERY)
+    if array is None or set(array.shape) != {1} or array.dtype.kind not in "iuf":
+        return None
+    value = array.whole().reshape(-1)[0]
+    return int(value) if value == int(value) else None
+
+
+def sides_of(labels: Mapping[str, NDArray[Any]]) -> dict[Role, Mask] | None:
+    """Return the rows of both sides by ``is_query`` and ``is_gallery``, or by ``split``; None if there are neither."""
+    if "is_query" in labels:
+        query = _as_flags(labels["is_query"], "is_query")
+        gallery = _as_flags(labels["is_gallery"], "is_gallery") if "is_gallery" in labels else ~query
+    elif "split" in labels and {"query", "gallery"} <= set(labels["split"].tolist()):
+        query, gallery = labels["split"] == "query", labels["split"] == "gallery"
+    else:
+        return None
+    for what, rows in (("query", query), ("gallery", gallery)):
+        if not rows.any():
+            raise InputError(f"no row is of the {what} side by is_query and is_gallery; leave these columns out")
+    return {"query": query, "gallery": gallery}

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.hdf5_files import is_hdf5, is_matlab, open_hdf5
-from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, require
+from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, begins_with, require
 
-_VERSION_5_MAGIC = b"MATLAB 5.0 MAT-file"
+_IS_VERSION_5 = begins_with(b"MATLAB 5.0 MAT-file")
 _NUMERIC = {"double": "f8", "single": "f4", "logical": "u1"} | {
     f"{sign}int{bits}": f"{sign or 'i'}{bits // 8}" for sign in ("u", "") for bits in (8, 16, 32, 64)
 }
@@ -55,14 +55,12 @@ def _text_of_cell(cell: Any) -> str:
 
 
 def _open_version_5(path: Path) -> Source:
-    arrays: dict[str, RowArray] = {}
-    refused: dict[str, str] = {}
-    for name, shape, kind in require("scipy.io", "mat").whosmat(path):
-        if kind in _NUMERIC or kind in ("char", "cell"):
-            arrays[name] = Version5Rows(path, name, shape, kind)
-        else:
-            refused[name] = f"a MATLAB {kind}"
-    return Source(str(path), arrays, refused)
+    readable = {*_NUMERIC, "char", "cell"}
+    found = {
+        name: Version5Rows(path, name, shape, kind) if kind in readable else f"a MATLAB {kind}"
+        for name, shape, kind in require("scipy.io", "mat").whosmat(path)
+    }
+    return Source.of(str(path), found)
 
 
 def _open_mat(path: Path) -> Source:
@@ -71,19 +69,13 @@ def _open_mat(path: Path) -> Source:
     return open_hdf5(path, notes=("read as plain HDF5, rows first: the file has no header or attributes of MATLAB",))
 
 
-def _is_mat(path: Path) -> bool:
-    with path.open("rb") as file:
-        first = file.read(len(_VERSION_5_MAGIC))
-    return first == _VERSION_5_MAGIC or (is_hdf5(path) and is_matlab(path))
-
-
-MAT = FORMATS.register(
+FORMATS.register(
     Format(
         "mat",
         "MATLAB files, version 5 and version 7.3",
         "MATLAB level 5 and HDF5",
         (".mat",),
         _open_mat,
-        sniff=_is_mat,
+        sniff=lambda path: _IS_VERSION_5(path) or (is_hdf5(path) and is_matlab(path)),
     )
 )

@@ -26,13 +26,8 @@ _IMAGE = re.compile(r".*[.](?:jpe?g|png|bmp|webp|tiff?|ppm|gif)", re.IGNORECASE 
 class NameLayout:
     """How names of images hold labels.
 
-    Attributes
-    ----------
-    name, summary, source
-        As in every registry.
-    pattern
-        Searched in the base name, or in the whole path if it holds a ``/``.  Its groups ``pid``, ``camid`` and
-        ``item_id`` are these labels, and any other group is a label column, which must be whole numbers.
+    The pattern is searched in the base name, or in the whole path if it holds a ``/``.  Its groups ``pid``, ``camid``
+    and ``item_id`` are these labels, and any other group is a label column, which must be whole numbers.
     """
 
     name: str
@@ -59,13 +54,7 @@ MARKET1501 = LAYOUTS.register(
 
 
 def layout_of_pattern(pattern: str) -> NameLayout:
-    """Make a layout of a regular expression.
-
-    Raises
-    ------
-    InputError
-        If it is none, or names neither ``pid`` nor ``camid``.
-    """
+    """Make a layout of a regular expression."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -79,24 +68,7 @@ def layout_of_pattern(pattern: str) -> NameLayout:
 
 
 def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, NDArray[Any]]:
-    """Read labels from names of images.
-
-    Parameters
-    ----------
-    names
-        (n,) paths or base names.
-    layout
-        How they hold labels.
-
-    Returns
-    -------
-    Texts by what they are: ``pids``, ``camids``, ``columns/NAME``.
-
-    Raises
-    ------
-    InputError
-        If a name does not fit; the message counts them and shows the first.
-    """
+    """Read labels from names of images, (n,), as texts by what they are: ``pids``, ``camids``, ``columns/NAME``."""
     whole = "/" in layout.pattern.pattern
     groups = tuple(layout.pattern.groupindex)
     read: dict[str, list[str]] = {group: [] for group in groups}

@@ -1,4 +1,4 @@
-"""Which array of a source is what: the names that people use, and options that override them."""
+"""Which array of a source is what: customary names, and options that override them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.source import RowArray, Source, listed
+from reid_dist.stores.importers.source import Source, listed
 from reid_dist.stores.labels import COLUMN_PREFIX
 
 Role: TypeAlias = Literal["query", "gallery"]
@@ -46,17 +46,7 @@ _PREFIXES: dict[Role | None, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ArrayNames:
-    """Names of arrays in a source, where they are not among the customary ones.
-
-    Attributes
-    ----------
-    features, pids, camids, item_ids, image_paths
-        Of a source that holds one set.
-    query_features, query_pids, query_camids, query_item_ids, query_image_paths
-        Of the query side of a source that holds both.
-    gallery_features, gallery_pids, gallery_camids, gallery_item_ids, gallery_image_paths
-        Of its gallery side.
-    """
+    """Names of arrays in a source of one set, or of a query and a gallery, where they are not customary ones."""
 
     features: str | None = None
     pids: str | None = None
@@ -76,13 +66,7 @@ class ArrayNames:
 
     @classmethod
     def of(cls, names: ArrayNames | Mapping[str, str | None] | None) -> ArrayNames:
-        """Make it of a mapping from option to array name.
-
-        Raises
-        ------
-        InputError
-            If there is no such option.
-        """
+        """Make it of a mapping from option to array name."""
         if isinstance(names, ArrayNames):
             return names
         known = {entry.name for entry in dataclasses.fields(cls)}
@@ -105,17 +89,7 @@ _MOST_KNOWN = 10
 
 @dataclass(frozen=True)
 class Part:
-    """One set of a source.
-
-    Attributes
-    ----------
-    role
-        Query or gallery; None if the source holds one set.
-    features
-        Name of the array of features.
-    labels
-        Names of the arrays of labels, by what they are: ``pids``, ``camids``, …, ``columns/clothes``, ….
-    """
+    """One set of a source: its role, None for the only set, and the names of its arrays by what they are."""
 
     role: Role | None
     features: str
@@ -127,25 +101,30 @@ def option_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+# What an array of a customary name is, on either side.
+_CUSTOMARY = {
+    prefix + word: what
+    for prefixes in _PREFIXES.values()
+    for prefix in prefixes
+    for what, words in _WORDS.items()
+    for word in words
+}
+
+
 def is_customary(name: str) -> bool:
     """Whether a name is customary for some array of either side."""
     return name.lower() in _CUSTOMARY
-
-
-_CUSTOMARY = frozenset(
-    prefix + word
-    for prefixes in _PREFIXES.values()
-    for prefix in prefixes
-    for words in _WORDS.values()
-    for word in words
-)
 
 
 def unread_notes(source: Source, parts: Iterable[Part]) -> tuple[str, ...]:
     """Return notes on arrays that are not read, of those that test scripts save beside the others."""
     read = {name for part in parts for name in (part.features, *part.labels.values())}
     unread = [name for name in source.arrays if name.lower().startswith(_MULTI_QUERY) and name not in read]
-    notes = [f"not read: {name}, {reason}" for name, reason in source.refused.items() if _is_optional(name)]
+    notes = [
+        f"not read: {name}, {reason}"
+        for name, reason in source.refused.items()
+        if is_customary(name) and _CUSTOMARY[name.lower()] not in (*_NEEDED, *_SIDES)
+    ]
     if unread:
         notes.append(
             f"not read: {listed(unread)} (multi-query features); to use them, ingest them by --features, --pids and "
@@ -154,34 +133,8 @@ def unread_notes(source: Source, parts: Iterable[Part]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _is_optional(name: str) -> bool:
-    return any(
-        name.lower() == prefix + word
-        for prefixes in _PREFIXES.values()
-        for prefix in prefixes
-        for what, words in _WORDS.items()
-        if what not in (*_NEEDED, *_SIDES)
-        for word in words
-    )
-
-
 def find_parts(source: Source, names: ArrayNames, elsewhere: Container[str] = ()) -> tuple[Part, ...]:
-    """Find the sets of a source: one, or a query and a gallery.
-
-    Parameters
-    ----------
-    source
-        The opened source.
-    names
-        Options that override the customary names.
-    elsewhere
-        Labels that come from somewhere else, and are not looked for.
-
-    Raises
-    ------
-    InputError
-        If names are not found, or are ambiguous; the message lists what the source holds.
-    """
+    """Find the sets of a source: one, or a query and a gallery; labels that are `elsewhere` are not looked for."""
     both: tuple[Role, ...] = ("query", "gallery")
     sides = [part for role in both if (part := _find_part(source, names, role, elsewhere)) is not None]
     single = _find_part(source, names, None, elsewhere)
@@ -202,88 +155,42 @@ def find_parts(source: Source, names: ArrayNames, elsewhere: Container[str] = ()
 
 
 def _find_part(source: Source, names: ArrayNames, role: Role | None, elsewhere: Container[str]) -> Part | None:
-    given = names.given(role)
+    found = _find(source, names.given(role), role, elsewhere)
+    return None if "features" not in found else Part(role, found.pop("features"), found)
+
+
+def _find(
+    source: Source, given: Mapping[str, str], role: Role | None, elsewhere: Container[str] = ("features",)
+) -> dict[str, str]:
+    """Find the arrays of one side by what they are: by `given` names, else by customary ones, unless `elsewhere`.
+
+    Further columns of a store of this package keep their names, ``columns/NAME`` or ``query_columns/NAME``.
+    """
     found: dict[str, str] = {}
     for what, words in _WORDS.items():
         if what in given:
             found[what] = _look_up(source, given[what])
         elif what not in elsewhere and (name := _customary(source, what, words, role)) is not None:
             found[what] = name
-    if "features" not in found:
-        return None
-    features = found.pop("features")
-    return Part(role, features, found | _further_columns(source, role))
-
-
-def _further_columns(source: Source, role: Role | None) -> dict[str, str]:
-    """Columns under their own names, whatever they are: ``columns/NAME``, as in a store of reid-dist."""
     stored = f"{role}_{COLUMN_PREFIX}" if role else COLUMN_PREFIX
-    return {COLUMN_PREFIX + name.removeprefix(stored): name for name in source.arrays if name.startswith(stored)}
+    further = {COLUMN_PREFIX + name.removeprefix(stored): name for name in source.arrays if name.startswith(stored)}
+    return found | further
 
 
 def find_labels(source: Source, role: Role) -> dict[str, str]:
-    """Find the labels of one side, in a source that need not hold features.
-
-    They go by their customary names; further columns are called ``columns/NAME``, or ``query_columns/NAME`` beside
-    ``query_pids``.
-
-    Parameters
-    ----------
-    source
-        The opened source.
-    role
-        Which side; labels without a prefix serve either.
-
-    Returns
-    -------
-    Names of arrays by what they are: ``pids``, ``camids``, …, ``columns/clothes``, ….
-
-    Raises
-    ------
-    InputError
-        If there are no identities, or names are ambiguous.
-    """
+    """Find the labels of one side, in a source that need not hold features; labels without a prefix serve either."""
     for prefix in (role, None):
-        found = {
-            what: name
-            for what, words in _WORDS.items()
-            if what != "features" and (name := _customary(source, what, words, prefix)) is not None
-        }
+        found = _find(source, {}, prefix)
         if "pids" in found:
-            return found | _further_columns(source, prefix)
+            return found
     raise InputError(f"found no identities of the {role} side; name them {role}_pids; {source.contents()}")
 
 
 def find_table(source: Source, names: ArrayNames) -> dict[str, str]:
-    """Find the labels of a table that lies beside features.
-
-    Parameters
-    ----------
-    source
-        The opened table.
-    names
-        Options that override the customary names; those that the table lacks belong to the features.
-
-    Returns
-    -------
-    Names of columns by what they are.
-
-    Raises
-    ------
-    InputError
-        If there are no labels at all, or names are ambiguous.
-    """
+    """Find the labels of a table beside features; names that were given and that it lacks belong to the features."""
     given = names.given(None)
-    found: dict[str, str] = {}
-    for what, words in _WORDS.items():
-        if what == "features":
-            continue
-        if what in given:
-            if given[what] in source.arrays:
-                found[what] = given[what]
-        elif (name := _customary(source, what, words, None)) is not None:
-            found[what] = name
-    found |= _further_columns(source, None)
+    held = {what: name for what, name in given.items() if name in source.arrays and what != "features"}
+    found = _find(source, held, None, elsewhere={"features", *given})
     if not found:
         raise InputError(
             f"found no labels; name them with --pids and --camids, or label and camera; {source.contents()}"
@@ -299,14 +206,14 @@ def _look_up(source: Source, name: str) -> str:
     raise InputError(f"{did_you_mean('array', name, source.arrays, _MOST_KNOWN)}; {source.contents()}")
 
 
-def _may_be(what: str, array: RowArray) -> bool:
-    """Whether the dtype of an array fits its name; paths are no numbers."""
-    return what != "image_paths" or array.dtype.kind in "US"
-
-
 def _customary(source: Source, what: str, words: Iterable[str], role: Role | None) -> str | None:
     wanted = {prefix + word for prefix in _PREFIXES[role] for word in words}
-    fitting = [name for name, array in source.arrays.items() if name.lower() in wanted and _may_be(what, array)]
+    fitting = [
+        name
+        for name, array in source.arrays.items()
+        # Paths are no numbers.
+        if name.lower() in wanted and (what != "image_paths" or array.dtype.kind in "US")
+    ]
     if len(fitting) > 1:
         option = f"{role}_{what}" if role else what
         if what.startswith(COLUMN_PREFIX):

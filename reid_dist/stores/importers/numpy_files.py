@@ -13,26 +13,15 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.raw import RawRows, fortran_strides
-from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source
-from reid_dist.stores.importers.zip_members import MemberRows
+from reid_dist.stores.importers.raw import MemberRows, RawRows, fortran_strides
+from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, begins_with, zip_names
 
 _SKIPPED_BYTES = 1 << 20
 _OBJECTS = "an object array, which would have to be unpickled and is never read; save it as text or numbers (.astype)"
 
 
 class NpyHeader(NamedTuple):
-    """The header of an ``.npy`` stream.
-
-    Attributes
-    ----------
-    shape, dtype
-        Of the array.
-    strides
-        In items, or None for C order.
-    n_bytes
-        Length of the header; the values follow.
-    """
+    """The header of an ``.npy`` stream, `n_bytes` long; strides in items, None for C order."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -41,13 +30,7 @@ class NpyHeader(NamedTuple):
 
 
 def read_npy_header(stream: IO[bytes]) -> NpyHeader:
-    """Read the header of an ``.npy`` stream.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Read the header of an ``.npy`` stream."""
     version = npy_format.read_magic(stream)
     readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
     if version not in readers:
@@ -121,62 +104,50 @@ class DeflatedMember(OpenRows):
 
 
 def _open_npz(path: Path) -> Source:
-    arrays: dict[str, RowArray] = {}
-    refused: dict[str, str] = {}
+    found: dict[str, RowArray | str] = {}
     values: dict[str, int] = {}
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             if name == member.filename:
                 continue
+            reason = None
             with archive.open(member) as stream:
                 header = read_npy_header(stream)
                 if header.dtype.hasobject:
-                    refused[name] = _OBJECTS
+                    reason = _OBJECTS
                 elif header.dtype.kind not in "fiubUS":
-                    refused[name] = f"an array of {header.dtype}"
+                    reason = f"an array of {header.dtype}"
                 elif not header.shape:
-                    refused[name] = "a single value"
+                    reason = "a single value"
                     if header.dtype.kind in "iu":
                         values[name] = int(np.frombuffer(stream.read(header.dtype.itemsize), header.dtype)[0])
-            if name in refused:
-                continue
-            if member.compress_type == zipfile.ZIP_STORED:
-                arrays[name] = MemberRows(path, member, header.n_bytes, header.shape, header.dtype, header.strides)
+            if reason is not None:
+                found[name] = reason
+            elif member.compress_type == zipfile.ZIP_STORED:
+                found[name] = MemberRows(path, member, header.n_bytes, header.shape, header.dtype, header.strides)
             else:
-                arrays[name] = DeflatedMember(path, member, header)
-    return Source(str(path), arrays, refused, values=values)
+                found[name] = DeflatedMember(path, member, header)
+    return Source.of(str(path), found, values)
 
 
-def _is_npy(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(npy_format.MAGIC_PREFIX)) == npy_format.MAGIC_PREFIX
-
-
-def _is_npz(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(".npy") for name in archive.namelist())
-
-
-NPY = FORMATS.register(
+FORMATS.register(
     Format(
         "npy",
         "one numpy array; identities come from --pids-file, --names or --labels",
         "numpy.lib.format",
         (".npy",),
         _open_npy,
-        sniff=_is_npy,
+        sniff=begins_with(npy_format.MAGIC_PREFIX),
     )
 )
-NPZ = FORMATS.register(
+FORMATS.register(
     Format(
         "npz",
         "named numpy arrays, compressed or not; read as a stream",
         "numpy.savez",
         (".npz",),
         _open_npz,
-        sniff=_is_npz,
+        sniff=lambda path: any(name.endswith(".npy") for name in zip_names(path)),
     )
 )

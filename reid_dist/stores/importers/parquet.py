@@ -12,25 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, listed, require, text_rows
+from reid_dist.stores.importers.source import (
+    FORMATS,
+    Format,
+    OpenRows,
+    RowArray,
+    Source,
+    begins_with,
+    listed,
+    require,
+    text_rows,
+)
 
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]*)(?P<number>0|[1-9][0-9]*)")
 _FEWEST_NUMBERED = 2
 _BATCH_ROWS = 1024
-_MAGIC = b"PAR1"
 
 
 class ParquetColumns(OpenRows):
     """Columns of a file, read in batches in ascending order; going back starts at the row group that is needed.
 
-    Parameters
-    ----------
-    path
-        The file.
-    columns
-        One column of lists or of single values, or several of single values, which are joined side by side.
-    shape, dtype
-        Of the array that they make.
+    One column of lists or of single values, or several of single values, which are joined side by side.
     """
 
     def __init__(self, path: Path, columns: list[str], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -136,26 +138,27 @@ def _open_parquet(path: Path) -> Source:
     arrow = require("pyarrow", "parquet")
     with require("pyarrow.parquet", "parquet").ParquetFile(path) as file:
         schema, n_rows = file.schema_arrow, file.metadata.num_rows
-        arrays: dict[str, RowArray] = {}
-        refused: dict[str, str] = {}
+        found: dict[str, RowArray | str] = {}
         for column in schema:
             kind = column.type
             if arrow.types.is_dictionary(kind):
                 kind = kind.value_type
+            shape: tuple[int, ...] = (n_rows,)
             if arrow.types.is_integer(kind) or arrow.types.is_floating(kind):
-                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(kind.to_pandas_dtype()))
+                dtype = np.dtype(kind.to_pandas_dtype())
             elif arrow.types.is_boolean(kind):
-                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(np.bool_))
+                dtype = np.dtype(np.bool_)
             elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-                arrays[column.name] = ParquetColumns(path, [column.name], (n_rows,), np.dtype(np.str_))
+                dtype = np.dtype(np.str_)
             elif _is_list(arrow, kind):
                 shape = (n_rows, _list_length(file, column.name, kind))
                 dtype = np.dtype(kind.value_type.to_pandas_dtype())
-                arrays[column.name] = ParquetColumns(path, [column.name], shape, dtype)
             else:
-                refused[column.name] = f"a column of {kind}"
-    _gather_numbered(path, arrays, n_rows)
-    return Source(str(path), arrays, refused)
+                found[column.name] = f"a column of {kind}"
+                continue
+            found[column.name] = ParquetColumns(path, [column.name], shape, dtype)
+    _gather_numbered(path, found, n_rows)
+    return Source.of(str(path), found)
 
 
 def _is_list(arrow: Any, kind: Any) -> bool:
@@ -174,41 +177,38 @@ def _list_length(file: Any, name: str, kind: Any) -> int:
     return 0
 
 
-def _gather_numbered(path: Path, arrays: dict[str, RowArray], n_rows: int) -> None:
+def _gather_numbered(path: Path, found: dict[str, RowArray | str], n_rows: int) -> None:
     """Join columns f0, f1, … or x1, x2, … into one array of features, unless there is one already."""
     stems: dict[str, dict[int, str]] = {}
-    for name, array in arrays.items():
-        found = _NUMBERED.fullmatch(name)
-        if found and len(array.shape) == 1 and array.dtype.kind in "fiu":
-            stems.setdefault(found["stem"], {})[int(found["number"])] = name
+    dtypes: dict[str, np.dtype[Any]] = {}
+    for name, array in found.items():
+        numbered = _NUMBERED.fullmatch(name)
+        if numbered and isinstance(array, RowArray) and len(array.shape) == 1 and array.dtype.kind in "fiu":
+            stems.setdefault(numbered["stem"], {})[int(numbered["number"])] = name
+            dtypes[name] = array.dtype
     whole = {
         stem: numbers
         for stem, numbers in stems.items()
         if len(numbers) >= _FEWEST_NUMBERED and max(numbers) - min(numbers) + 1 == len(numbers) and min(numbers) < 2
     }
-    if "features" in arrays or not whole:
+    if isinstance(found.get("features"), RowArray) or not whole:
         return
     if len(whole) > 1:
         raise InputError(f"{path} has several families of numbered columns: {listed(sorted(whole))}; keep one")
     columns = [name for _, name in sorted(next(iter(whole.values())).items())]
-    dtype = np.result_type(*(arrays[name].dtype for name in columns))
-    arrays["features"] = ParquetColumns(path, columns, (n_rows, len(columns)), dtype)
+    dtype = np.result_type(*(dtypes[name] for name in columns))
+    found["features"] = ParquetColumns(path, columns, (n_rows, len(columns)), dtype)
     for name in columns:
-        del arrays[name]
+        del found[name]
 
 
-def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
-
-
-PARQUET = FORMATS.register(
+FORMATS.register(
     Format(
         "parquet",
         "a list column `features`, or numbered columns f0, f1, …, and label columns",
         "Apache Parquet",
         (".parquet", ".pq"),
         _open_parquet,
-        sniff=_is_parquet,
+        sniff=begins_with(b"PAR1"),
     )
 )

@@ -28,13 +28,7 @@ class Global:
 
 @dataclass(frozen=True, slots=True)
 class Persistent:
-    """An object that is kept outside the pickle.
-
-    Attributes
-    ----------
-    key
-        How the pickle refers to it.
-    """
+    """An object that is kept outside the pickle, by the key under which the pickle refers to it."""
 
     key: Any
 
@@ -48,19 +42,7 @@ class Entries:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """An object that some callable would make.
-
-    Attributes
-    ----------
-    callee, arguments
-        What would be called; never called.
-    state
-        What the object would be given afterwards.
-    entries
-        What would be set by key.
-    made
-        What a reader made of it; one object may be referred to many times.
-    """
+    """An object that some callable would make, its later state and entries, and what a reader made of it (`made`)."""
 
     callee: Any
     arguments: Any
@@ -71,15 +53,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Pickled:
-    """A pickle that was read.
-
-    Attributes
-    ----------
-    value
-        What it describes.
-    n_opcodes
-        Number of opcodes, which no honest description of the value exceeds by much.
-    """
+    """What a pickle describes, and its number of opcodes: a file of torch.save needs few per entry."""
 
     value: Any
     n_opcodes: int
@@ -213,20 +187,7 @@ _STEPS: dict[str, _Step] = {
 
 
 def read_pickle(program: bytes, where: str) -> Pickled:
-    """Read a pickle without running it.
-
-    Parameters
-    ----------
-    program
-        The pickle.
-    where
-        The file, for messages.
-
-    Raises
-    ------
-    StoreError
-        If it is damaged, or holds an opcode that plain data do not need.
-    """
+    """Read a pickle without running it."""
     machine, count = _Machine(), 0
     try:
         for opcode, argument, _ in pickletools.genops(program):

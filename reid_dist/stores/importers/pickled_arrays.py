@@ -38,15 +38,7 @@ _NEVER = "is never loaded; save tensors, arrays, lists and dictionaries of them 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A storage: a member of the archive.
-
-    Attributes
-    ----------
-    code
-        Of the dtype.
-    key
-        Name of the member under ``data/``.
-    """
+    """A storage: the member ``data/KEY`` of the archive, of items of the dtype `code`."""
 
     code: str
     key: str
@@ -54,17 +46,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A view of a storage.
-
-    Attributes
-    ----------
-    storage
-        Where its items lie.
-    offset
-        Of its first item, in items.
-    shape, strides
-        In items.
-    """
+    """A view of a storage from item `offset` on; strides in items."""
 
     storage: Storage
     offset: int
@@ -74,34 +56,13 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A value that is not read.
-
-    Attributes
-    ----------
-    reason
-        Why.
-    """
+    """A value that is not read, with the reason."""
 
     reason: str
 
 
 def interpret(value: Any) -> Any:
-    """Make tensors, arrays and numbers of what a pickle describes as calls.
-
-    Parameters
-    ----------
-    value
-        A value of `reid_dist.stores.importers.pickled.read_pickle`.
-
-    Returns
-    -------
-    `Tensor`, numpy.ndarray, a number, `Refused`, or the value itself if it is no call.
-
-    Raises
-    ------
-    StoreError
-        If a tensor or array is impossible.
-    """
+    """Make a `Tensor`, array, number or `Refused` of what a pickle describes as a call; return other values."""
     if isinstance(value, Global):
         return Refused(f"{value}, which {_NEVER}")
     if not isinstance(value, Call):

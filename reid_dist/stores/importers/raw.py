@@ -1,5 +1,7 @@
 """Arrays that lie uncompressed in a file: ``.npy``, ``.safetensors``, and members of most ``.npz`` and ``.pth``.
 
+Members of an archive are compared with their CRC-32 once.
+
 Rows are read with plain reads and not through a memory map that stays open: mapped pages count as memory of the
 process until the kernel reclaims them, and the memory of ingest is bounded.
 """
@@ -7,6 +9,8 @@ process until the kernel reclaims them, and the memory of ingest is bounded.
 from __future__ import annotations
 
 import math
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,9 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.source import RowArray
+
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+_CHECKED_BYTES = 1 << 20
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -28,26 +35,7 @@ def fortran_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class RawRows(RowArray):
-    """An array in a part of a file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    offset
-        Where the part begins, in bytes.
-    n_bytes
-        How long the part is; nothing outside it is ever read.
-    shape, dtype
-        Of the array.
-    strides
-        In items; C-contiguous when None.
-
-    Raises
-    ------
-    StoreError
-        If the array reaches beyond the part, or the part beyond the file.
-    """
+    """An array within `n_bytes` of a file from byte `offset`; nothing else is ever read.  Strides are in items."""
 
     def __init__(
         self,
@@ -96,13 +84,7 @@ class RawRows(RowArray):
 
 
 class BFloat16Rows(RowArray):
-    """The upper halves of float32 numbers, widened exactly, as numpy has no bfloat16.
-
-    Parameters
-    ----------
-    halves
-        The array as uint16.
-    """
+    """The upper halves of float32 numbers, widened exactly, as numpy has no bfloat16."""
 
     def __init__(self, halves: RowArray) -> None:
         super().__init__(halves.shape, np.dtype(np.float32))
@@ -110,3 +92,59 @@ class BFloat16Rows(RowArray):
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         return (self._halves.read(start, stop).astype(np.uint32) << 16).view(np.float32)
+
+
+def offset_of(path: Path, member: zipfile.ZipInfo) -> int:
+    """Return the offset of the bytes of a member without compression and encryption."""
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        header = file.read(_LOCAL_HEADER.size)
+    if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
+        raise StoreError(f"{path} is damaged: member {member.filename} is not at its place in the archive")
+    *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+    return member.header_offset + _LOCAL_HEADER.size + int(name_length) + int(extra_length)
+
+
+def drain(archive: zipfile.ZipFile, name: str) -> None:
+    """Read a member of an open archive to its end, which compares its CRC-32."""
+    try:
+        with archive.open(name) as member:
+            while member.read(_CHECKED_BYTES):
+                pass
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise StoreError(f"{archive.filename} is damaged: member {name}: {error}") from error
+
+
+class MemberRows(RawRows):
+    """An array in an uncompressed member of an archive; its CRC-32 is compared on first use.
+
+    The array lies behind `skipped` bytes of the member.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        member: zipfile.ZipInfo,
+        skipped: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__(path, offset_of(path, member) + skipped, member.file_size - skipped, shape, dtype, strides)
+        self._member = member.filename
+        self._checked = False
+
+    def _check(self) -> None:
+        if not self._checked:
+            with zipfile.ZipFile(self._path) as archive:
+                drain(archive, self._member)
+            self._checked = True
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        self._check()
+        return super()._read(start, stop)
+
+    def whole(self) -> NDArray[Any]:
+        """Return a memory map."""
+        self._check()
+        return super().whole()

@@ -32,17 +32,16 @@ def _open_safetensors(path: Path) -> Source:
         if size < 8 or length > min(_LONGEST_HEADER, size - 8):
             raise StoreError(f"{path} is no safetensors file, or is cut short: its header claims {length} bytes")
         header = json.loads(file.read(length))
-    arrays: dict[str, RowArray] = {}
-    refused: dict[str, str] = {}
+    found: dict[str, RowArray | str] = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         shape = tuple(entry["shape"])
         begin, end = entry["data_offsets"]
         if entry["dtype"] not in _DTYPES:
-            refused[name] = f"of dtype {entry['dtype']}"
+            found[name] = f"of dtype {entry['dtype']}"
         elif not shape:
-            refused[name] = "a single value"
+            found[name] = "a single value"
         elif not 0 <= begin <= end or 8 + length + end > size:
             raise StoreError(f"{path} is cut short: {name!r} ends at byte {8 + length + end} of {size}")
         elif not _is_shape(shape) or end - begin != math.prod(shape) * np.dtype(_DTYPES[entry["dtype"]]).itemsize:
@@ -52,15 +51,15 @@ def _open_safetensors(path: Path) -> Source:
             )
         else:
             rows = RawRows(path, 8 + length + begin, end - begin, shape, np.dtype(_DTYPES[entry["dtype"]]))
-            arrays[name] = BFloat16Rows(rows) if entry["dtype"] == "BF16" else rows
-    return Source(str(path), arrays, refused)
+            found[name] = BFloat16Rows(rows) if entry["dtype"] == "BF16" else rows
+    return Source.of(str(path), found)
 
 
 def _is_shape(shape: tuple[object, ...]) -> bool:
     return all(type(length) is int and length >= 0 for length in shape)
 
 
-SAFETENSORS = FORMATS.register(
+FORMATS.register(
     Format(
         "safetensors",
         "named tensors, read without a library",

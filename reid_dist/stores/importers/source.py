@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import stat
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import first_few
 from reid_dist.core.registry import Registry
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores.locations import canonical_uri, local_path
@@ -41,23 +43,34 @@ _SPARSE_TEXT_BYTES = 1 << 28
 def listed(names: Iterable[str]) -> str:
     """Return names in one line: the first ten, and how many more there are."""
     held = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names]
-    more = f" and {len(held) - _MOST_LISTED} more" if len(held) > _MOST_LISTED else ""
-    return ", ".join(held[:_MOST_LISTED]) + more
+    return first_few(held, _MOST_LISTED)
 
 
 def text_rows(texts: Sequence[str], what: str) -> NDArray[np.str_]:
-    """Make an array of texts, each of which takes as much memory as the longest.
-
-    Raises
-    ------
-    InputError
-        If one is so long that the array would be far larger than the texts.
-    """
+    """Make an array of texts; refuse a text so long that the array, of its length in every row, would be far larger."""
     longest = max(range(len(texts)), key=lambda row: len(texts[row]), default=0)
     length = len(texts[longest]) if texts else 0
     if 4 * length * len(texts) > max(_SPARSE_TEXT_BYTES, 64 * sum(map(len, texts))):
         raise InputError(f"{what} is no list of labels: row {longest} holds a text of {length} characters")
     return np.array(texts, dtype=np.str_)
+
+
+def begins_with(magic: bytes) -> Callable[[Path], bool]:
+    """Return a test whether a file begins with some bytes."""
+
+    def test(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(len(magic)) == magic
+
+    return test
+
+
+def zip_names(path: Path) -> list[str]:
+    """Return the names of the members of a zip archive; none for any other file."""
+    if not zipfile.is_zipfile(path):
+        return []
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
 
 
 def starts_as_pickle(first: bytes) -> bool:
@@ -66,13 +79,7 @@ def starts_as_pickle(first: bytes) -> bool:
 
 
 def refuse_unless_file(path: Path) -> None:
-    """Refuse what is neither a file nor a folder: reading a pipe would wait, and a device need not end.
-
-    Raises
-    ------
-    StoreError
-        If it is a pipe, a socket or a device.
-    """
+    """Refuse what is neither a file nor a folder: reading a pipe would wait, and a device need not end."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
@@ -81,33 +88,14 @@ def refuse_unless_file(path: Path) -> None:
 
 
 class RowArray(ABC):
-    """An array of a source that is read by rows when it is needed.
-
-    Parameters
-    ----------
-    shape
-        Its shape; the first axis is rows.
-    dtype
-        Its dtype; text is ``<U``.
-    """
+    """An array of a source that is read by rows when it is needed; its first axis is rows, and text is ``<U``."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape = tuple(int(length) for length in shape)
         self.dtype = dtype
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows; going through an array in ascending order is cheap in every format.
-
-        Parameters
-        ----------
-        start, stop
-            Range of rows, ``0 <= start <= stop <= shape[0]``.
-
-        Raises
-        ------
-        StoreError
-            If the file is damaged.
-        """
+        """Return rows, ``0 <= start <= stop <= shape[0]``; ascending order is cheap in every format."""
         if not 0 <= start <= stop <= self.shape[0]:
             raise InputError(f"rows {start}:{stop} are not within an array of shape {self.shape}")
         try:
@@ -150,30 +138,25 @@ class HeldRows(RowArray):
 
 @dataclass(frozen=True)
 class Source:
-    """An opened file; a context manager that closes what reading has left open.
-
-    Attributes
-    ----------
-    uri
-        Where it is.
-    arrays
-        The arrays that can be read, by name.
-    refused
-        Names of what is not read, each with the reason.
-    vocabularies
-        ``pid_names`` and ``camid_names`` of labels that have been numbered already.
-    notes
-        What is known of earlier conversions.
-    values
-        Single whole numbers by name.
-    """
+    """An opened file; a context manager that closes what reading has left open."""
 
     uri: str
     arrays: Mapping[str, RowArray]
+    # Names of what is not read, each with the reason.
     refused: Mapping[str, str] = field(default_factory=dict)
+    # ``pid_names`` and ``camid_names`` of labels that have been numbered already.
     vocabularies: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    # Notes on earlier conversions.
     notes: tuple[str, ...] = ()
+    # Single whole numbers by name.
     values: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, uri: str, found: Mapping[str, RowArray | str], values: Mapping[str, int] | None = None) -> Source:
+        """Make a source of arrays, and of reasons in the place of those that are not read."""
+        arrays = {name: array for name, array in found.items() if isinstance(array, RowArray)}
+        refused = {name: reason for name, reason in found.items() if isinstance(reason, str)}
+        return cls(uri, arrays, refused, values=values or {})
 
     def __enter__(self) -> Self:
         return self
@@ -221,20 +204,7 @@ FORMATS: Registry[Format] = Registry("format")
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import the library that a format needs.
-
-    Parameters
-    ----------
-    module
-        Name of the module.
-    extra
-        The extra of this package that installs it.
-
-    Raises
-    ------
-    InputError
-        If it is not installed; the message holds the command that installs it.
-    """
+    """Import the library that a format needs, which an extra of this package installs."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -245,24 +215,7 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def open_source(location: str, format_name: str | None = None) -> Source:
-    """Open a file for reading by rows.
-
-    Parameters
-    ----------
-    location
-        Path or ``file://`` URI.
-    format_name
-        Name of the format; when None, found by the bytes of the file or by its suffix, and a folder is Zarr.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If nothing is there.
-    InputError
-        If the format is not known, or a library for it is missing; if the file is a pickle.
-    StoreError
-        If the file is not of its format, or is a pipe or a device.
-    """
+    """Open a file for reading by rows; its format is found by its bytes or its suffix, and a folder is Zarr."""
     uri = canonical_uri(location)
     if is_object_uri(uri):
         return _open_remote(uri, format_name)
@@ -283,10 +236,10 @@ def open_source(location: str, format_name: str | None = None) -> Source:
 
 def _format_of(path: Path) -> Format:
     """Find the format of a file; its bytes count before its suffix."""
-    suffix = ".zarr" if path.is_dir() else path.suffix.lower()
-    by_suffix = next((entry for entry in FORMATS if suffix in entry.suffixes), None)
     if path.is_dir():
         return FORMATS.get("zarr")
+    suffix = path.suffix.lower()
+    by_suffix = next((entry for entry in FORMATS if suffix in entry.suffixes), None)
     try:
         by_bytes = next((entry for entry in FORMATS if entry.sniff is not None and entry.sniff(path)), None)
         with path.open("rb") as file:

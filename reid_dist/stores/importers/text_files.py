@@ -15,6 +15,7 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source, refuse_unless_file, text_rows
 from reid_dist.stores.locations import canonical_uri, local_path
 
+_LABEL_HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
 _NAMES_HEADERS = ("path", "paths", "name", "names", "file", "files", "filename", "filenames", "img_path", "image_path")
 
 _BYTE_ORDER_MARKS = (
@@ -25,13 +26,7 @@ _BYTE_ORDER_MARKS = (
 
 
 def file_at(location: str | os.PathLike[str], what: str) -> Path:
-    """Return the path of a file that must be there.
-
-    Raises
-    ------
-    StoreNotFoundError, StoreError
-        If nothing is there, or it is no file.
-    """
+    """Return the path of a file that must be there."""
     path = local_path(canonical_uri(location))
     if not path.exists():
         raise StoreNotFoundError(f"no file with {what} at {path}")
@@ -42,13 +37,7 @@ def file_at(location: str | os.PathLike[str], what: str) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """Read a text in UTF-8, or in the encoding of its byte order mark.
-
-    Raises
-    ------
-    InputError
-        If it is neither.
-    """
+    """Read a text in UTF-8, or in the encoding of its byte order mark."""
     data = path.read_bytes()
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     if encoding.startswith("utf-8") and b"\0" in data:
@@ -69,13 +58,7 @@ def read_text(path: Path) -> str:
 
 
 def read_records(path: Path) -> list[list[str]]:
-    """Read lines of values between commas, those without any left out.
-
-    Raises
-    ------
-    InputError
-        If it is no such text.
-    """
+    """Read lines of values between commas, those without any left out."""
     try:
         return [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row]
     except csv.Error as error:
@@ -89,21 +72,8 @@ def read_names(path: Path) -> NDArray[np.str_]:
     return text_rows(texts[1:] if texts and texts[0].lower() in _NAMES_HEADERS else texts, str(path))
 
 
-def read_lines(path: Path, headers: tuple[str, ...]) -> NDArray[np.str_]:
-    """Read one value a line, without a header and without comments before the first value.
-
-    Parameters
-    ----------
-    path
-        The file.
-    headers
-        What a first line may be called, in lower case.
-
-    Raises
-    ------
-    InputError
-        If a line holds several values, or the file is no text.
-    """
+def read_lines(path: Path) -> NDArray[np.str_]:
+    """Read one label a line, without a header and without comments before the first label."""
     rows = read_records(path)
     while rows and rows[0][0].lstrip().startswith("#"):
         rows.pop(0)
@@ -111,7 +81,7 @@ def read_lines(path: Path, headers: tuple[str, ...]) -> NDArray[np.str_]:
     if wide is not None:
         raise InputError(f"{path} must hold one label per line; line {wide + 1} holds {len(rows[wide])}")
     texts = [row[0].strip() for row in rows]
-    if texts and texts[0].lower() in headers:
+    if texts and texts[0].lower() in _LABEL_HEADERS:
         texts = texts[1:]
     return text_rows(texts, str(path))
 
@@ -135,6 +105,4 @@ def _open_csv(path: Path) -> Source:
     return Source(str(path), arrays)
 
 
-CSV = FORMATS.register(
-    Format("csv", "labels, one column each, for --labels; no features", "RFC 4180", (".csv",), _open_csv)
-)
+FORMATS.register(Format("csv", "labels, one column each, for --labels; no features", "RFC 4180", (".csv",), _open_csv))

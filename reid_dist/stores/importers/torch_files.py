@@ -7,20 +7,18 @@ plain dtypes and lists become arrays, and all else is left out with its reason.
 
 from __future__ import annotations
 
-import math
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.named_rows import NamedRows, add_named_rows
+from reid_dist.stores.importers.names import is_customary
 from reid_dist.stores.importers.pickled import Entries, Pickled, read_pickle
 from reid_dist.stores.importers.pickled_arrays import BFLOAT16, Refused, Tensor, interpret
-from reid_dist.stores.importers.raw import BFloat16Rows
 from reid_dist.stores.importers.source import (
     FORMATS,
     PICKLE_ADVICE,
@@ -30,28 +28,86 @@ from reid_dist.stores.importers.source import (
     Source,
     starts_as_pickle,
     text_rows,
+    zip_names,
 )
-from reid_dist.stores.importers.tensor_rows import TensorRows
-from reid_dist.stores.importers.zip_members import MemberRows
+from reid_dist.stores.importers.tensor_rows import Tensors
 
 _DEEPEST = 8
 _MOST_POSITIONS = 10
 """A longer tuple is a list of rows and not several arrays."""
-_MOST_REPEATS = 16
+_FEATURES = "features"
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
+
+
+@dataclass(frozen=True)
+class _NamedRows:
+    """A dictionary from file name to row, as open-reid saves it: vectors, hence features, or single numbers.
+
+    Its own name is empty if it is the file itself.
+    """
+
+    name: str
+    rows: Mapping[str, Any]
+    is_vectors: bool
+
+
+def _named_rows(name: str, pairs: Mapping[str, Any]) -> _NamedRows | None:
+    """Recognize such a dictionary: values of one shape, and no key that customarily names an array."""
+    shapes = {_shape(value) for value in pairs.values()}
+    shape = shapes.pop() if len(shapes) == 1 else None
+    if shape is None or len(shape) > 1 or (not shape and not all("." in key for key in pairs)):
+        return None
+    return None if any(is_customary(key) for key in pairs) else _NamedRows(name, pairs, bool(shape))
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Shape of a vector of floating numbers, or of a number; None for anything else."""
+    if isinstance(value, Tensor):
+        floating = value.storage.code == BFLOAT16 or value.storage.code.startswith("f")
+        return value.shape if floating or not value.shape else None
+    if isinstance(value, np.ndarray):
+        return value.shape if value.dtype.kind == "f" or not value.shape else None
+    return () if type(value) in (int, float) else None
+
+
+def _named_arrays(named: list[_NamedRows], tensors: Tensors) -> dict[str, RowArray | str]:
+    """Make features with the names of their rows, and labels under the same names in the same order."""
+    found: dict[str, RowArray | str] = {}
+    orders: list[list[str]] = []
+    vectors = [each for each in named if each.is_vectors]
+    for each in vectors:
+        # The features of ``{"query": {name: tensor}}`` are ``query_features``; of ``{"query_features": …}`` likewise.
+        own = is_customary(each.name)
+        alone = "" if len(vectors) == 1 else each.name
+        features = each.name if own else "_".join(part for part in (alone, _FEATURES) if part)
+        prefix = each.name[: each.name.rfind("_") + 1] if own else features.removesuffix(_FEATURES)
+        rows = tensors.stacked(list(each.rows.values()))
+        if rows is None:
+            found[features] = "a dictionary of tensors of differing kinds"
+            continue
+        found[features] = rows
+        found[f"{prefix}image_paths"] = HeldRows(text_rows(list(each.rows), "names"))
+        orders.append(list(each.rows))
+    for each in named:
+        if each.is_vectors:
+            continue
+        order = next((names for names in orders if each.rows.keys() == set(names)), list(each.rows))
+        rows = tensors.stacked([each.rows[name] for name in order])
+        found[each.name or "values"] = rows or "a dictionary of numbers of differing kinds"
+    return found
 
 
 class _Walk:
     """Walks through nested dictionaries and tuples: ``{"query": {"pids": …}}`` becomes ``query_pids``.
 
-    Containers may be shared, so that few bytes could describe more entries than there is time for; an honest file has
-    no more of them than opcodes.
+    Containers may be shared, so that few bytes could describe more entries than there is time for; a file of torch.save
+    has no more of them than opcodes.
     """
 
     def __init__(self, content: Pickled) -> None:
         self._left = 4 * content.n_opcodes
         self.leaves: dict[str, Any] = {}
-        self.named: list[NamedRows] = []
+        self.named: list[_NamedRows] = []
         self._visit(content.value, "", 0)
 
     def _visit(self, given: Any, name: str, depth: int) -> None:
@@ -59,7 +115,7 @@ class _Walk:
         if (
             isinstance(value, list)
             and value
-            and all(isinstance(interpret(item), Entries) for item in self._some(value))
+            and all(isinstance(interpret(item), Entries) for item in self._counted(value))
         ):
             value = self._transposed(value) or value
         if isinstance(value, Entries):
@@ -77,7 +133,7 @@ class _Walk:
             self.leaves[name] = Refused(f"nested more than {_DEEPEST} deep")
             return
         pairs = dict(self._pairs(entries))
-        named = NamedRows.of(name, pairs)
+        named = _named_rows(name, pairs)
         if named is not None:
             self.named.append(named)
             return
@@ -91,7 +147,7 @@ class _Walk:
                 continue
             yield str(key), interpret(value)
 
-    def _some(self, items: list[Any]) -> list[Any]:
+    def _counted(self, items: list[Any]) -> list[Any]:
         self._count(len(items))
         return items
 
@@ -129,139 +185,27 @@ def _open_torch(path: Path) -> Source:
         root = program.removesuffix("data.pkl")
         order = archive.read(root + "byteorder").decode() if root + "byteorder" in members else "little"
         content = read_pickle(archive.read(program), str(path))
-    tensors = _Tensors(path, members, root, ">" if order == "big" else "<")
+    tensors = Tensors(path, members, root, ">" if order == "big" else "<")
     whole = interpret(content.value)
     if isinstance(whole, Refused):
         raise InputError(f"{path} cannot be read: it is {whole.reason}")
     walk = _Walk(content)
-    arrays: dict[str, RowArray] = {}
-    refused: dict[str, str] = {}
-    values: dict[str, int] = {}
-    add_named_rows(walk.named, tensors.stacked, arrays, refused)
+    found = _named_arrays(walk.named, tensors)
     for name, value in walk.leaves.items():
         made = tensors.rows_of(value)
-        if isinstance(made, str):
-            refused[name] = made
-        else:
-            arrays[name] = made
-        if (number := tensors.number_of(value)) is not None:
-            values[name] = number
-    return Source(str(path), arrays, refused, values=values)
+        if name not in found or not isinstance(made, str):
+            found[name] = made
+    numbers = {name: tensors.number_of(value) for name, value in walk.leaves.items()}
+    return Source.of(str(path), found, {name: number for name, number in numbers.items() if number is not None})
 
 
-class _Tensors:
-    """Rows of the tensors of one file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    members
-        Its members by name.
-    root
-        What their names begin with.
-    order
-        Byte order of the storages.
-    """
-
-    def __init__(self, path: Path, members: dict[str, zipfile.ZipInfo], root: str, order: str) -> None:
-        self._path, self._members, self._root, self._order = path, members, root, order
-
-    def rows_of(self, value: Any) -> RowArray | str:
-        """Return the rows of a value, or the reason why it has none."""
-        if isinstance(value, Tensor):
-            return self._of_tensor(value) if value.shape else "a single value"
-        if isinstance(value, np.ndarray):
-            return HeldRows(value) if value.ndim else "a single value"
-        if isinstance(value, Refused):
-            return value.reason
-        if isinstance(value, list | tuple):
-            return self._of_list([interpret(item) for item in value])
-        return "a single value" if isinstance(value, int | float) else f"a {type(value).__name__}"
-
-    def number_of(self, value: Any) -> int | None:
-        """Return the whole number that a value is; None for anything else."""
-        if isinstance(value, Tensor | np.ndarray) and not value.shape:
-            rows = self.stacked([value])
-            value = None if rows is None else rows.whole()[0].item()
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-    def _of_list(self, items: list[Any]) -> RowArray | str:
-        kinds = {type(item) for item in items}
-        if kinds == {str}:
-            return HeldRows(text_rows(items, "a list"))
-        if kinds and (kinds <= {int, float} or kinds == {bool}):
-            return HeldRows(np.array(items))
-        rows = self.stacked(items) if kinds else None
-        if rows is not None:
-            return rows
-        return f"a list of {', '.join(sorted(kind.__name__ for kind in kinds)) or 'nothing'}"
-
-    def stacked(self, items: list[Any]) -> RowArray | None:
-        """Return tensors or arrays of one shape as rows; None where they are no such rows."""
-        if all(isinstance(item, np.ndarray) for item in items):
-            arrays: list[NDArray[Any]] = items
-            if len({(array.shape, array.dtype) for array in arrays}) > 1 or arrays[0].ndim > 1:
-                return None
-            self._refuse_repeated(len(arrays), len({id(array) for array in arrays}))
-            return HeldRows(np.stack(arrays))
-        if all(type(item) in (int, float) for item in items):
-            return HeldRows(np.array(items))
-        if not all(isinstance(item, Tensor) for item in items):
-            return None
-        tensors: list[Tensor] = items
-        if len({(tensor.shape, tensor.storage.code) for tensor in tensors}) > 1 or len(tensors[0].shape) > 1:
-            return None
-        code = tensors[0].storage.code
-        self._refuse_repeated(len(tensors), len({(each.storage.key, each.offset) for each in tensors}))
-        storages = {tensor.storage.key: self._member(tensor) for tensor in tensors}
-        if code == BFLOAT16:
-            return BFloat16Rows(TensorRows(self._path, storages, tensors, np.dtype(self._order + "u2")))
-        return TensorRows(self._path, storages, tensors, np.dtype(self._order + code))
-
-    def _refuse_repeated(self, n_rows: int, n_distinct: int) -> None:
-        """Refuse rows that are the same few again and again, which take few bytes and make many."""
-        if n_rows > _MOST_REPEATS * n_distinct:
-            raise StoreError(f"{self._path} describes {n_rows} rows and holds {n_distinct} of them")
-
-    def _of_tensor(self, tensor: Tensor) -> RowArray:
-        if tensor.storage.code == BFLOAT16:
-            return BFloat16Rows(self._rows(tensor, np.dtype(self._order + "u2")))
-        return self._rows(tensor, np.dtype(self._order + tensor.storage.code))
-
-    def _rows(self, tensor: Tensor, dtype: np.dtype[Any]) -> MemberRows:
-        offset, member = tensor.offset * dtype.itemsize, self._member(tensor)
-        if math.prod(tensor.shape) * dtype.itemsize > member.file_size:
-            raise StoreError(
-                f"{self._path} is cut short, or expands a tensor to shape {tensor.shape}, which takes more numbers "
-                f"than its storage {member.filename} holds; save it with .contiguous()"
-            )
-        return MemberRows(self._path, member, offset, tensor.shape, dtype, tensor.strides)
-
-    def _member(self, tensor: Tensor) -> zipfile.ZipInfo:
-        find: Callable[[str], zipfile.ZipInfo | None] = self._members.get
-        storage = find(f"{self._root}data/{tensor.storage.key}")
-        if storage is None:
-            raise StoreError(f"{self._path} is damaged: storage {tensor.storage.key[:80]} is missing")
-        if storage.compress_type != zipfile.ZIP_STORED:
-            raise StoreError(f"{self._path}: storage {storage.filename} is compressed, which torch never does")
-        return storage
-
-
-def _is_torch(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("data.pkl") for name in archive.namelist())
-
-
-TORCH = FORMATS.register(
+FORMATS.register(
     Format(
         "torch",
         "tensors and numpy arrays of torch.save, also {file name: tensor}; read as data, nothing is unpickled",
         "torch.save since 1.6",
         (".pth", ".pt"),
         _open_torch,
-        sniff=_is_torch,
+        sniff=lambda path: any(name.endswith("data.pkl") for name in zip_names(path)),
     )
 )

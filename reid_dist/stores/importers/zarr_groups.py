@@ -84,18 +84,17 @@ def _source_of_group(path: Path) -> Source:
     if any(folder.size(name) is not None for name in ("zarr.json", ".zgroup", ".zarray")):
         folder.refuse_links()
     node = zarr.open(folder.zarr_store(read_only=True), mode="r")
-    found = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
-    arrays: dict[str, RowArray] = {}
-    refused: dict[str, str] = {}
-    for name, array in found.items():
-        if array.dtype.kind not in "fiubU" or not array.shape:
-            refused[name] = f"{array.dtype} of shape {array.shape}"
-        else:
-            arrays[name] = ZarrRows(array)
-    return Source(str(path), arrays, refused)
+    arrays = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
+    found = {
+        name: ZarrRows(array)
+        if array.dtype.kind in "fiubU" and array.shape
+        else f"{array.dtype} of shape {array.shape}"
+        for name, array in arrays.items()
+    }
+    return Source.of(str(path), found)
 
 
-ZARR = FORMATS.register(
+FORMATS.register(
     Format(
         "zarr",
         "a store, a folder of stores, or any group with features",

@@ -1,12 +1,17 @@
-"""What the system refuses a process by its limits: threads and open files; standard library alone."""
+"""Limits of the system: threads, open files and lengths of file names; standard library alone."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
-from reid_dist.errors import ShortageError
+from reid_dist.errors import InputError, ShortageError
+
+LONGEST_NAME = 255
+"""Bytes of the longest name of a file or directory, on the file systems in use."""
 
 # Message of the interpreter, for want of memory or by a limit.
 _NO_THREAD = "can't start new thread"
@@ -29,13 +34,7 @@ def shortage(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def shortages() -> Iterator[None]:
-    """Name a shortage as one, so that it is not taken for damage of what was read.
-
-    Raises
-    ------
-    ShortageError
-        If the system refuses a thread or an open file.
-    """
+    """Name a shortage as one, so that it is not taken for damage of what was read."""
     try:
         yield
     except (RuntimeError, OSError) as error:
@@ -43,3 +42,18 @@ def shortages() -> Iterator[None]:
         if message is None:
             raise
         raise ShortageError(message) from error
+
+
+def refuse_long_names(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no file system takes, before any work."""
+    for name in Path(path).parts:
+        n_bytes = len(os.fsencode(name))
+        if n_bytes > LONGEST_NAME:
+            raise InputError(f"a name of {n_bytes} bytes is too long, {LONGEST_NAME} are allowed: shorten {name}")
+
+
+def long_name(error: BaseException) -> str | None:
+    """What to do about a path that the file system finds too long, in one line; None for any other error."""
+    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+        return None
+    return f"a path is too long for the file system: shorten {error.filename or 'it'}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from reid_dist.cli.ending import ending_of
-from reid_dist.core.shortages import shortage
+from reid_dist.core.limits import shortage
 from reid_dist.errors import ShortageError
 from reid_dist.stores.object_errors import storage_errors
 
