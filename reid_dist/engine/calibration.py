@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import DEFAULT_TILE, MERGED_AT_ONCE
-from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed, run_symmetric_tiles
-from reid_dist.engine.tile_loop import run_tiles
+from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed
+from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import squared_norms
 
 _ROWS = 3072
@@ -98,7 +98,7 @@ def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, produ
         for start, stop in ((0, _LISTED_ROWS), (_LISTED_ROWS, _LISTED_ROWS + n_gallery))
     )
     timed = min(k, _MOST_LISTED)
-    nearest = KeepNearest(timed, False, distance)
+    nearest = KeepNearest(timed, distance)
     with one_blas_thread():
         (found,) = run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest])
         seconds = []

@@ -29,7 +29,7 @@ from reid_dist.engine.reductions import (
     ImpostorHistogram,
     KeepNearest,
     ListBefore,
-    Reduction,
+    MergedReduction,
     SingleShot,
     Visibility,
     add_counts,
@@ -293,17 +293,17 @@ def targets_task(relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], 
     return make_targets(relevance, parts)
 
 
-def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | None) -> dict[str, Reduction[Any]]:
+def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | None) -> dict[str, MergedReduction[Any]]:
     """Reductions of the tile tasks, by name."""
-    nearest = {"topk": KeepNearest(job.topk, False, job.distance)} if job.topk else {}
+    nearest = {"topk": KeepNearest(job.topk, job.distance)} if job.topk else {}
     if not isinstance(job, EvaluationJob):
         return {**nearest}
-    wanted: dict[str, Reduction[Any]] = {}
+    wanted: dict[str, MergedReduction[Any]] = {}
     if targets is not None:
         wanted["ranks"] = CountNearer(targets, gallery_index(job).mask, job.distance)
     wanted |= nearest
     if job.probes and relevance is not None:
-        wanted["probes"] = KeepNearest(1, False, job.distance, relevance.hidden, gallery_index(job).mask)
+        wanted["probes"] = KeepNearest(1, job.distance, relevance.hidden, gallery_index(job).mask)
     if targets is not None:
         wanted |= _single_shot(job, targets)
     if relevance is not None and (job.impostors or job.brackets):

@@ -186,11 +186,15 @@ class Accumulator(Protocol[R_co]):
         """Partial result of the block pair."""
 
 
-class Reduction(Protocol[P]):
+class Reduction(Protocol[R_co]):
     """A reduction of tiles to a small partial result."""
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> Accumulator[P]:
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> Accumulator[R_co]:
         """Make an accumulator for a block pair."""
+
+
+class MergedReduction(Reduction[P], Protocol[P]):
+    """A reduction whose partial results merge."""
 
     def combine(self, partials: Sequence[P]) -> P:
         """Merge partial results of different gallery blocks; associative and commutative."""

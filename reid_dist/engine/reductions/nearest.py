@@ -23,8 +23,6 @@ class KeepNearest:
     ----------
     k
         Length of the lists.
-    own_first
-        Whether query row i *is* gallery row i and comes first in its own list, before all rows at the same distance.
     distance
         Registered, re-ranked or precomputed distance.
     hidden, mask
@@ -34,7 +32,6 @@ class KeepNearest:
     """
 
     k: int
-    own_first: bool
     distance: Distance
     hidden: Hidden | None = None
     mask: GalleryMask | None = None
@@ -52,24 +49,6 @@ class KeepNearest:
         order = np.lexsort((np.where(index < 0, np.iinfo(np.int64).max, index), distance), axis=-1)[:, : self.k]
         return Neighbours(np.take_along_axis(index, order, 1), np.take_along_axis(distance, order, 1))
 
-    def finish(self, merged: Neighbours, rows: RowRange, own: NDArray[np.float64] | None) -> Neighbours:
-        """Insert each query itself at the start of its list, if `own_first`.
-
-        Parameters
-        ----------
-        merged
-            Lists of all gallery blocks, without the queries themselves.
-        rows
-            Rows of the queries in their set.
-        own
-            Canonical distance of every query to itself, shape (len(rows),), when `own_first`.
-        """
-        if not self.own_first or own is None:
-            return merged
-        index = np.concatenate([np.arange(rows.start, rows.stop)[:, None], merged.index[:, :-1]], axis=1)
-        distance = np.concatenate([own[:, None], merged.distance[:, :-1]], axis=1)
-        return Neighbours(index, distance)
-
 
 class _Nearest:
     """Accumulator of `KeepNearest`."""
@@ -81,14 +60,8 @@ class _Nearest:
         self._reduction = reduction
         self._query = query
         self._gallery = gallery
-        self._screen = screen
-        self._rows = pair_rows(reduction.distance, query, gallery)
-        self._k = min(reduction.k, len(gallery))
-        self._lists = make_candidates(len(query), self._k, screen.dtype)
-        self._own = np.full(len(query), -1, np.int64)
-        if reduction.own_first:
-            here, column = gallery.find(query.numbers)
-            self._own[here] = column
+        rows, k = pair_rows(reduction.distance, query, gallery), min(reduction.k, len(gallery))
+        self._lists = make_candidates(k, rows, screen.epsilon, screen.centre, screen.slope, screen.dtype)
         hidden = reduction.hidden
         self._hidden = (
             None if hidden is None or reduction.mask is None else HiddenColumns(hidden, reduction.mask, gallery)
@@ -100,20 +73,7 @@ class _Nearest:
         if self._hidden is not None:
             biases, bias_of = self._hidden.bias(tile.bias, tile.columns, tile.queries)
             values = self._struck(tile.values, tile.columns, tile.queries, self._hidden)
-        collect_tile(
-            values,
-            biases,
-            bias_of,
-            tile.queries.start,
-            tile.columns.start,
-            self._own,
-            self._k,
-            self._screen.epsilon,
-            self._screen.centre,
-            self._screen.slope,
-            self._rows,
-            self._lists,
-        )
+        collect_tile(values, biases, bias_of, tile.queries.start, tile.columns.start, self._lists)
 
     def _struck(
         self, values: NDArray[np.floating], columns: RowRange, queries: RowRange, hidden: HiddenColumns
@@ -136,5 +96,5 @@ class _Nearest:
         shape = (len(self._query), self._reduction.k)
         column = np.full(shape, -1, np.int64)
         distance = np.full(shape, np.inf)
-        settle(self._k, self._screen.epsilon, self._rows, self._lists, column, distance)
+        settle(self._lists, column, distance)
         return Neighbours(np.where(column < 0, -1, self._gallery.numbers[column]), distance)
