@@ -31,23 +31,15 @@ from reid_dist.kernels.topk import Candidates, offer
 
 
 class Side(NamedTuple):
-    """State of the items of one side of a tile.
+    """State of the items of one side of a tile."""
 
-    Attributes
-    ----------
-    lists
-        Candidates for the nearest items; its queries are this side, its gallery rows the other.
-    farthest
-        Largest canonical distance so far, shape (n,), float64.
-    lower_bound
-        Screening value at or below which an item may be farther, shape (n,), in the type of the tiles.
-    bias
-        Subtracted from the values where this side is the columns, shape (n,), in the type of the tiles.
-    """
-
+    # Candidates for the nearest items; its queries are this side, its gallery rows the other.
     lists: Candidates
+    # Largest canonical distance so far, shape (n,), float64.
     farthest: NDArray[np.float64]
+    # Screening value at or below which an item may be farther, shape (n,), in the type of the tiles.
     lower_bound: NDArray[np.floating]
+    # Subtracted from the values where this side is the columns, shape (n,), in the type of the tiles.
     bias: NDArray[np.floating]
 
 
@@ -68,19 +60,13 @@ def _reach(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> Non
 def collect_both(
     tile: NDArray[np.floating], row_start: int, column_start: int, row_side: Side, column_side: Side, both: bool
 ) -> None:
-    """Add one tile to the lists of its rows and of its columns.
+    """Add one tile to the lists of its rows and of its columns, which are the same `Side` for a block against itself.
 
-    Parameters
-    ----------
-    tile
-        Products of prepared rows, no bias subtracted, shape (rows, columns), C order.
-    row_start, column_start
-        Positions of the first row and column of the tile in their blocks.
-    row_side, column_side
-        Both sides, updated; the same object for a block against itself.
-    both
-        Whether the columns get neighbours as well; not in a tile on the diagonal, which holds each pair twice.  There,
-        the pairs of an item with itself are omitted.
+    `tile` holds products of prepared rows, no bias subtracted, shape (rows, columns), C order; `row_start` and
+    `column_start` are the positions of its first row and column in their blocks.
+
+    Without `both`, only rows get neighbours, and pairs of an item with itself are omitted: a tile on the diagonal holds
+    each pair twice.
     """
     n_columns = tile.shape[1]
     # Whole words of eight bytes; those beyond the last column stay 0.

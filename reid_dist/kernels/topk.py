@@ -7,12 +7,12 @@ and an entry level below which nothing can belong to the k nearest.  A value dif
 ``epsilon``; so once k candidates have values of at least ``v_k``, k items are truly at least as near as
 ``v_k - epsilon``, and an item whose value lies below ``v_k - 2 epsilon`` is strictly farther than all of them.
 
-When a list is full it is thinned to what passes that level.  When that does not help, because hundreds of values lie
+A full list is thinned to the entries that pass that level.  If that does not help, because hundreds of values lie
 within the band (duplicates, collapsed features), the list is *settled*: canonical distances decide, the k best by
 (distance, gallery row) stay, and the level becomes the lower edge of the k-th distance.  At the end every list is
-settled, so that what leaves here is canonical and does not depend on tiles.
+settled, so that the result is canonical and does not depend on tiles.
 
-Rows are met in ascending order and thinning keeps that order, hence a stable sort by distance is the order by
+Rows arrive in ascending order and thinning keeps that order, hence a stable sort by distance is the order by
 (distance, gallery row).
 """
 
@@ -32,35 +32,23 @@ PATCH = 64
 
 
 class Candidates(NamedTuple):
-    """Lists of a block of queries, and the values that decide what enters them.
+    """Lists of a block of queries, and the values that decide what enters them."""
 
-    Attributes
-    ----------
-    value
-        Screening values, shape (n_query, capacity), in the type of the tiles.
-    column
-        Columns of the gallery block, shape (n_query, capacity), int32, ascending within a list.
-    size
-        Used entries of each list, shape (n_query,), int64.
-    level
-        Entry levels, shape (n_query,), in the type of the tiles.
-    k
-        Number of nearest rows to find.
-    rows
-        The block of queries and the gallery block.
-    epsilon
-        Half widths of the bands, shape (n_query,), float64.
-    centre, slope
-        A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * falling_at(rows, q, d, 0)``.
-    """
-
+    # Screening values, shape (n_query, capacity), in the type of the tiles.
     value: NDArray[np.floating]
+    # Columns of the gallery block, shape (n_query, capacity), int32, ascending within a list.
     column: NDArray[np.int32]
+    # Used entries of each list, shape (n_query,), int64.
     size: NDArray[np.int64]
+    # Entry levels, shape (n_query,), in the type of the tiles.
     level: NDArray[np.floating]
+    # Number of nearest rows to find.
     k: int
+    # The block of queries and the gallery block.
     rows: PairRows
+    # Half widths of the bands, shape (n_query,), float64.
     epsilon: NDArray[np.float64]
+    # A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * falling_at(rows, q, d, 0)``.
     centre: NDArray[np.float64]
     slope: float
 

@@ -22,7 +22,7 @@ from reid_dist.kernels.counting import (
     settle_few,
     settle_many,
 )
-from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, decide
+from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
 from reid_dist.kernels.selection import order_of
 from reid_dist.kernels.settings import is_compiled
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle, thin
@@ -68,4 +68,4 @@ def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield settle_few, (q, n, limit, row, ints, bands, rows, counts)
     yield settle, (lists, np.empty((1, 1), np.int64), np.empty((1, 1), np.float64))
     yield collect_tile, (tile, tile, ints, q, n, lists)
-    yield count_tile, (tile, tile, ints, n, ints, bands, rows, counts, limit)
+    yield count_tile, (ScreenedTile(tile, tile, ints, n, ints, bands, rows, 0), counts, limit)

@@ -23,7 +23,7 @@ from reid_dist.engine.reductions.impostors import (
 )
 from reid_dist.engine.reductions.key_counts import KeyCounts, distance_of, falling_of, ordered_keys
 from reid_dist.engine.reductions.nearest import KeepNearest
-from reid_dist.engine.reductions.screens import make_screen, screen_pairs
+from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
 from reid_dist.engine.reductions.surroundings import (
     Seed,
@@ -80,7 +80,6 @@ __all__ = [
     "add_histograms",
     "distance_of",
     "falling_of",
-    "make_screen",
     "make_targets",
     "merge_surroundings",
     "ordered_keys",

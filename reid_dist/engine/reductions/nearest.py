@@ -10,29 +10,22 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, Neighbours, RowRange
 from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, pair_rows
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 
 
 @dataclass(frozen=True, slots=True)
 class KeepNearest:
-    """Keep the k nearest gallery rows of every query by (distance, gallery row).
+    """Keep the k nearest gallery rows of every query by (distance, gallery row)."""
 
-    Attributes
-    ----------
-    k
-        Length of the lists.
-    distance
-        Registered, re-ranked or precomputed distance.
-    hidden, mask
-        Gallery rows to omit: those hidden from all queries or from some.  Single rows hidden from a query are omitted
-        if they may have another pid; its positives and its junk of the same pid may remain, as the lists are read only
-        for queries without either.  None to list all rows.
-    """
-
+    # Length of the lists.
     k: int
+    # Registered, re-ranked or precomputed distance.
     distance: Distance
+    # Gallery rows to omit: those hidden from all queries or from some.  Single rows hidden from a query are omitted if
+    # they may have another pid; its positives and its junk of the same pid may remain, as the lists are read only for
+    # queries without either.  None to list all rows.
     hidden: Hidden | None = None
     mask: GalleryMask | None = None
 
@@ -50,11 +43,8 @@ class KeepNearest:
         return Neighbours(np.take_along_axis(index, order, 1), np.take_along_axis(distance, order, 1))
 
 
-class _Nearest:
+class _Nearest(Accumulator[Neighbours]):
     """Accumulator of `KeepNearest`."""
-
-    # No lower bound: every value may count.
-    lower_bound = None
 
     def __init__(self, reduction: KeepNearest, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._reduction = reduction

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Screen, Values
-from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
@@ -23,37 +23,23 @@ _GROUPS_PER_NEIGHBOUR = 3
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The nearest rows to each item of a block, and its largest distance, among some other items.
+    """The nearest rows to each item of a block, and its largest distance, among some other items."""
 
-    Attributes
-    ----------
-    index
-        Rows of the set by (canonical distance, row), without the item itself, shape (n, k), int64; -1 for absent
-        entries.
-    distance
-        Canonical distances, shape (n, k), float64; inf for absent entries.
-    farthest
-        Largest canonical distance, shape (n,), float64; 0 without other items.
-    """
-
+    # Rows of the set by (canonical distance, row), without the item itself, shape (n, k), int64; -1 for absent entries.
     index: NDArray[np.int64]
+    # Canonical distances, shape (n, k), float64; inf for absent entries.
     distance: Float64
+    # Largest canonical distance, shape (n,), float64; 0 without other items.
     farthest: Float64
 
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """Bounds for the items of a block from other block pairs; pairs that cannot improve on them are skipped.
+    """Bounds for the items of a block from other block pairs; pairs that cannot improve on them are skipped."""
 
-    Attributes
-    ----------
-    reach
-        A canonical distance within which each item has k others, shape (n,), float64; inf if unknown.
-    farthest
-        A canonical distance at which each item has another, shape (n,), float64; -inf if unknown.
-    """
-
+    # A canonical distance within which each item has k others, shape (n,), float64; inf if unknown.
     reach: Float64
+    # A canonical distance at which each item has another, shape (n,), float64; -inf if unknown.
     farthest: Float64
 
 
@@ -78,17 +64,11 @@ def _empty_side(
 
 @dataclass(frozen=True, slots=True)
 class SurroundQueries:
-    """Keep the k nearest gallery rows of every query, and its largest distance.
+    """Keep the k nearest gallery rows of every query, and its largest distance."""
 
-    Attributes
-    ----------
-    k
-        Length of the lists.
-    distance
-        Registered distance.
-    """
-
+    # Length of the lists.
     k: int
+    # Registered distance.
     distance: Distance
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _QuerySide:
@@ -96,11 +76,8 @@ class SurroundQueries:
         return _QuerySide(self, query, gallery, screen)
 
 
-class _QuerySide:
+class _QuerySide(Accumulator[Surroundings]):
     """Accumulator of `SurroundQueries`."""
-
-    # No lower bound: every value may count.
-    lower_bound = None
 
     def __init__(self, reduction: SurroundQueries, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._query = query
@@ -123,19 +100,13 @@ class SurroundBoth:
 
     A block as its own gallery is compared with itself, in the tiles of one triangle; an item is then not in its own
     list.
-
-    Attributes
-    ----------
-    k
-        Length of the lists.
-    distance
-        Registered distance.
-    seeds
-        Bounds for the items of both blocks.  Items within `Seed.reach` are listed; those beyond may be missing.
     """
 
+    # Length of the lists.
     k: int
+    # Registered distance.
     distance: Distance
+    # Bounds for the items of both blocks.  Items within `Seed.reach` are listed; those beyond may be missing.
     seeds: tuple[Seed, Seed] | None = None
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _BothSides:
@@ -143,11 +114,8 @@ class SurroundBoth:
         return _BothSides(self, query, gallery, screen)
 
 
-class _BothSides:
+class _BothSides(Accumulator[list[Surroundings]]):
     """Accumulator of `SurroundBoth`."""
-
-    # No lower bound: every value may count.
-    lower_bound = None
 
     def __init__(self, reduction: SurroundBoth, first: FeatureBlock, second: FeatureBlock, screen: Screen) -> None:
         self._first, self._second = first, second
