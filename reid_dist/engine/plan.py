@@ -251,13 +251,9 @@ def make_plan(
     default shape; `relevant_per_query` is the largest mean number of gallery items with the query's pid, over blocks of
     queries; `k` is the number of neighbours kept per query.
 
-    Raises `InputError` if `chunk_rows` is not positive or the dimensions differ, and `PlanError` if no division fits
-    into memory; the message names limits that would.
+    Raises `InputError` if `chunk_rows` is not positive, and `PlanError` if no division fits into memory; the message
+    names limits that would.
     """
-    if query.dim != gallery.dim:
-        raise InputError(
-            f"query features have {query.dim} dimensions, gallery features {gallery.dim}; both must come from one model"
-        )
     tile = DEFAULT_TILE if chunk_rows is None else TileShape(chunk_rows, chunk_rows)
     query_block = min(query.n_rows, _MOST_QUERY_ROWS)
     # This memory does not decrease with smaller gallery blocks.

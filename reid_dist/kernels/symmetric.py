@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import LANES, falling_at, pair_distance
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.topk import Candidates, offer
+from reid_dist.kernels.topk import Candidates, thin_and_add
 
 
 class Side(NamedTuple):
@@ -115,7 +115,7 @@ def collect_both(
                         row_column[row, row_size[row]] = column
                         row_size[row] += 1
                     else:
-                        offer(row, column, mine, row_lists, lanes)
+                        thin_and_add(row, column, mine, row_lists, lanes)
                 if mine <= lower_bound:
                     _reach(row_side, row, column, lanes)
                     lower_bound = row_side.lower_bound[row]
@@ -128,7 +128,7 @@ def collect_both(
                         column_column[column, column_size[column]] = row
                         column_size[column] += 1
                     else:
-                        offer(column, row, theirs, column_lists, lanes)
+                        thin_and_add(column, row, theirs, column_lists, lanes)
                 if theirs <= column_lower_bound[c]:
                     _reach(column_side, column, row, lanes)
 
@@ -166,6 +166,6 @@ def collect_one(
                         list_column[row, list_size[row]] = column_start + c
                         list_size[row] += 1
                     else:
-                        offer(row, column_start + c, value, lists, lanes)
+                        thin_and_add(row, column_start + c, value, lists, lanes)
                 if value <= side.lower_bound[row]:
                     _reach(side, row, column_start + c, lanes)

@@ -118,25 +118,23 @@ def _settle_one(q: int, lists: Candidates, lanes: NDArray[np.float64]) -> NDArra
 
 
 @inner_kernel
-def offer(q: int, column: int, value: np.floating, lists: Candidates, lanes: NDArray[np.float64]) -> None:
-    """Add a column whose value reaches the level of query `q` to its list; a full list is thinned first.
+def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, lanes: NDArray[np.float64]) -> None:
+    """Thin the full list of query `q`, and add a column if its value still reaches the level.
 
     `lanes` is scratch of shape (32,), float64.
     """
-    capacity = lists.value.shape[1]
-    if lists.size[q] == capacity:
-        thin(q, lists)
-        if lists.size[q] > capacity - 32:
-            distances = _settle_one(q, lists, lanes)
-            largest = distances[0]
-            for p in range(1, len(distances)):
-                largest = max(largest, distances[p])
-            edge = lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q]
-            settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
-            if settled > np.float64(lists.level[q]):
-                lists.level[q] = settled
-        if not value >= lists.level[q]:
-            return
+    thin(q, lists)
+    if lists.size[q] > lists.value.shape[1] - 32:
+        distances = _settle_one(q, lists, lanes)
+        largest = distances[0]
+        for p in range(1, len(distances)):
+            largest = max(largest, distances[p])
+        edge = lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q]
+        settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
+        if settled > np.float64(lists.level[q]):
+            lists.level[q] = settled
+    if not value >= lists.level[q]:
+        return
     lists.value[q, lists.size[q]] = value
     lists.column[q, lists.size[q]] = column
     lists.size[q] += 1
@@ -158,6 +156,9 @@ def collect_tile(
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
     lanes = np.empty(LANES, np.float64)
+    # Unpacked once, outside of the loops; passing the tuple to a kernel takes longer than adding an entry.
+    list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
+    capacity = list_value.shape[1]
     for i in range(tile.shape[0]):
         q = query_start + i
         for start in range(0, n_columns, BLOCK):
@@ -165,7 +166,7 @@ def collect_tile(
             source = tile[i, start:stop]
             shift = bias[bias_of[i], start:stop]
             values = buffer[: stop - start]
-            level = lists.level[q]
+            level = list_level[q]
             reached = np.int32(0)
             for c in range(len(values)):
                 value = source[c] - shift[c]
@@ -175,15 +176,21 @@ def collect_tile(
                 continue
             for patch in range(0, len(values), PATCH):
                 piece = values[patch : patch + PATCH]
-                level = lists.level[q]
+                level = list_level[q]
                 reached = np.int32(0)
                 for c in range(len(piece)):
                     reached += np.int32(piece[c] >= level)
                 if reached == 0:
                     continue
                 for c in range(len(piece)):
-                    if piece[c] >= lists.level[q]:
-                        offer(q, column_start + start + patch + c, piece[c], lists, lanes)
+                    if piece[c] >= list_level[q]:
+                        column = column_start + start + patch + c
+                        if list_size[q] < capacity:
+                            list_value[q, list_size[q]] = piece[c]
+                            list_column[q, list_size[q]] = column
+                            list_size[q] += 1
+                        else:
+                            thin_and_add(q, column, piece[c], lists, lanes)
 
 
 @kernel
