@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import DEFAULT_TILE, MERGED_AT_ONCE
-from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed, run_symmetric_tiles
-from reid_dist.engine.tile_loop import run_tiles
+from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed
+from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import squared_norms
 
 _ROWS = 3072
@@ -27,20 +27,13 @@ _MOST_LISTED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """CPU seconds of one thread for symmetric tile loops.
+    """CPU seconds of one thread for symmetric tile loops."""
 
-    Attributes
-    ----------
-    product
-        Seconds per pair of rows, for the matrix product alone.
-    both_ways
-        Seconds per pair of rows, for a tile loop that reduces both sides.
-    settling
-        Seconds per row and pair of blocks, to compute the canonical distances of the row's list.
-    """
-
+    # Seconds per pair of rows, for the matrix product alone.
     product: float
+    # Seconds per pair of rows, for a tile loop that reduces both sides.
     both_ways: float
+    # Seconds per row and pair of blocks, to compute the canonical distances of the row's list.
     settling: float
 
 
@@ -59,36 +52,19 @@ def calibrate(dim: int, distance: Distance, k: int) -> Rates:
 
 @dataclass(frozen=True, slots=True)
 class ListRates:
-    """CPU seconds of one thread for lists of nearest gallery rows, in addition to the matrix product.
+    """CPU seconds of one thread for lists of nearest gallery rows, in addition to the matrix product."""
 
-    Attributes
-    ----------
-    keeping
-        Seconds per query and gallery block, to select the nearest rows of the block and compute their canonical
-        distances.
-    merging
-        Seconds per query and list entry, to merge lists.
-    """
-
+    # Seconds per query and gallery block, to select the nearest rows of the block and compute their canonical
+    # distances.
     keeping: float
+    # Seconds per query and list entry, to merge lists.
     merging: float
 
 
 def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, product: float) -> ListRates:
-    """Time lists of nearest rows among random features, with one thread, in less than a second.
+    """Time lists of `k` nearest rows among random features, with one thread, in less than a second.
 
-    Parameters
-    ----------
-    dim
-        Features per row.
-    distance
-        Registered distance.
-    k
-        Entries of a list.
-    block_rows
-        Rows of a gallery block.
-    product
-        Seconds per pair of rows for the matrix product alone, as in `Rates`.
+    `block_rows` are the rows of a gallery block, `product` the seconds per pair of rows as in `Rates`.
     """
     n_gallery = min(block_rows, _MOST_BLOCK_ROWS)
     features = np.random.default_rng(0).standard_normal((_LISTED_ROWS + n_gallery, dim), dtype=np.float32)
@@ -98,7 +74,7 @@ def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, produ
         for start, stop in ((0, _LISTED_ROWS), (_LISTED_ROWS, _LISTED_ROWS + n_gallery))
     )
     timed = min(k, _MOST_LISTED)
-    nearest = KeepNearest(timed, False, distance)
+    nearest = KeepNearest(timed, distance)
     with one_blas_thread():
         (found,) = run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest])
         seconds = []

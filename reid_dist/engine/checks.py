@@ -126,19 +126,8 @@ def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
 def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, *, camids: bool) -> tuple[str, ...]:
     """Return the kinds of labels whose encodings differ between the two sets and must be joined.
 
-    Parameters
-    ----------
-    query, gallery
-        Labels of both sides.
-    protocol
-        Determines which labels are matched.
-    camids
-        Whether camids of both sides are compared outside the protocol.
-
-    Raises
-    ------
-    InputError
-        If no label of one set can equal a label of the other, or a number has several spellings.
+    `camids` is whether camids of both sides are compared outside the protocol.  Raises `InputError` if no label of one
+    set can equal a label of the other, or a number has several spellings.
     """
     kinds = {} if protocol.is_listed else {"pids": (query.pid_names, gallery.pid_names)}
     if protocol.needs_camids or camids:
@@ -212,22 +201,10 @@ def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
 
 
 def refuse_thresholds(metrics: list[Metric], roc: bool, variant: str, *, by_row_maximum: bool) -> None:
-    """Raise an error for metrics with one threshold for all queries under a re-ranking.
+    """Raise `InputError` for metrics with one threshold for all queries under a re-ranking, with the variant's reason.
 
-    Parameters
-    ----------
-    metrics, roc
-        Requested metrics, and whether the ROC is requested.
-    variant
-        Name of the re-ranking variant.
-    by_row_maximum
-        Whether the variant divides the distances of each query by their maximum, so that distances of different
-        queries are not comparable to one threshold.
-
-    Raises
-    ------
-    InputError
-        If such metrics are requested; the message gives the reason for the variant.
+    `by_row_maximum` is whether the variant divides the distances of each query by their maximum, so that distances of
+    different queries are not comparable to one threshold.
     """
     unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES)] + (["roc"] if roc else [])
     if not unfit:

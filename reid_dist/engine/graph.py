@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reid_dist._version import __version__
-from reid_dist.core.model import Neighbours, RankedQueries, Relevance, RowRange, Targets, cut_rows
+from reid_dist.core.model import Neighbours, RankedQueries, cut_rows
+from reid_dist.engine.jobs import BlockResult, EvaluationJob, SearchJob
 from reid_dist.engine.partitions import PartValues
-from reid_dist.engine.reductions import PARTIAL_RESULTS, add_bracket_counts, add_histograms
+from reid_dist.engine.reductions import add_bracket_counts, add_histograms
 from reid_dist.engine.task_graph import Progress, TaskGraph, execute
 from reid_dist.engine.tasks import (
-    BlockResult,
-    EvaluationJob,
-    Partials,
-    SearchJob,
     curves_task,
     final_task,
+    kept_tile_task,
     listed_relevance_task,
     merge_task,
+    read_partials_task,
     relevance_task,
     relevant_task,
     targets_task,
@@ -36,7 +35,6 @@ from reid_dist.engine.tasks import (
 )
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.stores import Stage, Workspace
-from reid_dist.stores.encoding import decode, encode
 from reid_dist.stores.locks import in_turn
 
 if TYPE_CHECKING:
@@ -101,30 +99,13 @@ def run(
     truth: GroundTruth | None = None,
     workspace: Workspace | None = None,
 ) -> BlockResult:
-    """Compute a job, in threads of this process or on a cluster.
+    """Compute a job, in threads of this process or on a cluster; results are in query order.
 
-    Parameters
-    ----------
-    job
-        Inputs, requested outputs and plan.
-    client
-        A `distributed.Client`, or None for threads of this process.
-    progress
-        Receives the number of tasks and each finished task.
-    truth
-        Lists of relevant gallery rows, for a protocol that does not derive relevance from labels.
-    workspace
-        Store of partial results of block pairs, written as they are computed; those of an interrupted run are reused,
-        and all are removed when the job is done.  None to keep partial results in memory only.
+    `truth` lists relevant gallery rows, for a protocol that does not derive relevance from labels.  With a workspace,
+    partial results of block pairs are stored as they are computed; those of an interrupted run are reused, and all are
+    removed when the job is done.
 
-    Returns
-    -------
-    Results of all blocks of queries, concatenated in query order.
-
-    Raises
-    ------
-    RunFailedError
-        If the cluster lost the job; the message gives the cause.
+    Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
     """
     if workspace is None:
         return _run(job, client, progress or Progress(), truth, None, None)
@@ -198,29 +179,3 @@ def _concatenate(job: SearchJob, blocks: list[BlockResult]) -> BlockResult:
         impostors=add_histograms(impostors) if impostors else None,
         bracketed=add_bracket_counts(bracketed, job.plan.bracket_counts) if bracketed else None,
     )
-
-
-def kept_tile_task(
-    stage: Stage,
-    part: str,
-    job: SearchJob,
-    rows: RowRange,
-    gallery_rows: RowRange,
-    relevance: Relevance | None,
-    targets: Targets | None,
-) -> Partials:
-    """Compute and store the partial results of a block pair, or read them if they are stored.
-
-    They are stored already if a worker was lost after writing them and Dask runs the task again.
-    """
-    if stage.has(part):
-        return read_partials_task(stage, part)
-    partials = tile_task(job, rows, gallery_rows, relevance, targets)
-    stage.write(part, encode(partials))
-    return partials
-
-
-def read_partials_task(stage: Stage, part: str) -> Partials:
-    """Read the partial results of a block pair that an earlier run stored."""
-    partials: Partials = decode(stage.read(part), PARTIAL_RESULTS)
-    return partials

@@ -27,21 +27,13 @@ _DEFAULT_STEPS = 10
 
 @dataclass(frozen=True)
 class Partitions:
-    """Definition of the partitions of a gallery.
+    """Definition of the partitions of a gallery."""
 
-    Attributes
-    ----------
-    cameras
-        Whether rows are partitioned by camera.
-    sizes
-        Numbers of rows of a growing gallery, ascending; the last is the whole gallery.  Empty for a gallery of one
-        size.
-    order, seed
-        Whether rows enter in the ``stored`` order, or in an order determined by the seed alone.
-    """
-
+    # Whether rows are partitioned by camera.
     cameras: bool = False
+    # Numbers of rows of a growing gallery, ascending; the last is the whole gallery.  Empty for a gallery of one size.
     sizes: tuple[int, ...] = ()
+    # Whether rows enter in the ``stored`` order, or in an order determined by the seed alone.
     order: str = "stored"
     seed: int = 0
 
@@ -52,28 +44,15 @@ class Partitions:
 
 
 class GalleryPartitions:
-    """The partition of every row of a gallery.
-
-    Parameters
-    ----------
-    parts
-        Definition of the partitions.
-    labels
-        Labels of the gallery.
-
-    Attributes
-    ----------
-    cameras
-        Distinct camids, ascending, int64; empty without partitions by camera.
-    group
-        Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus the index of the
-        size at which the row enters.
-    """
+    """The partition of every row of a gallery."""
 
     def __init__(self, parts: Partitions, labels: Labels) -> None:
         n_gallery = len(labels.pids)
         self._n_sizes = parts.n_sizes
+        # Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus the index of
+        # the size at which the row enters.
         self.group = np.zeros(n_gallery, np.int64)
+        # Distinct camids, ascending, int64; empty without partitions by camera.
         self.cameras = np.empty(0, np.int64)
         if parts.sizes:
             place = np.arange(n_gallery) if parts.order == "stored" else seeded_order(parts.seed, n_gallery)
@@ -107,15 +86,8 @@ def seeded_order(seed: int, n: int) -> Int64:
 def gallery_sizes(requested: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
     """Convert numbers of rows, or shares of the gallery, to ascending numbers of rows; the last is the whole gallery.
 
-    Parameters
-    ----------
-    requested
-        Whole numbers of rows, or shares of the gallery as floats up to 1.0; None for ten equal steps.
-
-    Raises
-    ------
-    InputError
-        For a size of less than one row or more than the gallery.
+    Shares are floats up to 1.0; None stands for ten equal steps.  Raises `InputError` for a size of less than one row
+    or more than the gallery.
     """
     if requested is None:
         requested = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
@@ -138,18 +110,11 @@ def gallery_sizes(requested: Sequence[float] | None, n_gallery: int) -> tuple[in
 
 @dataclass(frozen=True, slots=True)
 class PartValues:
-    """Metrics of every query in partitions of the gallery.
+    """Metrics of every query in partitions of the gallery."""
 
-    Attributes
-    ----------
-    by_camera
-        Shape (n_query, cameras, metrics), float64; NaN where a query has no positive in a camera.  None if not
-        requested.
-    by_size
-        Shape (n_query, sizes, metrics), float64.
-    """
-
+    # Shape (n_query, cameras, metrics), float64; NaN where a query has no positive in a camera.  None if not requested.
     by_camera: NDArray[np.float64] | None
+    # Shape (n_query, sizes, metrics), float64.
     by_size: NDArray[np.float64] | None
 
 
@@ -163,21 +128,12 @@ def rank_in_partitions(
 ) -> PartValues:
     """Rank a block of queries in every partition of the gallery, and compute metrics of the ranks.
 
-    Parameters
-    ----------
-    relevance, targets
-        Relevance and thresholds of the block.
-    counts
-        Counts over the whole gallery, by group of gallery rows.
-    parts, gallery
-        Definition of the partitions, and the partition of every gallery row.
-    metrics
-        Rank metrics.
+    `counts` are counts over the whole gallery, by group of gallery rows.
     """
 
     def ranked(groups: Sequence[int]) -> RankedQueries:
         some = [counts[group] for group in groups if group in counts]
-        return rank(relevance, targets, add_counts(some) if some else _nothing(targets))
+        return rank(relevance, targets, add_counts(some) if some else PartialCounts.zeros(len(targets.distance)))
 
     def values(ranks: RankedQueries) -> NDArray[np.float64]:
         return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
@@ -212,21 +168,10 @@ def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
     )
 
 
-def _nothing(targets: Targets) -> PartialCounts:
-    return PartialCounts.zeros(len(targets.distance))
-
-
 def parse_breakdowns(names: Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
     """Validate names of breakdowns: ``camera``, ``camera_pair``, ``identity``, ``gallery_size`` or a label column.
 
-    None selects no breakdown.
-
-    Raises
-    ------
-    UnknownNameError
-        For any other name.
-    InputError
-        For a value that is no list of names.
+    Raises `UnknownNameError` for any other name, and `InputError` for a value that is no list of names.
     """
     if names is None:
         return ()

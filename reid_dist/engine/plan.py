@@ -78,34 +78,23 @@ class SetShape:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Division of a job into tasks and tiles.
+    """Division of a job into tasks and tiles."""
 
-    Attributes
-    ----------
-    query, gallery
-        Shapes of the two sets.
-    tile
-        Query and gallery rows of a tile.
-    query_block, gallery_block
-        Query and gallery rows of a task.
-    n_threads
-        Threads of all workers together.
-    task_bytes
-        Projected peak memory of one task, including partial results that wait to be merged, in bytes.
-    result_bytes
-        Peak memory of the whole result in the calling process, while it is concatenated, in bytes.
-    bracket_counts
-        Maximal counts in a partial result of the search for thresholds over all pairs; 0 without such a search.
-    """
-
+    # Shapes of the two sets.
     query: SetShape
     gallery: SetShape
+    # Query and gallery rows of a tile.
     tile: TileShape
+    # Query and gallery rows of a task.
     query_block: int
     gallery_block: int
+    # Threads of all workers together.
     n_threads: int
+    # Projected peak memory of one task, including partial results that wait to be merged, in bytes.
     task_bytes: int
+    # Peak memory of the whole result in the calling process, while it is concatenated, in bytes.
     result_bytes: int
+    # Maximal counts in a partial result of the search for thresholds over all pairs; 0 without such a search.
     bracket_counts: int = 0
 
     @property
@@ -171,22 +160,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Besides:
-    """Memory of a job in addition to features, tiles, thresholds and lists.
+    """Memory of a job in addition to features, tiles, thresholds and lists."""
 
-    Attributes
-    ----------
-    bytes_per_query, bytes_per_gallery_row, bytes_per_pair
-        Additional bytes of a task per query row, per gallery row and per pair of its blocks.
-    values_per_query
-        Additional float64 values per query in the result.
-    pairs
-        Whether thresholds over all pairs are searched for.
-    """
-
+    # Additional bytes of a task per query row, per gallery row and per pair of its blocks.
     bytes_per_query: int = 0
     bytes_per_gallery_row: int = 0
     bytes_per_pair: int = 0
+    # Additional float64 values per query in the result.
     values_per_query: int = 0
+    # Whether thresholds over all pairs are searched for.
     pairs: bool = False
 
     def __add__(self, other: Besides) -> Besides:
@@ -265,34 +247,13 @@ def make_plan(
 ) -> Plan:
     """Divide a job into tasks.
 
-    Parameters
-    ----------
-    query, gallery
-        Shapes of the two sets.
-    n_threads
-        Threads of all workers together.
-    memory_per_thread
-        Memory limit of one task, in bytes.
-    chunk_rows
-        Rows of a tile on both sides; None for the default shape.
-    relevant_per_query
-        The largest mean number of gallery items with the query's pid, over blocks of queries.
-    k
-        Neighbours kept per query.
-    besides
-        Additional memory of the job.
+    `memory_per_thread` limits one task, in bytes; `chunk_rows` are the rows of a tile on both sides, None for the
+    default shape; `relevant_per_query` is the largest mean number of gallery items with the query's pid, over blocks of
+    queries; `k` is the number of neighbours kept per query.
 
-    Raises
-    ------
-    InputError
-        If `chunk_rows` is not positive or the dimensions differ.
-    PlanError
-        If no division fits into memory; the message names limits that would.
+    Raises `InputError` if `chunk_rows` is not positive, and `PlanError` if no division fits into memory; the message
+    names limits that would.
     """
-    if query.dim != gallery.dim:
-        raise InputError(
-            f"query features have {query.dim} dimensions, gallery features {gallery.dim}; both must come from one model"
-        )
     tile = DEFAULT_TILE if chunk_rows is None else TileShape(chunk_rows, chunk_rows)
     query_block = min(query.n_rows, _MOST_QUERY_ROWS)
     # This memory does not decrease with smaller gallery blocks.

@@ -29,13 +29,7 @@ _PEEKED_ROWS = 8192
 
 
 class Scorer(ABC):
-    """Distances between query and gallery rows; a small value sent to workers, without arrays of features.
-
-    Attributes
-    ----------
-    distance
-        Definition of the distance.
-    """
+    """Distances between query and gallery rows; a small value sent to workers, without arrays of features."""
 
     distance: Distance
 
@@ -70,24 +64,14 @@ class Scorer(ABC):
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Canonical distances of listed pairs, shape (n,), float64, from single rows read without verification.
 
-        Parameters
-        ----------
-        rows
-            Rows of a block of queries.
-        owner
-            Position in the block of each pair's query, shape (n,), int64.
-        gallery_row
-            Gallery row of each pair, shape (n,), int64.
+        `rows` are a block of queries, and `owner` the position in it of each pair's query.
         """
 
 
 def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
     """Read rows and compute their canonical squared norms.
 
-    Raises
-    ------
-    DamagedStoreError
-        If a row is not finite, or the checksum of its chunk differs.
+    Raises `DamagedStoreError` if a row is not finite, or the checksum of its chunk differs.
     """
     block = read_only(features.read(rows.start, rows.stop))
     norm = squared_norms(block)

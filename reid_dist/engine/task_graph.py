@@ -99,17 +99,9 @@ class Stopwatch(Progress):
     def timing(self, started: float, plan: tuple[float, float], metrics: float) -> dict[str, float]:
         """Seconds of the phases of an evaluation that ends now, each without the compilation of kernels.
 
-        Parameters
-        ----------
-        started, metrics
-            Start of the evaluation and of the computation of metrics, in seconds of `time.perf_counter`.
-        plan
-            Begin and end of planning, in seconds of `time.perf_counter`.
-
-        Returns
-        -------
-        ``plan``; ``compile`` if kernels were compiled; each stage, from the end of the one before; ``metrics``;
-        ``total``, including the compilation.
+        `started` and `metrics` are the start of the evaluation and of the computation of metrics, and `plan` begin and
+        end of planning, in seconds of `time.perf_counter`.  The phases are ``plan``; ``compile`` if kernels were
+        compiled; each stage, from the end of the one before; ``metrics``; and ``total``, including the compilation.
         """
         now = time.perf_counter()
         behind = time.time() - now
@@ -168,27 +160,9 @@ class TaskGraph:
 
 
 def execute(graph: TaskGraph, client: Client | None, n_threads: int, progress: Progress) -> list[Any]:
-    """Run a graph, in threads of this process or on a cluster.
+    """Run a graph, in `n_threads` threads of this process or on a cluster; return the results of its final tasks.
 
-    Parameters
-    ----------
-    graph
-        Tasks by key.
-    client
-        A `distributed.Client`, or None for threads of this process.
-    n_threads
-        Threads of this process.
-    progress
-        Receives each finished task.
-
-    Returns
-    -------
-    Results of the final tasks, in order.
-
-    Raises
-    ------
-    RunFailedError
-        If the cluster lost the job; the message gives the cause.
+    Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
     """
     progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
     with compilation_of(client, progress.compiling, progress.compiled):

@@ -7,182 +7,44 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.model import Labels, Neighbours, RankedQueries, Relevance, RowRange, Targets
+from reid_dist.core.model import Labels, Relevance, RowRange, Targets
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.distances import Distance
-from reid_dist.engine.partitions import GalleryPartitions, Partitions, PartValues, rank_in_partitions
-from reid_dist.engine.plan import Plan
+from reid_dist.engine.jobs import BlockResult, EvaluationJob, SearchJob
+from reid_dist.engine.partitions import GalleryPartitions, rank_in_partitions
 from reid_dist.engine.reductions import (
-    BracketCounts,
+    PARTIAL_RESULTS,
     CollectImpostors,
     CountImpostors,
     CountNearer,
     FeatureBlock,
     Identities,
-    ImpostorHistogram,
     KeepNearest,
     ListBefore,
-    Reduction,
-    SingleShot,
+    MergedReduction,
     Visibility,
     add_counts,
     make_targets,
     rank,
     relevant_places,
 )
-from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.kernels.placing import BEFORE, BEHIND
+from reid_dist.kernels.deciding import BEFORE, BEHIND
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import REASONS, Protocol
-from reid_dist.stores import LabelledSet
+from reid_dist.stores import LabelledSet, Stage
+from reid_dist.stores.encoding import decode, encode
 from reid_dist.stores.labels import join_item_ids, join_numbers
 
 Partials = dict[str, Any]
 """Partial results by the name of their reduction."""
-
-
-@dataclass(frozen=True)
-class SearchJob:
-    """Search for the nearest gallery rows of every query.
-
-    Attributes
-    ----------
-    query, gallery
-        The two sides.
-    scorer
-        Source of distances.
-    plan
-        Division into tasks and tiles.
-    topk
-        Neighbours listed per query, 0 for none.
-    """
-
-    query: LabelledSet
-    gallery: LabelledSet
-    scorer: Scorer
-    plan: Plan
-    topk: int
-
-    @property
-    def distance(self) -> Distance:
-        """Distance of the scorer."""
-        return self.scorer.distance
-
-    @property
-    def tile_stage(self) -> str:
-        """Progress stage of the tile tasks."""
-        return "sweep"
-
-    @property
-    def identity(self) -> str:
-        """Identity of the computation: inputs by content and every field of every definition, without the plan."""
-        sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
-        apart = ("query", "gallery", "scorer", "plan")
-        rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
-        return fingerprint(sets, self.distance, rest, self.plan.bracket_counts)
-
-    @property
-    def token(self) -> str:
-        """Identity of the job including its plan."""
-        return fingerprint(self.identity, self.plan)[:20]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationJob(SearchJob):
-    """Evaluation of a ranking under a protocol.
-
-    Attributes
-    ----------
-    protocol
-        Evaluation protocol that assigns relevance.
-    ranks
-        Whether the positives are ranked.
-    rows_are_items
-        Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.
-    joined
-        Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and joined.
-    parts, part_metrics
-        Partitions of the gallery, and metrics computed in every partition.
-    probes
-        Whether the nearest visible gallery row of every query is computed, for open-set metrics.
-    impostors
-        Whether a histogram of the distances of all impostors is computed, for verification.
-    brackets
-        Edges ``lo, hi, lo, hi, …`` of brackets of distances, around which impostors are counted exactly.
-    single_shot
-        Definition of the single-shot CMC; None if not requested.
-    tie_rules
-        Whether the single-shot CMC is also computed with every tie decided for, and against, the positives.
-    """
-
-    protocol: Protocol
-    topk: int = 0
-    ranks: bool = True
-    rows_are_items: bool = False
-    joined: tuple[str, ...] = ()
-    parts: Partitions | None = None
-    part_metrics: tuple[str, ...] = ()
-    probes: bool = False
-    impostors: bool = False
-    brackets: tuple[float, ...] = ()
-    single_shot: SingleShot | None = None
-    tie_rules: bool = False
-
-    @property
-    def assigns_all(self) -> bool:
-        """Whether a result covers all queries, including those without positives."""
-        return self.probes or self.impostors or bool(self.brackets)
-
-    @property
-    def tile_stage(self) -> str:
-        """Progress stage of the tile tasks."""
-        return "verification" if self.brackets else "sweep"
-
-
-@dataclass(frozen=True)
-class BlockResult:
-    """Results of a block of queries; None for results that were not requested.
-
-    Attributes
-    ----------
-    ranked
-        Ranks of the positives.
-    neighbours
-        The nearest gallery rows, junk included.
-    in_parts
-        Metrics in partitions of the gallery.
-    nearest_kept
-        Distance of the nearest gallery row that is not junk, of queries that are not mated, shape (n_query,), float64;
-        infinite without such a row.
-    mated
-        As in `Relevance`.
-    single_shot
-        ``CMC_single_shot`` at every rank, shape (n_query, max_rank, rules), float64; NaN for invalid queries.
-        The first rule of ties is the usual one; on request the optimistic and the pessimistic one follow.
-    impostors
-        Histogram of the distances of all impostors.
-    bracketed
-        Exact counts of impostors around brackets of distances.
-    """
-
-    ranked: RankedQueries | None = None
-    neighbours: Neighbours | None = None
-    in_parts: PartValues | None = None
-    nearest_kept: NDArray[np.float64] | None = None
-    mated: NDArray[np.bool_] | None = None
-    single_shot: NDArray[np.float64] | None = None
-    impostors: ImpostorHistogram | None = None
-    bracketed: BracketCounts | None = None
 
 
 # ---- labels of the gallery, sorted once per process ------------------------------------------------------------------
@@ -238,17 +100,7 @@ def joined_label_set(
     protocol: Protocol | None,
     rows_are_items: bool,
 ) -> Labels:
-    """Labels of one of two sets, with a numbering common to both sets.
-
-    Parameters
-    ----------
-    features
-        The set: `query` or `gallery`.
-    query, gallery
-        Both sides.
-    joined, protocol, rows_are_items
-        As in `EvaluationJob`.
-    """
+    """Labels of `features`, one of two sets, with a numbering common to both; see `EvaluationJob`."""
     item_ids = np.arange(features.n_rows) if rows_are_items else features.item_ids
     if "item_ids" in joined and query.item_ids is not None and gallery.item_ids is not None:
         item_ids = join_item_ids(query.item_ids, gallery.item_ids)[0 if features is query else 1]
@@ -293,17 +145,17 @@ def targets_task(relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], 
     return make_targets(relevance, parts)
 
 
-def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | None) -> dict[str, Reduction[Any]]:
+def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | None) -> dict[str, MergedReduction[Any]]:
     """Reductions of the tile tasks, by name."""
-    nearest = {"topk": KeepNearest(job.topk, False, job.distance)} if job.topk else {}
+    nearest = {"topk": KeepNearest(job.topk, job.distance)} if job.topk else {}
     if not isinstance(job, EvaluationJob):
         return {**nearest}
-    wanted: dict[str, Reduction[Any]] = {}
+    wanted: dict[str, MergedReduction[Any]] = {}
     if targets is not None:
         wanted["ranks"] = CountNearer(targets, gallery_index(job).mask, job.distance)
     wanted |= nearest
     if job.probes and relevance is not None:
-        wanted["probes"] = KeepNearest(1, False, job.distance, relevance.hidden, gallery_index(job).mask)
+        wanted["probes"] = KeepNearest(1, job.distance, relevance.hidden, gallery_index(job).mask)
     if targets is not None:
         wanted |= _single_shot(job, targets)
     if relevance is not None and (job.impostors or job.brackets):
@@ -345,6 +197,32 @@ def tile_task(
         name: reduction.combine([partials[place] for partials in found]) if len(found) > 1 else found[0][place]
         for place, (name, reduction) in enumerate(wanted.items())
     }
+
+
+def kept_tile_task(
+    stage: Stage,
+    part: str,
+    job: SearchJob,
+    rows: RowRange,
+    gallery_rows: RowRange,
+    relevance: Relevance | None,
+    targets: Targets | None,
+) -> Partials:
+    """Compute and store the partial results of a block pair, or read them if they are stored.
+
+    They are stored already if a worker was lost after writing them and Dask runs the task again.
+    """
+    if stage.has(part):
+        return read_partials_task(stage, part)
+    partials = tile_task(job, rows, gallery_rows, relevance, targets)
+    stage.write(part, encode(partials))
+    return partials
+
+
+def read_partials_task(stage: Stage, part: str) -> Partials:
+    """Read the partial results of a block pair that an earlier run stored."""
+    partials: Partials = decode(stage.read(part), PARTIAL_RESULTS)
+    return partials
 
 
 def _split(job: SearchJob, gallery: FeatureBlock) -> list[FeatureBlock]:

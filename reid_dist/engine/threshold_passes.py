@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reid_dist.engine.graph import run
+from reid_dist.engine.jobs import BlockResult, EvaluationJob
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.task_graph import Progress
-from reid_dist.engine.tasks import BlockResult, EvaluationJob, set_labels
+from reid_dist.engine.tasks import set_labels
 from reid_dist.engine.verification import (
     Crossing,
     Level,
@@ -40,13 +41,7 @@ def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
 
 
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
-    """Raise an error for metrics that the labels rule out, before any computation.
-
-    Raises
-    ------
-    InputError
-        For open-set metrics where every query has its identity in the gallery.
-    """
+    """Raise `InputError` for open-set metrics where the labels give every query its identity in the gallery."""
     if needs_probes(metrics):
         refuse_without_non_mated(set_labels(job, job.query).pids, set_labels(job, job.gallery).pids)
 
@@ -63,27 +58,9 @@ def verify(
 ) -> Verification | None:
     """Compute verification and open-set metrics, with further passes over all pairs as needed (mostly one).
 
-    Parameters
-    ----------
-    job, result
-        Job of the main pass, and its results.
-    metrics
-        Requested metrics; metrics of other kinds are ignored.
-    roc
-        Whether the ROC is requested.
-    client, progress, truth, workspace
-        As in `reid_dist.engine.graph.run`.
-
-    Returns
-    -------
-    Metrics, curves and thresholds; None if none are requested or no query is valid.
-
-    Raises
-    ------
-    InputError
-        If there are no impostors or no non-mated queries; the message names a remedy.
-    RunFailedError
-        As in `reid_dist.engine.graph.run`.
+    `job` and `result` belong to the main pass; metrics of other kinds are ignored.  Returns None if nothing is
+    requested or no query is valid.  Raises `InputError` if there are no impostors or no non-mated queries, with a
+    remedy, and `RunFailedError` as `reid_dist.engine.graph.run`.
     """
     if not (needs_pairs(metrics, roc) or needs_probes(metrics)) or result.ranked is None or not len(result.ranked.rank):
         return None

@@ -11,7 +11,18 @@ import numpy as np
 from reid_dist.core.model import cut_rows, even_rows
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import FeatureBlock, Precision, Products, Reduction, Tile, pair_rows, screen_pairs
+from reid_dist.engine.reductions import (
+    FeatureBlock,
+    Precision,
+    Products,
+    Reduction,
+    Seed,
+    SurroundBoth,
+    Surroundings,
+    Tile,
+    pair_rows,
+    screen_pairs,
+)
 
 
 def run_tiles(
@@ -20,23 +31,12 @@ def run_tiles(
     distance: Distance,
     tile: TileShape,
     reductions: Sequence[Reduction[Any]],
+    *,
+    triangle: bool = False,
 ) -> list[Any]:
-    """Reduce all tiles of a block pair.
+    """Reduce all tiles of a block pair; return the partial result of each reduction, in order.
 
-    Parameters
-    ----------
-    query, gallery
-        Blocks of n_query and n_gallery rows.
-    distance
-        Distance that the tiles screen.
-    tile
-        Query and gallery rows of a tile.
-    reductions
-        Reductions that read the tiles.
-
-    Returns
-    -------
-    Partial result of each reduction, in the order of `reductions`.
+    `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.
     """
     pairs = pair_rows(distance, query, gallery)
     screen = screen_pairs(distance, pairs, np.float32)
@@ -61,7 +61,24 @@ def run_tiles(
         return Products(screen_pairs(distance, pairs, dtype, in_parts=precision is Precision.IN_PARTS), *size)
 
     for columns in cut_rows(n_gallery, gallery_rows):
-        for rows in cut_rows(n_query, query_rows):
+        for rows in cut_rows(columns.stop if triangle else n_query, query_rows):
             for accumulator in accumulators:
                 accumulator.absorb(Tile(rows, columns, products, len(accumulators) > 1))
     return [accumulator.result() for accumulator in accumulators]
+
+
+def run_symmetric_tiles(
+    first: FeatureBlock,
+    second: FeatureBlock | None,
+    distance: Distance,
+    tile_rows: int,
+    k: int,
+    seeds: tuple[Seed, Seed] | None = None,
+) -> list[Surroundings]:
+    """Find the nearest and farthest items of two blocks of one set, for both; or of one block, if the second is None.
+
+    Tiles have `tile_rows` rows and columns; see `SurroundBoth` for the other parameters and the result.
+    """
+    gallery, tile = first if second is None else second, TileShape(tile_rows, tile_rows)
+    (found,) = run_tiles(first, gallery, distance, tile, [SurroundBoth(k, distance, seeds)], triangle=second is None)
+    return list(found)

@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.partitions import PartValues
-from reid_dist.engine.tasks import EvaluationJob, set_labels
+from reid_dist.engine.tasks import set_labels
 from reid_dist.metrics.definitions import exact_mean
 from reid_dist.stores import LabelledSet
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Unpack
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run
+from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.plan import Plan, make_plan
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Stopwatch
-from reid_dist.engine.tasks import EvaluationJob
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.engine.verification import needs_pairs, needs_probes
 from reid_dist.errors import InputError

@@ -16,9 +16,9 @@ from reid_dist.core.temporary import temporary_folder
 from reid_dist.engine.checks import check_client, check_count, check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import find_nearest
+from reid_dist.engine.jobs import SearchJob
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Progress
-from reid_dist.engine.tasks import SearchJob
 from reid_dist.errors import InputError
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import make_resources, plan_for

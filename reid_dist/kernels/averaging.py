@@ -48,23 +48,10 @@ def average_rows(
     rows: NDArray[np.float32],
     unit: bool,
 ) -> NDArray[np.float32]:
-    """Average each row with its neighbours, the row itself first, the neighbours in the order of its list.
+    """Average each row of `own`, weight 1, with its neighbours in list order; shape (n, dim), float32.
 
-    Parameters
-    ----------
-    own
-        Rows, shape (n, dim), float32; each has weight 1.
-    place, weight
-        Numbers of the neighbours in `rows`, shape (n, k), int64, -1 for none, and their weights, float64.
-    rows
-        Features of the neighbours, shape (m, dim), float32.
-    unit
-        Whether all rows are scaled to length 1 first and the sum is scaled to length 1; otherwise the sum is divided
-        by the number of its rows.
-
-    Returns
-    -------
-    Shape (n, dim), float32.
+    `place` and `weight` have shape (n, k): numbers of the neighbours in `rows`, -1 for none, and their weights.  With
+    `unit`, all rows and the sum are scaled to length 1; otherwise the sum is divided by the number of its rows.
     """
     out = np.empty(own.shape, np.float32)
     total = np.empty(own.shape[1], np.float64)

@@ -40,46 +40,31 @@ _SAMPLE = 64
 
 
 class Steps(NamedTuple):
-    """Thresholds of one query, prepared for placing.
+    """Thresholds of one query, prepared for placing."""
 
-    Attributes
-    ----------
-    lower, upper
-        Edges, near to far, shape (most + 1,): after the last threshold a NaN, which no value reaches or stays below.
-    table
-        Place of the values of every bin, uint32, in mixed bins raised by the number of places.  Bin 0 is that of values
-        that reach no threshold, bin BINS + 2 the last; padding follows.
-    enters, leaves
-        Scratch for the bins of both edges, shape (most,), uint32.
-    bins, noted
-        Scratch for the bins of a block of values, and for the positions of those in mixed bins; uint32.
-    """
-
+    # Edges, near to far, shape (most + 1,): after the last threshold a NaN, which no value reaches or stays below.
     lower: NDArray[np.floating]
     upper: NDArray[np.floating]
+    # Place of the values of every bin, uint32, in mixed bins raised by the number of places.  Bin 0 is that of values
+    # that reach no threshold, bin BINS + 2 the last; padding follows.
     table: NDArray[np.uint32]
+    # Scratch for the bins of both edges, shape (most,), uint32.
     enters: NDArray[np.uint32]
     leaves: NDArray[np.uint32]
+    # Scratch for the bins of a block of values, and for the positions of those in mixed bins; uint32.
     bins: NDArray[np.uint32]
     noted: NDArray[np.uint32]
 
 
 class Pending(NamedTuple):
-    """Unsettled values of a row.
+    """Unsettled values of a row."""
 
-    Attributes
-    ----------
-    column, place
-        Column in the tile, and a lower bound of the place; int64.
-    value
-        Screening value, in the type of the tile.
-    distance
-        Scratch for canonical distances, float64.
-    """
-
+    # Column in the tile, and a lower bound of the place; int64.
     column: NDArray[np.int64]
     place: NDArray[np.int64]
+    # Screening value, in the type of the tile.
     value: NDArray[np.floating]
+    # Scratch for canonical distances, float64.
     distance: NDArray[np.float64]
 
 
@@ -128,20 +113,10 @@ def fill_steps(
     values: NDArray[np.floating],
     steps: Steps,
 ) -> tuple[np.floating, np.floating]:
-    """Prepare the thresholds of a query for placing values such as some given ones.
+    """Prepare the thresholds of a query for placing values in the range of a sample, `values`.
 
-    Parameters
-    ----------
-    lower, upper
-        Edges of the query's thresholds, near to far, at least one.
-    values
-        Some of the values that will be placed, for their range.
-    steps
-        Written to.
-
-    Returns
-    -------
-    First value of the bins, and bins per unit, as arguments of `bin_of`.
+    `lower` and `upper` are the edges of the query's thresholds, near to far, at least one.  Returns the first value of
+    the bins, and bins per unit, as arguments of `bin_of`.
     """
     n = len(lower)
     # Element by element: assigning an array to a slice makes the compiler format the message of a shape mismatch.
@@ -204,34 +179,14 @@ def place(
     pending: Pending,
     n_pending: int,
 ) -> int:
-    """Place a block of values, and count the values at each place.
+    """Place a block of values, and count the values at each place; return the number of pending values.
+
+    `start` is the column of the first value, `lowest` the lower edge of the farthest threshold; `base` and `scale` are
+    from `fill_steps`.  The counters `placed`, shape (2, 2 * most + 2), are added to: places come first, the entries
+    after them are meaningless, and pending values are not counted.
 
     Two values at a time, each with counters of its own: an addition to a counter that was just written waits for that
     write.  Unsigned indices avoid the test for negative ones.
-
-    Parameters
-    ----------
-    values
-        Screening values, shape (n,), n at most the block size of `steps`.
-    start
-        Column of the first value.
-    lowest
-        Lower edge of the farthest threshold.
-    base, scale
-        From `fill_steps`.
-    steps
-        Prepared thresholds.
-    placed
-        Counters, shape (2, 2 * most + 2), added to.  Places come first; the entries after them are meaningless.
-        Pending values are not counted.
-    pending
-        Unsettled values; added to.
-    n_pending
-        Number of pending values before the call.
-
-    Returns
-    -------
-    Number of pending values.
     """
     lower, upper, table, noted = steps.lower, steps.upper, steps.table, steps.noted
     bins = steps.bins[: len(values)]

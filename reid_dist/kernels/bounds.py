@@ -96,16 +96,8 @@ def bound_pairs(
 ) -> None:
     """Write bounds, both inclusive, on the canonical distances of listed pairs, best with those of a query together.
 
-    Distances that are rescored or given are not bounded: their bounds are infinite.
-
-    Parameters
-    ----------
-    rows
-        Both sides.
-    query_index, gallery_index
-        The pairs, shape (n_pairs,), as positions in them.
-    least, most
-        Written to, shape (n_pairs,).
+    `least` and `most` have shape (n_pairs,).  Distances that are rescored or given are not bounded: their bounds are
+    infinite.
     """
     if rows.rescoring.active or rows.kind == GIVEN:
         least[:] = -np.inf

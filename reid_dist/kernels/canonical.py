@@ -37,32 +37,22 @@ _LOWEST = -64.0
 
 
 class Rescoring(NamedTuple):
-    """Rescoring of the distances of a block of queries.
+    """Rescoring of the distances of a block of queries."""
 
-    Attributes
-    ----------
-    active
-        Whether distances are rescored.
-    weight
-        Weight of the distance, from 0 to 1.
-    squares
-        Whether the distance is squared.
-    scale
-        Divisor of each query's distances, shape (n_query,), float64; where it is 0, the quotient counts as 0.
-    indptr, column, value
-        Given rescored distances: those of query ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending.
-        Offsets and columns are int64, values float64.
-    first_column
-        Column of the first gallery row of the block.
-    """
-
+    # Whether distances are rescored.
     active: bool
+    # Weight of the distance, from 0 to 1.
     weight: float
+    # Whether the distance is squared.
     squares: bool
+    # Divisor of each query's distances, shape (n_query,), float64; where it is 0, the quotient counts as 0.
     scale: NDArray[np.float64]
+    # Given rescored distances: those of query ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending. Offsets and
+    # columns are int64, values float64.
     indptr: NDArray[np.int64]
     column: NDArray[np.int64]
     value: NDArray[np.float64]
+    # Column of the first gallery row of the block.
     first_column: int
 
 
@@ -72,26 +62,18 @@ PLAIN = Rescoring(
 
 
 class PairRows(NamedTuple):
-    """Rows that canonical distances are computed from, on both sides.
+    """Rows that canonical distances are computed from, on both sides."""
 
-    Attributes
-    ----------
-    kind
-        ``COSINE``, ``SQEUCLIDEAN``, ``EUCLIDEAN`` or ``GIVEN``.
-    query, gallery
-        Features, shapes (n_query, dim) and (n_gallery, dim), float32, C order; under ``GIVEN`` distances, shape
-        (n_query, n), and places among those n, shape (n_gallery, 1), float64.
-    query_norm, gallery_norm
-        Canonical squared norms, float64.
-    rescoring
-        Rescoring of the distances; inactive by default.
-    """
-
+    # ``COSINE``, ``SQEUCLIDEAN``, ``EUCLIDEAN`` or ``GIVEN``.
     kind: int
+    # Features, shapes (n_query, dim) and (n_gallery, dim), float32, C order; under ``GIVEN`` distances, shape (n_query,
+    # n), and places among those n, shape (n_gallery, 1), float64.
     query: NDArray[np.floating]
     gallery: NDArray[np.floating]
+    # Canonical squared norms, float64.
     query_norm: NDArray[np.float64]
     gallery_norm: NDArray[np.float64]
+    # Rescoring of the distances; inactive by default.
     rescoring: Rescoring = PLAIN
 
 
@@ -223,19 +205,10 @@ def plain_distance(
     yy: float,
     lanes: NDArray[np.float64],
 ) -> float:
-    """Canonical distance of two rows, not rescored.
+    """Canonical distance of two rows, not rescored; `xx` and `yy` are their canonical squared norms, for ``COSINE``.
 
-    Parameters
-    ----------
-    kind
-        ``COSINE`` (1 - xy / sqrt(xx * yy); 1 when either row is zero), ``SQEUCLIDEAN`` (sum of squared differences),
-        ``EUCLIDEAN`` (its square root) or ``GIVEN`` (looked up).
-    x, y
-        Rows, C-contiguous; see `PairRows`.
-    xx, yy
-        Canonical squared norms of the rows, used by ``COSINE`` alone.
-    lanes
-        Scratch of shape (32,), float64.
+    Cosine is 1 - xy / sqrt(xx * yy), and 1 if a row is zero.  `lanes` is scratch of shape (32,), float64, here and
+    below.
     """
     if kind == GIVEN:
         return np.float64(x[np.int64(y[0])])
@@ -259,17 +232,7 @@ def mix(weight: float, squares: bool, scale: float, distance: float, jaccard: fl
 
 @inner_kernel
 def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) -> float:
-    """Canonical distance of query `i` and gallery row `j`, rescored if `rows.rescoring` is active.
-
-    Parameters
-    ----------
-    rows
-        Both sides.
-    i, j
-        Positions in them.
-    lanes
-        Scratch of shape (32,), float64.
-    """
+    """Canonical distance of query `i` and gallery row `j`, rescored if `rows.rescoring` is active."""
     rescoring = rows.rescoring
     if rescoring.active:
         wanted = j + rescoring.first_column
@@ -297,16 +260,8 @@ def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) ->
 def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
     """Falling value at a canonical distance of query `i`: the screening value decreases linearly with it.
 
-    Parameters
-    ----------
-    rows
-        Rows of both sides.
-    i
-        Position of the query.
-    distance
-        Canonical distance, rescored if `rows.rescoring` is active.
-    side
-        1 or -1 for a value that no plain distance rescored to `distance` exceeds, or falls below; 0 for one between.
+    The distance is rescored if `rows.rescoring` is active.  With `side` 1 or -1, no plain distance rescored to
+    `distance` exceeds the value, or falls below it; with 0 it lies between these.
     """
     rescoring = rows.rescoring
     value = distance
@@ -355,19 +310,7 @@ def _distances_from(
 def pair_distances(
     rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Canonical distances of listed pairs; fastest if the pairs of a gallery row are consecutive.
-
-    Parameters
-    ----------
-    rows
-        Both sides.
-    query_index, gallery_index
-        The pairs, shape (n_pairs,), as positions in them.
-
-    Returns
-    -------
-    Distances, shape (n_pairs,), float64.
-    """
+    """Canonical distances of listed pairs, shape (n,), float64; fastest if pairs of a gallery row are consecutive."""
     distances = np.empty(query_index.shape[0], np.float64)
     lanes = np.empty(LANES, np.float64)
     if rows.rescoring.active or rows.kind == GIVEN:
@@ -400,21 +343,10 @@ def row_distances(
     wide: NDArray[np.float64],
     lanes: NDArray[np.float64],
 ) -> None:
-    """Write the canonical distances of query `i` and some gallery rows to `distances`.
+    """Write the canonical distances of query `i` and some gallery columns, shape (n,), to `distances`.
 
     A call per pair costs several times as much: here the fields of `rows` are read once, and the query is widened to
-    float64 once.
-
-    Parameters
-    ----------
-    rows
-        Both sides.
-    i, columns
-        Positions in them; columns have shape (n,), int64.
-    distances
-        Shape (n,).
-    wide, lanes
-        Scratch of shapes (dim,) and (32,), float64.
+    float64 once.  `wide` and `lanes` are scratch of shapes (dim,) and (32,).
     """
     if rows.rescoring.active or rows.kind == GIVEN:
         for p in range(len(columns)):

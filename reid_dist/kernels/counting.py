@@ -43,7 +43,17 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Pending, fill_steps, first_reached, make_pending, make_steps, place
 from reid_dist.kernels.canonical import LANES, PairRows, row_distances
-from reid_dist.kernels.deciding import BATCH, Bands, Doubts, RankCounts, add_tie, decide, first_at_least, make_doubts
+from reid_dist.kernels.deciding import (
+    BATCH,
+    Bands,
+    Doubts,
+    RankCounts,
+    ScreenedTile,
+    add_tie,
+    decide,
+    first_at_least,
+    make_doubts,
+)
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
@@ -57,29 +67,20 @@ _FEW_REACHED = 16
 
 
 class Row(NamedTuple):
-    """Intermediate results of one row of a tile before they are added to the counts.
+    """Intermediate results of one row of a tile before they are added to the counts."""
 
-    Attributes
-    ----------
-    above
-        For few thresholds: values above the upper edge of each, shape (FEW_THRESHOLDS,), int32.
-    placed
-        For many thresholds: values by the nearest threshold passed, shape (2, 2 * most + 2), int32; see `place`.
-    pending
-        Values inside bands.  For few thresholds, a value is noted once per threshold whose band contains it.
-    known, unique, slot
-        Scratch: by column, the last row in which it was pending; columns without repetition; by column, its place
-        among these.
-    wide, lanes
-        Scratch of `row_distances`.
-    """
-
+    # For few thresholds: values above the upper edge of each, shape (FEW_THRESHOLDS,), int32.
     above: NDArray[np.int32]
+    # For many thresholds: values by the nearest threshold passed, shape (2, 2 * most + 2), int32; see `place`.
     placed: NDArray[np.int32]
+    # Values inside bands.  For few thresholds, a value is noted once per threshold whose band contains it.
     pending: Pending
+    # Scratch: by column, the last row in which it was pending; columns without repetition; by column, its place among
+    # these.
     known: NDArray[np.int64]
     unique: NDArray[np.int64]
     slot: NDArray[np.int64]
+    # Scratch of `row_distances`.
     wide: NDArray[np.float64]
     lanes: NDArray[np.float64]
 
@@ -191,9 +192,7 @@ def settle_many(
 ) -> int:
     """Add a row with many thresholds to the counts, and its pairs inside bands to `doubts`.
 
-    Returns
-    -------
-    The number of these, -1 if more than `budget`.
+    Returns the number of these pairs, -1 if more than `budget`.
     """
     first = bands.indptr[q]
     last = bands.indptr[q + 1]
@@ -222,41 +221,14 @@ def settle_many(
 
 
 @kernel
-def count_tile(
-    tile: NDArray[np.floating],
-    bias: NDArray[np.floating],
-    bias_of: NDArray[np.int64],
-    column_start: int,
-    row_of: NDArray[np.int64],
-    bands: Bands,
-    rows: PairRows,
-    counts: RankCounts,
-    limit: int,
-) -> tuple[int, int]:
-    """Add the rows of a tile to the counts of its queries.
+def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[int, int]:
+    """Add the rows of a tile to the counts of its queries; `screened.ties` is not read.
 
-    Parameters
-    ----------
-    tile
-        Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
-    bias
-        Subtracted from the rows of the tile, shape (kinds, columns); ``inf`` hides a column.
-    bias_of
-        Row of `bias` of each query, shape (rows,), int64.
-    column_start
-        Column of the gallery block at which the tile begins: `Bands.hidden_column` counts from the start of the block.
-    row_of
-        Gallery rows of the tile's columns, shape (columns,), int64, ascending.
-    bands, rows, counts
-        See the classes.
-    limit
-        Largest number of pairs inside bands to decide.
-
-    Returns
-    -------
-    Number of rows added, all of them unless the next one would have exceeded `limit`; and the number of pairs inside
-    bands that were decided.
+    At most `limit` pairs inside bands are decided.  Returns the number of rows added, all of them unless the next one
+    would have exceeded `limit`, and the number of decided pairs.
     """
+    tile, bias, bias_of, column_start = screened.values, screened.bias, screened.bias_of, screened.column_start
+    row_of, bands, rows = screened.row_of, screened.bands, screened.rows
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
     # Typed zeros: the type of a literal is its value, and every kernel that takes one would be compiled once more.

@@ -19,54 +19,63 @@ from reid_dist.kernels.settings import inner_kernel
 # Pairs that are decided together.
 BATCH = 1024
 
+# Order of a negative and a positive at equal distances; see `ScreenedTile`.
+BEFORE = 1
+BEHIND = 2
+
 
 class Bands(NamedTuple):
-    """Thresholds of the queries of a tile, and hidden columns.
+    """Thresholds of the queries of a tile, and hidden columns."""
 
-    Attributes
-    ----------
-    indptr
-        Thresholds of query ``i`` are ``indptr[i]:indptr[i + 1]``, near to far, without repetition; int64.
-    lower, upper
-        Edges in screening values, in the type of the tiles, falling within each query.
-    distance
-        Canonical distances, float64, rising within each query.
-    positive_start
-        Positives of threshold ``u`` are ``positive_start[u]:positive_start[u + 1]``, in order of gallery row; int64.
-        Those of the first threshold are ``before[0]`` and on in the counts.
-    positive_row
-        Gallery rows of the positives, int64.
-    hidden_indptr, hidden_column
-        Columns, ascending, excluded from the counts of a query: its relevant items and its junk; int64.
-    """
-
+    # Thresholds of query ``i`` are ``indptr[i]:indptr[i + 1]``, near to far, without repetition; int64.
     indptr: NDArray[np.int64]
+    # Edges in screening values, in the type of the tiles, falling within each query.
     lower: NDArray[np.floating]
     upper: NDArray[np.floating]
+    # Canonical distances, float64, rising within each query.
     distance: NDArray[np.float64]
+    # Positives of threshold ``u`` are ``positive_start[u]:positive_start[u + 1]``, in order of gallery row; int64.
+    # In the counts, those of the first threshold begin at ``before[0]``.
     positive_start: NDArray[np.int64]
+    # Gallery rows of the positives, int64.
     positive_row: NDArray[np.int64]
+    # Columns, ascending, excluded from the counts of a query: its relevant items and its junk; int64.
     hidden_indptr: NDArray[np.int64]
     hidden_column: NDArray[np.int64]
 
 
+class ScreenedTile(NamedTuple):
+    """A tile with all that is needed to compare its values with the thresholds of its queries."""
+
+    # Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
+    values: NDArray[np.floating]
+    # Subtracted from the rows, shape (kinds, columns); ``inf`` hides a column.
+    bias: NDArray[np.floating]
+    # Row of `bias` of each query, shape (rows,), int64.
+    bias_of: NDArray[np.int64]
+    # Column of the gallery block at which the tile begins; `Bands.hidden_column` counts from the start of the block.
+    column_start: int
+    # Gallery rows of the columns, shape (columns,), int64, ascending.
+    row_of: NDArray[np.int64]
+    # Thresholds of the queries of the tile.
+    bands: Bands
+    # Features of the queries and of the columns of the tile.
+    rows: PairRows
+    # 0 where equal distances are in the order of gallery rows, ``BEFORE`` where an item at the distance of positives
+    # comes before all of them, ``BEHIND`` where it comes after.
+    ties: int
+
+
 class RankCounts(NamedTuple):
-    """Counts, int32 or int64; added to.
+    """Counts, int32 or int64, to which kernels add."""
 
-    Attributes
-    ----------
-    near
-        Per threshold: negatives nearer than it and not nearer than the threshold before it.  A running sum within the
-        query gives the negatives nearer than each threshold.
-    tied
-        Per threshold: negatives exactly at it.
-    before
-        Per positive: tied negatives whose gallery row lies between that of the positive before it, within the same
-        threshold, and its own.  A running sum within the threshold gives the tied negatives that precede it.
-    """
-
+    # Per threshold: negatives nearer than it and not nearer than the threshold before it.  A running sum within the
+    # query gives the negatives nearer than each threshold.
     near: NDArray[np.signedinteger]
+    # Per threshold: negatives exactly at it.
     tied: NDArray[np.signedinteger]
+    # Per positive: tied negatives whose gallery row lies between that of the positive before it, within the same
+    # threshold, and its own.  A running sum within the threshold gives the tied negatives that precede it.
     before: NDArray[np.signedinteger]
 
 
@@ -83,21 +92,14 @@ def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, 
 
 
 class Doubts(NamedTuple):
-    """Pairs of a tile inside bands, query by query, and scratch.
+    """Pairs of a tile inside bands, query by query, and scratch."""
 
-    Attributes
-    ----------
-    row, column
-        Row and column of the tile, int64.
-    threshold
-        The nearest threshold of the query that may not be nearer than the pair; int64.
-    least, most
-        Scratch for bounds on distances, float64.
-    """
-
+    # Row and column of the tile, int64.
     row: NDArray[np.int64]
     column: NDArray[np.int64]
+    # The nearest threshold of the query that may not be nearer than the pair; int64.
     threshold: NDArray[np.int64]
+    # Scratch for bounds on distances, float64.
     least: NDArray[np.float64]
     most: NDArray[np.float64]
 
@@ -132,18 +134,9 @@ def make_doubts(most: int) -> Doubts:
 
 @inner_kernel
 def decide(doubts: Doubts, n: int, row_of: NDArray[np.int64], bands: Bands, rows: PairRows, counts: RankCounts) -> None:
-    """Add pairs inside bands to the counts.
+    """Add the first `n` pairs of `doubts`, which are overwritten, to the counts.
 
-    Parameters
-    ----------
-    doubts
-        The pairs; overwritten.
-    n
-        Number of pairs.
-    row_of
-        Gallery rows of the tile's columns, shape (columns,), int64, ascending.
-    bands, rows, counts
-        See the classes.
+    `row_of` holds the gallery rows of the tile's columns, shape (columns,), ascending.
     """
     row, column, threshold = doubts.row[:n], doubts.column[:n], doubts.threshold[:n]
     least, most = doubts.least[:n], doubts.most[:n]

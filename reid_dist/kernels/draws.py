@@ -70,14 +70,9 @@ def drawn_curves(
 ) -> None:
     """Write the fraction of draws in which at most ``k - 1`` identities come before the drawn positive.
 
-    Parameters
-    ----------
-    listed, positive_start, oversized_groups, bits, table, curves
-        As in `reid_dist.kernels.expectation.expected_curves`.
-    own_identity
-        Identity of each query, shape (n_query,), int64.
-    query_state, identity_state
-        Random states: of each query in each repeat, and of each identity.
+    `own_identity` holds the identity of each query, shape (n_query,); `query_state` and `identity_state` are random
+    states of each query in each repeat, and of each identity.  The others are as in
+    `reid_dist.kernels.expectation.expected_curves`.
     """
     n_rank = curves.shape[1]
     n_draws = query_state.shape[1]

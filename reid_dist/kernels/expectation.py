@@ -29,10 +29,10 @@ def _multiply_in(
     old: NDArray[np.float64],
     new: NDArray[np.float64],
 ) -> bool:
-    """First `length` chances of the number of successes in ``n`` trials, by four at a time.
+    """First `length` chances of the number of successes in ``n`` trials, four trials at a time.
 
-    Starts and ends in `old` or `new`, behind four zeros; returns whether it ended in `new`.  Chances of success and
-    of failure have space for four more trials, which are written here.
+    The distribution starts and ends in `old` or `new`, behind four zeros; the return value is whether it ended in
+    `new`. `success` and `failure` have space for four more trials, which are written here.
     """
     old[:] = 0.0
     new[:] = 0.0
@@ -74,24 +74,11 @@ def expected_curves(
     table: ItemTable,
     curves: NDArray[np.float64],
 ) -> None:
-    """Write the mean over a query's positives of ``P(K <= k - 1)`` for every ``k``.
+    """Write the mean over a query's positives of ``P(K <= k - 1)`` for every ``k``; NaN without positives.
 
     Identities are multiplied in by ascending number, positives added from near to far: one definite float64 each.
-
-    Parameters
-    ----------
-    listed
-        Entries, complete up to the last active positive of each query.
-    positive_start
-        Where the positives of each query begin, shape (n_query + 1,), int64.
-    oversized_groups
-        The identities that are not listed.
-    bits
-        Low bits of an entry that hold the identity.
-    table
-        How many items there are to draw from.
-    curves
-        Shape (n_query, max_rank), float64; written.  NaN for a query without positives.
+    Entries are complete up to the last active positive of each query, and hold the identity in their low `bits`.
+    `positive_start` has shape (n_query + 1,), `curves` shape (n_query, max_rank).
     """
     n_rank = curves.shape[1]
     seen = np.zeros(len(table.size), np.bool_)

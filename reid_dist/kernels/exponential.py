@@ -5,7 +5,7 @@ multiplications in a fixed order, which IEEE 754 defines to the last bit.
 
 With ``k`` the whole number next to ``x / ln 2``, ``e**x = 2**k * e**r`` and ``r = x - k ln 2`` lies within 0.3466 of 0.
 ``ln 2`` is taken as a sum of two numbers.  The first has 32 bits, so that its product with ``k`` is exact, and so is
-what is left of ``x`` after it; the second holds what follows.  ``e**r`` is its Taylor series up to the 14th power, the
+the difference to ``x``; the second holds the following bits.  ``e**r`` is its Taylor series up to the 14th power, the
 rest of which is below ``2**-62``.
 """
 
@@ -27,7 +27,7 @@ _ROOT_HALF = float.fromhex("0x1.6a09e667f3bcdp-1")
 _LEAST_NORMAL = 2.0**-1022
 _TWO_TO_54 = 2.0**54
 
-# Written out, so that no division by a compiler comes in.
+# Written out, so that no compiler divides.
 _C3 = float.fromhex("0x1.5555555555555p-3")
 _C4 = float.fromhex("0x1.5555555555555p-5")
 _C5 = float.fromhex("0x1.1111111111111p-7")
@@ -75,7 +75,7 @@ def fixed_exp(x: float) -> float:
     p = _C4 + r * p
     p = _C3 + r * p
     p = 0.5 + r * p
-    # What 1 + high loses is exact, and goes with the small terms: only the last addition rounds noticeably.
+    # The error of 1 + high is computed exactly and added to the small terms: only the last addition rounds noticeably.
     whole = 1.0 + high
     lost = (1.0 - whole) + high
     result = whole + (lost + (r * r * p - low))

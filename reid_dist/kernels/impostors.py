@@ -14,12 +14,12 @@ range has to be known beforehand and histograms of any tiles add up.  Negative v
 count downwards from zero.
 
 *Speed.*  The keys of 512 values are computed in loops without a branch, over slices, which LLVM makes vector code of.
-What follows is one look-up a value, in a table of which the hot part lies in the first-level cache: the count of the
-key, or what lies at the key (which gap between brackets, or a bracket, where the value must be read).
+Then one look-up per value follows, in a table of which the hot part lies in the first-level cache: the count of the
+key, or the gap between brackets that contains it (or a mark that the value must be read).
 
 *Certainty.*  A key determines the gap of a pair when it is farther from the brackets than the error of screening; see
 `reid_dist.engine.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query,
-and what is still open is decided by the canonical distance.
+and those still open are decided by the canonical distance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
 
-# Bits of a float32 that a key leaves out.
+# Bits of a float32 that a key omits.
 DROPPED_BITS = 11
 
 # Key of infinity; keys go from its negative to it.  The place of a key in a table is the key plus this.
@@ -43,7 +43,7 @@ LARGEST_KEY = 0x7F800000 >> DROPPED_BITS
 HIDDEN = 2 * LARGEST_KEY + 1
 N_PLACES = HIDDEN + 1
 
-# In a table of what lies at a key: look at the value.  Anything else is one more than the number of a gap.
+# Entry of the table of gaps for keys whose values are read; other entries are one more than the number of a gap.
 TOUCHED = 0
 
 
@@ -67,65 +67,43 @@ def key_edges(key: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 class Screened(NamedTuple):
-    """A tile of screening values, and the pairs hidden from its queries.
+    """A tile of screening values, and the pairs hidden from its queries."""
 
-    Attributes
-    ----------
-    tile
-        Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
-    bias
-        Subtracted from the rows of the tile, shape (kinds, columns); ``inf`` hides a column.
-    bias_of
-        Which row of `bias` each query takes, shape (rows,), int64.
-    column_start
-        Which column of the gallery block is the tile's first: `hidden_column` counts from the block's first.
-    hidden_indptr, hidden_column
-        Columns, ascending, that a query does not count: its relevant items and its junk; int64.
-    counted
-        Whether a query counts at all, shape (rows,), bool.
-    centre
-        Screening value of distance 0, shape (rows,), in the type of the tile.
-    scale
-        One over the slope, in the type of the tile; a power of two.
-    """
-
+    # Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
     tile: NDArray[np.floating]
+    # Subtracted from the rows of the tile, shape (kinds, columns); ``inf`` hides a column.
     bias: NDArray[np.floating]
+    # Row of `bias` of each query, shape (rows,), int64.
     bias_of: NDArray[np.int64]
+    # Column of the gallery block at which the tile begins; `hidden_column` counts from the start of the block.
     column_start: int
+    # Columns, ascending, that a query does not count: its relevant items and its junk; int64.
     hidden_indptr: NDArray[np.int64]
     hidden_column: NDArray[np.int64]
+    # Whether a query counts at all, shape (rows,), bool.
     counted: NDArray[np.bool_]
+    # Screening value of distance 0, shape (rows,), in the type of the tile.
     centre: NDArray[np.floating]
+    # One over the slope, in the type of the tile; a power of two.
     scale: np.floating
 
 
 class Brackets(NamedTuple):
-    """Brackets of distances in the units of a tile.
+    """Brackets of distances in the units of a tile."""
 
-    Attributes
-    ----------
-    at_place
-        What lies at the place of each key: ``TOUCHED``, or one more than the number of a gap; gap ``g`` has ``g``
-        brackets below it.  Shape (N_PLACES,), uint16.
-    last_place
-        The last place that is touched.
-    falling
-        Edges of the brackets in falling values, ascending: ``lo, hi, lo, hi, …``; shape (2 n_bracket,), float64.
-    distance
-        The same as canonical distances.
-    centre, epsilon
-        Screening value of distance 0, and half width of the band, of each query, shape (rows,), float64.
-    slope
-        How much a screening value falls per unit.
-    """
-
+    # By place of key: ``TOUCHED``, or one more than the number of a gap; gap ``g`` has ``g``
+    # brackets below it.  Shape (N_PLACES,), uint16.
     at_place: NDArray[np.uint16]
+    # The last place that is touched.
     last_place: int
+    # Edges of the brackets in falling values, ascending: ``lo, hi, lo, hi, …``; shape (2 n_bracket,), float64.
     falling: NDArray[np.float64]
+    # The same as canonical distances.
     distance: NDArray[np.float64]
+    # Screening value of distance 0, and half width of the band, of each query, shape (rows,), float64.
     centre: NDArray[np.float64]
     epsilon: NDArray[np.float64]
+    # How much a screening value falls per unit.
     slope: float
 
 
@@ -153,14 +131,8 @@ def _find_places(
 def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.uint32]) -> None:
     """Add a tile to the histogram of its falling values.
 
-    Parameters
-    ----------
-    screened
-        The tile.
-    counts
-        By place of key, shape (N_PLACES,), int64; added to.  What is hidden by its bias counts as infinite.
-    span
-        First and last place, infinity and ``HIDDEN`` aside, that was counted at, uint32; widened.
+    `counts`, shape (N_PLACES,), is indexed by place of key; columns hidden by their bias count as infinite.  `span`,
+    uint32, holds the first and last counted place, infinity and ``HIDDEN`` aside.
     """
     n_columns = screened.tile.shape[1]
     falling = np.empty(BLOCK, np.float32)
@@ -221,31 +193,14 @@ def split_tile(
     found: NDArray[np.float64],
     progress: NDArray[np.int64],
 ) -> int:
-    """Count the pairs of a tile between brackets, and write down the distances of those inside one.
+    """Count the pairs of a tile between brackets, and write the distances of those inside one.
 
-    Parameters
-    ----------
-    screened
-        The tile.
-    brackets
-        The brackets.
-    rows
-        Its queries and its gallery rows.
-    first_row
-        Query row to begin with.
-    limit
-        The most pairs to decide canonically.
-    gaps
-        Pairs in each gap but the last, shape (n_bracket,), int64; added to.
-    found
-        Canonical distances of the pairs inside, in no order.
-    progress
-        Two numbers, int64, added to: how many entries of `found` are in use, and pairs that were decided canonically.
+    Begins at query `first_row`.  `gaps`, shape (n_bracket,), counts the pairs in each gap but the last.  `found`
+    receives the canonical distances of the pairs inside, in no order.  `progress` is added to: used entries of `found`,
+    and canonically decided pairs.
 
-    Returns
-    -------
-    The row to go on with once `found` has been emptied, the number of rows when the tile is done, or -1 when more than
-    `limit` pairs had to be decided; what was written is useless then.
+    Returns the row to continue with once `found` has been emptied, the number of rows when the tile is done, or -1 if
+    more than `limit` pairs had to be decided; the output is then invalid.
     """
     n_rows, n_columns = screened.tile.shape
     falling = np.empty(BLOCK, np.float32)
@@ -296,7 +251,7 @@ def split_tile(
                     pending[n_pending] = four * 4
                     n_pending += np.uint64(1)
             for p in range(np.int64(n_pending) + 1):
-                # The last turn takes what is left over when the block is no multiple of four.
+                # The last iteration takes the rest of a block whose length is no multiple of four.
                 left_over = p == np.int64(n_pending)
                 begin = fours * 4 if left_over else pending[p]
                 for k in range(begin, len(here) if left_over else begin + 4):

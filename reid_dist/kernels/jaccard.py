@@ -17,19 +17,7 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 def overlap_pairs(
     a: SparseRows, b: SparseRows, owner: NDArray[np.int64], place: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Overlaps of listed pairs of rows.
-
-    Parameters
-    ----------
-    a, b
-        Rows over the same columns.
-    owner, place
-        The pairs: rows of `a` and of `b`, shape (n,), int64.
-
-    Returns
-    -------
-    Overlaps, shape (n,), float64.
-    """
+    """Overlaps of listed pairs of rows of `a` and of `b`, over the same columns; shape (n,), float64."""
     overlap = np.empty(len(owner), np.float64)
     for p in range(len(owner)):
         begin = a.indptr[owner[p]]
@@ -59,16 +47,10 @@ def overlap_pairs(
 def _invert(
     rows: SparseRows, n_columns: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32], NDArray[np.float64]]:
-    """Sort the entries of rows by column.
+    """Sort the entries of rows by column, into one list per column with entries.
 
-    Returns
-    -------
-    list_of
-        Number of the list of each column, shape (n_columns,), int32; 0 is an empty list.
-    bounds
-        List ``u`` is at ``bounds[u]:bounds[u + 1]``.
-    row, value
-        Rows, ascending within a list, uint32, and what they hold.
+    Returns the list of each column, shape (n_columns,), where 0 is an empty list; ``bounds``, with list ``u`` at
+    ``bounds[u]:bounds[u + 1]``; and the rows, ascending within a list, and values of the entries.
     """
     # Memory is touched only where there are columns: blocks are small, and columns may be millions.
     list_of = np.zeros(n_columns, np.int32)
@@ -97,23 +79,13 @@ def _invert(
 
 @kernel
 def overlap_block(a: SparseRows, b: SparseRows, n_columns: int) -> SparseRows:
-    """All pairs of rows of two blocks that overlap.
+    """All pairs of rows of two blocks, over the same `n_columns` columns, that overlap.
 
-    Parameters
-    ----------
-    a, b
-        Rows over the same columns.  `b` is read once, entry by entry; lists are made of `a`.
-    n_columns
-        How many columns there are: all numbers of columns are less.
+    Returns, for each row of `a`, the rows of `b`, ascending, whose overlap with it is more than 0, as columns, and the
+    overlaps.  `b` is read once, entry by entry; lists are made of `a`.
 
-    Returns
-    -------
-    For each row of `a`: the rows of `b`, ascending, whose overlap with it is more than 0, as columns, and the overlaps.
-
-    Notes
-    -----
-    While it runs it holds the result twice, the entries of `a` once more, and 4 bytes a column.  Rows are numbered
-    without a sign inside: such an index is never taken for one from the end, which saves a step per product.
+    Peak memory is the result twice, the entries of `a` once more, and 4 bytes a column.  Rows have unsigned numbers
+    inside: such an index is never taken for one from the end, which saves a step per product.
     """
     n_a = len(a.indptr) - 1
     n_b = len(b.indptr) - 1

@@ -17,16 +17,9 @@ def merge_lists(
     out_index: NDArray[np.int64],
     out_distance: NDArray[np.float64],
 ) -> None:
-    """Merge lists of different items, each by (distance, item).
+    """Merge lists of different items, each by (distance, item), into the first k of both.
 
-    Parameters
-    ----------
-    index, distance
-        Items and their distances, shape (n, a), int64 and float64; -1 and inf where there are no more.
-    more_index, more_distance
-        The same, shape (n, b).
-    out_index, out_distance
-        Written, shape (n, k): the k first of both.
+    Items and distances have shapes (n, a), (n, b) and, written, (n, k); -1 and inf after the last entry.
     """
     for i in range(out_index.shape[0]):
         a = 0
@@ -60,14 +53,9 @@ def listed_distances(
     index: NDArray[np.integer],
     distance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Distances of members that a row's list holds; NaN for the others.
+    """Distances of the members of sets in the list of their row; NaN for members that are not in the list.
 
-    Parameters
-    ----------
-    indptr, member
-        Members of row ``i`` are ``member[indptr[i]:indptr[i + 1]]``.
-    index, distance
-        The lists of the rows, shape (n, k).
+    Members of row ``i`` are ``member[indptr[i]:indptr[i + 1]]``; `index` and `distance` have shape (n, k).
     """
     found = np.full(len(member), np.nan)
     for i in range(len(indptr) - 1):

@@ -4,7 +4,7 @@ Counting (`reid_dist.kernels.counting`) gives the number of negatives before eac
 comes before some positive is assigned to the first one that it comes before, in the order (distance, gallery row).  It
 comes before all later ones too.
 
-Most values of a tile lie below the farthest threshold and are dropped 512 at a time.  What is left is packed into a
+Most values of a tile lie below the farthest threshold and are dropped 512 at a time.  The others are packed into a
 list without branches, and placed: a few values by bisection, more of them by comparing all with one threshold after the
 other, in vector code, or by a table of bins (`reid_dist.kernels.bins`) where there are too many thresholds for that.
 Values inside bands are decided by their canonical distances, those of a row together.
@@ -18,83 +18,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
-from reid_dist.kernels.canonical import LANES, PairRows, row_distances
+from reid_dist.kernels.canonical import LANES, row_distances
 from reid_dist.kernels.counting import BLOCK, PATCH
-from reid_dist.kernels.deciding import Bands, first_at_least
+from reid_dist.kernels.deciding import BEFORE, BEHIND, ScreenedTile, first_at_least
 from reid_dist.kernels.settings import inner_kernel
 
-# Order of a negative and a positive at equal distances; see `ScreenedTile`.
-BEFORE = 1
-BEHIND = 2
-
-# Below this bisection is faster than what has to be set up for the rest.
+# Below this, bisection is faster than the preparation of the other methods.
 _FEW_VALUES = 16
 
 # Up to here comparing with every threshold (some 0.1 ns each) beats the table.
 _FEW_THRESHOLDS = 32
 
 
-class ScreenedTile(NamedTuple):
-    """A tile with all that is needed to compare its values with the thresholds of its queries.
-
-    Attributes
-    ----------
-    values
-        Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
-    bias
-        Subtracted from the rows, shape (kinds, columns); ``inf`` hides a column.
-    bias_of
-        Which row of `bias` each query takes, shape (rows,), int64.
-    column_start
-        Which column of the gallery block is the first.
-    row_of
-        Gallery rows of the columns, shape (columns,), int64, ascending.
-    bands
-        Thresholds of the queries of the tile.
-    rows
-        Features of the queries and of the columns of the tile.
-    ties
-        0 where equal distances are in the order of gallery rows, ``BEFORE`` where an item at the distance of positives
-        comes before all of them, ``BEHIND`` where it comes after.
-    """
-
-    values: NDArray[np.floating]
-    bias: NDArray[np.floating]
-    bias_of: NDArray[np.int64]
-    column_start: int
-    row_of: NDArray[np.int64]
-    bands: Bands
-    rows: PairRows
-    ties: int
-
-
 class Scratch(NamedTuple):
-    """Memory that is reused from row to row.
+    """Memory that is reused from row to row."""
 
-    Attributes
-    ----------
-    column, place
-        Output of `place_row`: columns of the tile, ascending, and the place of each; int32 and int64.
-    value
-        Their screening values, in the type of the tile.
-    nearest
-        Per value: the nearest threshold whose lower edge it reaches, from 0 on; -1 where it is not determined; int32.
-    passed
-        Per value: thresholds whose upper edge it passes, int32.
-    inside, inside_column, distance
-        Which values lie inside a band, their columns and their canonical distances; int64, int64 and float64.
-    buffer, steps, wide, lanes
-        A block of values, thresholds ready for placing, and scratch of `row_distances`.
-    """
-
+    # Output of `place_row`: columns of the tile, ascending, and the place of each; int32 and int64.
     column: NDArray[np.int32]
     place: NDArray[np.int64]
+    # Their screening values, in the type of the tile.
     value: NDArray[np.floating]
+    # Per value: the nearest threshold whose lower edge it reaches, from 0 on; -1 where it is not determined; int32.
     nearest: NDArray[np.int32]
+    # Per value: thresholds whose upper edge it passes, int32.
     passed: NDArray[np.int32]
+    # Positions of the values inside a band, their columns and their canonical distances; int64, int64 and float64.
     inside: NDArray[np.int64]
     inside_column: NDArray[np.int64]
     distance: NDArray[np.float64]
+    # A block of values, thresholds ready for placing, and scratch of `row_distances`.
     buffer: NDArray[np.floating]
     steps: Steps
     wide: NDArray[np.float64]
@@ -127,7 +79,7 @@ def make_scratch(tile: ScreenedTile) -> Scratch:
 
 @inner_kernel
 def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> int:
-    """Pack the columns of a row that are visible to the query and whose values reach `base`; return how many."""
+    """Pack the columns of a row that are visible to the query and whose values reach `base`; return their number."""
     bands = tile.bands
     n_columns = tile.values.shape[1]
     hidden_stop = bands.hidden_indptr[q + 1]
@@ -206,23 +158,12 @@ def _look_up(
 
 @inner_kernel
 def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tuple[int, int]:
-    """Place the negatives of one row of a tile that come before one of the query's first positives.
+    """Place the negatives in row `q` of a tile that come before one of the query's `n_active` first positives.
 
-    Parameters
-    ----------
-    tile
-        The tile.
-    q
-        Row of it.
-    n_active
-        Number of active positives of the query, near to far; at least 1.
-    scratch
-        Gets the output: `column`, and in `place` the first positive (numbered within the query) that the item in this
-        column comes before.  The place of an item that comes before no active positive is `n_active` or more.
+    Writes to `scratch`: `column`, and in `place` the first positive (numbered within the query) that the item in this
+    column comes before; `n_active` or more if it comes before no active positive.  `n_active` is at least 1.
 
-    Returns
-    -------
-    How many there are, and how many pairs were decided canonically.
+    Returns the number of items, and the number of canonically decided pairs.
     """
     bands = tile.bands
     first = bands.indptr[q]

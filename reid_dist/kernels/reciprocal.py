@@ -24,20 +24,13 @@ _ADDED = 2
 
 
 class SparseRows(NamedTuple):
-    """Rows of which only some columns are stored.
+    """Rows of which only some columns are stored."""
 
-    Attributes
-    ----------
-    indptr
-        Row ``i`` is at ``indptr[i]:indptr[i + 1]``, shape (n + 1,), int64.
-    column
-        Columns, ascending within a row, each once, shape (nnz,), int32.
-    value
-        What is in them, shape (nnz,), float64; not negative.
-    """
-
+    # Row ``i`` is at ``indptr[i]:indptr[i + 1]``, shape (n + 1,), int64.
     indptr: NDArray[np.int64]
+    # Columns, ascending within a row, each once, shape (nnz,), int32.
     column: NDArray[np.int32]
+    # Their values, shape (nnz,), float64; not negative.
     value: NDArray[np.float64]
 
 
@@ -75,7 +68,7 @@ def _add_candidate(
     member: NDArray[np.int32],
     n: int,
 ) -> int:
-    """Add ``R(c, length)`` behind the `n` members if enough of it is reciprocal; return how many there are then."""
+    """Add ``R(c, length)`` after the `n` members if enough of it is reciprocal; return the new number of members."""
     size = 0
     shared = 0
     end = n
@@ -98,25 +91,13 @@ def _add_candidate(
 def reciprocal_sets(
     index: NDArray[np.integer], start: int, stop: int, n_near: int, n_half: int, inclusive: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Collect ``R*`` of some items.
+    """Collect ``R*`` of items `start` to `stop`.
 
-    Parameters
-    ----------
-    index
-        The neighbours of all items, shape (n_items, k), int32 or int64: row ``i`` names those of item ``i`` from near
-        to far, itself first, each once; -1 where there are fewer.
-    start, stop
-        The items whose sets are collected.
-    n_near
-        Length of the lists that make ``R(i, k1)``; cut to k.
-    n_half
-        Length of the lists that make ``R(c, h)``; cut to k.
-    inclusive
-        Whether two thirds of ``R(c, h)`` in ``R(i, k1)`` are enough; otherwise it must be more.
+    `index`, shape (n_items, k), holds the neighbours of all items from near to far: the item itself first, each once,
+    -1 after the last.  `n_near` and `n_half` are the lengths of the lists of ``R(i, k1)`` and ``R(c, h)``, cut to k.
+    `inclusive` accepts exactly two thirds of ``R(c, h)`` in ``R(i, k1)``; otherwise it must be more.
 
-    Returns
-    -------
-    Where the set of each item begins, shape (stop - start + 1,), int64, and the members, ascending, int32.
+    Returns the begin of the set of each item, shape (stop - start + 1,), int64, and the members, ascending, int32.
     """
     near = max(min(n_near, index.shape[1]), 0)
     half = max(min(n_half, index.shape[1]), 0)
@@ -151,20 +132,12 @@ def grown_sets(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Collect ``R*`` of some items that are not in the table: each occurs in its own set alone.
 
-    Parameters
-    ----------
-    index
-        The neighbours of the items in the table; see `reciprocal_sets`.
-    reciprocal
-        Row ``q`` holds the items of ``R(q, k1)``, without ``q``, each once, shape (n, m); -1 where there are fewer.
-    n_half, inclusive
-        As in `reciprocal_sets`.  As a candidate of its own an item adds nothing: what is in its half list is in ``R``.
-    own
-        The number by which each of these items goes in its own set, larger than any in the table.
+    `index` is the table; `n_half` and `inclusive` are as in `reciprocal_sets`.  Row ``q`` of `reciprocal`, shape (n,
+    m), holds the items of ``R(q, k1)`` without ``q``, each once, -1 after the last.  An item adds nothing as a
+    candidate of its own set, as its half list is part of ``R``.  `own`, larger than any number in the table, denotes
+    each item in its own set.
 
-    Returns
-    -------
-    Where the set of each item begins, shape (n + 1,), int64, and the members, ascending, int32: `own` is the last one.
+    Returns the begin of the set of each item, shape (n + 1,), int64, and the members, ascending, int32, `own` last.
     """
     n_sets, m = reciprocal.shape
     half = max(min(n_half, index.shape[1]), 0)
@@ -202,20 +175,10 @@ def grown_sets(
 def gaussian_rows(
     indptr: NDArray[np.int64], member: NDArray[np.int32], scaled: NDArray[np.float64], normalised: bool
 ) -> SparseRows:
-    """Weights ``exp(-d)`` of the members of sets.
+    """Weights ``exp(-d)`` of the members of sets (see `reciprocal_sets`), from the distance ``d`` of each member.
 
-    Parameters
-    ----------
-    indptr, member
-        The sets; see `reciprocal_sets`.
-    scaled
-        The distance ``d`` of each member, shape (nnz,), float64.
-    normalised
-        Whether each row is divided by its sum, added up by ascending member.  A row whose weights are all 0 stays.
-
-    Returns
-    -------
-    A row for each set.
+    With `normalised`, each row is divided by its sum, added up by ascending member; a row whose weights are all 0
+    remains.
     """
     value = np.empty(len(member), np.float64)
     for i in range(len(indptr) - 1):
@@ -239,7 +202,7 @@ def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseR
 
 @inner_kernel
 def _place_of(rows: NDArray[np.int64], item: int) -> int:
-    """Where ascending numbers hold an item."""
+    """Position of an item in ascending numbers."""
     # Whole ranges are common.
     place = item - rows[0] if len(rows) else -1
     if 0 <= place < len(rows) and rows[place] == item:
@@ -296,25 +259,10 @@ def _add_row(
 
 @kernel
 def mean_rows(first: NDArray[np.integer], rows: NDArray[np.int64], source: SparseRows) -> SparseRows:
-    """Means of some rows of a source.
+    """Means of some rows of a source, added up in the order of `first`; empty where all are -1.
 
-    Parameters
-    ----------
-    first
-        Which rows each mean is of, shape (n, k2), int32 or int64, by the number of the item; -1 counts for nothing.
-    rows
-        The items that the source has rows of, shape (m,), int64, ascending.
-    source
-        Their rows, m of them.
-
-    Returns
-    -------
-    The n means: rows are added up in the order of `first`, and divided by how many they are.  Empty where all are -1.
-
-    Raises
-    ------
-    KeyError
-        An item of `first` is not among `rows`.
+    `first`, shape (n, k2), holds the items of each mean, -1 for none.  `rows`, shape (m,), ascending, are the items of
+    the rows of `source`; a KeyError names an item that is not among them.
     """
     n_rows, k2 = first.shape
     indptr = np.zeros(n_rows + 1, np.int64)

@@ -45,18 +45,9 @@ def put_values(
     bias: NDArray[np.floating],
     tile: NDArray[np.floating],
 ) -> None:
-    """Write known screening values into a tile, with the bias put on that will be taken off.
+    """Write known screening values into a tile, with the bias added that is subtracted later.
 
-    Parameters
-    ----------
-    indptr, column, value
-        Those of the tile's row ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending; int64, int64, float64.
-    column_start
-        The tile's first column.
-    bias
-        Shape (columns,).
-    tile
-        Shape (rows, columns), written to.
+    Those of the tile's row ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending; `bias` has shape (columns,).
     """
     for i in range(tile.shape[0]):
         place = first_at_least(column, indptr[i], indptr[i + 1], column_start)

@@ -15,14 +15,9 @@ _SHORT = 64
 
 @inner_kernel
 def select(values: NDArray[np.floating], place: int) -> Any:
-    """Return the value that sorting would put at a place, without sorting (Hoare, 1961, Algorithm 65).
+    """Value at a place, from 0, of the ascending order, without sorting (Hoare, 1961, Algorithm 65).
 
-    Parameters
-    ----------
-    values
-        Shape (n,), none of them NaN.  They change places.
-    place
-        From 0, the smallest value's, to n - 1.
+    `values`, shape (n,), none of them NaN, are reordered.
     """
     low = 0
     high = len(values) - 1

@@ -95,16 +95,16 @@ _ONCE: Final = "compiling kernels, once per machine"
 
 
 class _Cache:
-    """Where machine code is kept.
+    """Location of machine code.
 
     Attributes
     ----------
     is_usual
         Whether Numba itself chooses the place.
     folder
-        What it was given otherwise; None for nothing.
+        The directory chosen here otherwise; None without one.
     path
-        Where the files of the kernels are; None for nowhere.
+        Directory of the files of the kernels; None if they are not kept.
     """
 
     is_usual = True
@@ -147,7 +147,7 @@ def _compiled(function: Callable[..., Any], *, cached: bool, **options: Any) -> 
 
 
 def _private_folder() -> Path | None:
-    """A directory that outlasts the process and that no other user can write: what is in it is executed."""
+    """A directory that outlasts the process and that no other user can write: its files are executed."""
     folder = Path(os.sep, "var", "tmp", f"reid-dist-kernels-{os.getuid()}")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -201,10 +201,7 @@ def compiled_spans() -> list[tuple[float, float]]:
 def listen(listener: Listener) -> None:
     """Call a function at the begin of every compilation of this process, with its time and None, and at its end.
 
-    Parameters
-    ----------
-    listener
-        Called in the thread that compiles, with begin and end in seconds of `time.time`.
+    It is called in the thread that compiles, with begin and end in seconds of `time.time`.
     """
     if listener not in _COMPILATIONS.listeners:
         _COMPILATIONS.listeners.append(listener)

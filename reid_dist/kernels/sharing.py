@@ -16,22 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-# Some ten times what the longest kernel takes.
+# Some ten times the compilation of the longest kernel.
 _LONGEST_WAIT_S: Final = 60.0
 _PAUSE_S: Final = 0.01
 
 
 class _Shared:
-    """Look-up and saving of the machine code of one kernel under the lock of its index.
+    """Look-up and saving of the machine code of one kernel under a lock on a file.
 
-    Parameters
-    ----------
-    load, save
-        Those of Numba's cache of the kernel.
-    path
-        File to lock.
-    waits
-        Called at the begin and at the end of every wait.
+    `load` and `save` are those of Numba's cache; `waits` are called at the begin and at the end of every wait.
     """
 
     def __init__(

@@ -21,50 +21,35 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.placing import ScreenedTile, make_scratch, place_row
+from reid_dist.kernels.deciding import ScreenedTile
+from reid_dist.kernels.placing import make_scratch, place_row
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 
 class Lists(NamedTuple):
-    """The growing lists of a block of queries against a gallery block; added to.
+    """The growing lists of a block of queries against a gallery block."""
 
-    Attributes
-    ----------
-    entry
-        Shape (n_query, capacity), int32 or int64, in no particular order.
-    size
-        How many of each list are in use, shape (n_query,), int64.
-    weight
-        What they weigh together, shape (n_query,), int64.
-    n_active
-        How many positives of each query are active so far, shape (n_query,), int64.
-    oversized
-        Items of each oversized group that come before each positive first, shape (n_positive, n_oversized), int32.
-    """
-
+    # Shape (n_query, capacity), int32 or int64, in no particular order.
     entry: NDArray[np.signedinteger]
+    # Used entries of each list, shape (n_query,), int64.
     size: NDArray[np.int64]
+    # Their total weight, shape (n_query,), int64.
     weight: NDArray[np.int64]
+    # Active positives of each query so far, shape (n_query,), int64.
     n_active: NDArray[np.int64]
+    # Items of each oversized group that come before each positive first, shape (n_positive, n_oversized), int32.
     oversized: NDArray[np.int32]
 
 
 class Listed(NamedTuple):
-    """Entries of a block of queries: those of query ``i`` are ``entry[start[i]:stop[i]]``.
+    """Entries of a block of queries: those of query ``i`` are ``entry[start[i]:stop[i]]``."""
 
-    Attributes
-    ----------
-    entry
-        Flat, int32 or int64.
-    start, stop
-        Shape (n_query,), int64.
-    n_active
-        All of them come before one of this many first positives, shape (n_query,), int64.
-    """
-
+    # Flat, int32 or int64.
     entry: NDArray[np.signedinteger]
+    # Shape (n_query,), int64.
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
+    # All of them come before one of this many first positives, shape (n_query,), int64.
     n_active: NDArray[np.int64]
 
 
@@ -118,32 +103,14 @@ def list_tile(
     lists: Lists,
     limit: int,
 ) -> int:
-    """List the items of a tile that come before active positives.
+    """List the items of a tile that come before active positives; `query_start` is the first query of the tile.
 
-    Parameters
-    ----------
-    tile
-        The tile.
-    query_start
-        Which query of the block is its first.
-    positive_start
-        Where the positives of each query of the block begin, shape (n_query + 1,), int64.
-    identity_of
-        Identity of each column, shape (columns,), int32; oversized group ``g`` is ``-1 - g``.
-    bits
-        Low bits of an entry that hold the identity.
-    weight
-        Weight of an item of each identity, shape (n_identity,), int64.
-    weight_limit
-        Weight before a positive beyond which it is inactive.
-    lists
-        Added to.
-    limit
-        The most pairs to decide canonically.
+    `positive_start` has shape (n_query + 1,).  `identity_of` holds the identity of each column, shape (columns,);
+    oversized group ``g`` is ``-1 - g``.  Entries hold the identity in their low `bits`.  `weight` is the weight of an
+    item of each identity, shape (n_identity,), and a positive with more than `weight_limit` before it is inactive.
 
-    Returns
-    -------
-    How many rows were done: fewer than there are when the next one passed `limit`; nothing of that one was listed.
+    At most `limit` pairs are decided canonically.  Returns the number of finished rows: fewer than all if the next one
+    exceeded `limit`; nothing of that one is listed.
     """
     n_rows, n_columns = tile.values.shape
     scratch = make_scratch(tile)
@@ -194,9 +161,9 @@ def add_weights(
     positive_start: NDArray[np.int64],
     totals: NDArray[np.int64],
 ) -> None:
-    """Add the weights of listed items to `totals`, shape (n_positive,), at the positive that they come before first.
+    """Add the weights of listed items to `totals`, shape (n_positive,), at the first positive that they come before.
 
-    Of the queries that are `heavy`, shape (n_query,), bool.
+    Only for queries that are `heavy`, shape (n_query,), bool.
     """
     mask = (1 << bits) - 1
     for q in range(len(n_active)):
@@ -228,7 +195,7 @@ def prune(
 
 @kernel
 def count_active(listed: Listed, bits: int, n_active: NDArray[np.int64], size: NDArray[np.int64]) -> None:
-    """Add to `size`, shape (n_query,), how many entries come before an active positive."""
+    """Add to `size`, shape (n_query,), the number of entries that come before an active positive."""
     for q in range(len(n_active)):
         entry = listed.entry[listed.start[q] : listed.stop[q]]
         kept = len(entry)
@@ -248,7 +215,7 @@ def copy_active(
     target: NDArray[np.signedinteger],
     filled: NDArray[np.int64],
 ) -> None:
-    """Copy those entries to ``target[filled[q]:]``, and move `filled` on."""
+    """Copy the entries that come before active positives to ``target[filled[q]:]``, and advance `filled`."""
     for q in range(len(n_active)):
         entry = listed.entry[listed.start[q] : listed.stop[q]]
         at = filled[q]

@@ -10,8 +10,8 @@ item with a smaller value may be farther than all items so far.
 *One pass of vector code per row* compares all its values with the levels and lower bounds of row and columns and writes
 a byte for each.  The bytes are then read eight at a time; nearly all are 0, and their values are not read again.
 
-*One side alone* gets neighbours where the columns need none (queries against a gallery): the same comparisons, without
-those of the columns.
+*One side alone* gets neighbours where the columns need none (queries against a gallery), by the same comparisons
+without those of the columns.
 
 *Levels* and lists are those of `reid_dist.kernels.topk`.  *Lower bounds* need no list: for a value at or below the
 bound the canonical distance is computed at once, and a new largest distance lowers the bound to the values of items
@@ -25,88 +25,48 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import LANES, PairRows, falling_at, pair_distance
+from reid_dist.kernels.canonical import LANES, falling_at, pair_distance
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.topk import Candidates, offer
+from reid_dist.kernels.topk import Candidates, thin_and_add
 
 
 class Side(NamedTuple):
-    """State of the items of one side of a tile.
+    """State of the items of one side of a tile."""
 
-    Attributes
-    ----------
-    k
-        Number of neighbours.
-    lists
-        Candidates for them.
-    farthest
-        Largest canonical distance so far, shape (n,), float64.
-    lower_bound
-        Screening value at or below which an item may be farther, shape (n,), in the type of the tiles.
-    epsilon, centre, slope
-        As in `collect_tile`.
-    bias
-        Taken off the values where this side is the columns, shape (n,), in the type of the tiles.
-    rows
-        This side as queries, the other as gallery.
-    """
-
-    k: int
+    # Candidates for the nearest items; its queries are this side, its gallery rows the other.
     lists: Candidates
+    # Largest canonical distance so far, shape (n,), float64.
     farthest: NDArray[np.float64]
+    # Screening value at or below which an item may be farther, shape (n,), in the type of the tiles.
     lower_bound: NDArray[np.floating]
-    epsilon: NDArray[np.float64]
-    centre: NDArray[np.float64]
-    slope: float
+    # Subtracted from the values where this side is the columns, shape (n,), in the type of the tiles.
     bias: NDArray[np.floating]
-    rows: PairRows
 
 
 @inner_kernel
 def _reach(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> None:
     """Compare a pair with the item's largest distance, and lower the bound when it is larger."""
-    distance = pair_distance(side.rows, item, other, lanes)
+    lists = side.lists
+    distance = pair_distance(lists.rows, item, other, lanes)
     if distance > side.farthest[item]:
         side.farthest[item] = distance
-        edge = side.centre[item] - side.slope * falling_at(side.rows, item, distance, -1.0) + side.epsilon[item]
-        # Raised by what rounding to the type of the tiles may take off.
+        falling = falling_at(lists.rows, item, distance, -1.0)
+        edge = lists.centre[item] - lists.slope * falling + lists.epsilon[item]
+        # Raised by the largest error of rounding to the type of the tiles.
         side.lower_bound[item] = edge + abs(edge) * 2.0**-22 + 2.0**-125
-
-
-@inner_kernel
-def _thin_and_add(item: int, other: int, value: np.floating, side: Side, lanes: NDArray[np.float64]) -> None:
-    """Thin a full list and add an item."""
-    offer(
-        item,
-        other,
-        value,
-        side.k,
-        side.epsilon[item],
-        side.centre[item],
-        side.slope,
-        side.rows,
-        side.lists,
-        lanes,
-    )
 
 
 @kernel
 def collect_both(
     tile: NDArray[np.floating], row_start: int, column_start: int, row_side: Side, column_side: Side, both: bool
 ) -> None:
-    """Add one tile to the lists of its rows and of its columns.
+    """Add one tile to the lists of its rows and of its columns, which are the same `Side` for a block against itself.
 
-    Parameters
-    ----------
-    tile
-        Products of prepared rows, no bias taken off, shape (rows, columns), C order.
-    row_start, column_start
-        Which items of either side the tile's first ones are.
-    row_side, column_side
-        What is kept; added to.  The same object for a block against itself.
-    both
-        Whether the columns get neighbours as well; not in a tile on the diagonal, which holds each pair twice, and each
-        item against itself, which is left out.
+    `tile` holds products of prepared rows, no bias subtracted, shape (rows, columns), C order; `row_start` and
+    `column_start` are the positions of its first row and column in their blocks.
+
+    Without `both`, only rows get neighbours, and pairs of an item with itself are omitted: a tile on the diagonal holds
+    each pair twice.
     """
     n_columns = tile.shape[1]
     # Whole words of eight bytes; those beyond the last column stay 0.
@@ -117,8 +77,9 @@ def collect_both(
     column_level = column_side.lists.level[column_start : column_start + n_columns]
     column_lower_bound = column_side.lower_bound[column_start : column_start + n_columns]
     # Unpacked once, outside of the loops.
-    row_value, row_column, row_size, row_level = row_side.lists
-    column_value, column_column, column_size, _ = column_side.lists
+    row_lists, column_lists = row_side.lists, column_side.lists
+    row_value, row_column, row_size, row_level = row_lists.value, row_lists.column, row_lists.size, row_lists.level
+    column_value, column_column, column_size = column_lists.value, column_lists.column, column_lists.size
     capacity = row_value.shape[1]
     for i in range(tile.shape[0]):
         row = row_start + i
@@ -154,7 +115,7 @@ def collect_both(
                         row_column[row, row_size[row]] = column
                         row_size[row] += 1
                     else:
-                        _thin_and_add(row, column, mine, row_side, lanes)
+                        thin_and_add(row, column, mine, row_lists, lanes)
                 if mine <= lower_bound:
                     _reach(row_side, row, column, lanes)
                     lower_bound = row_side.lower_bound[row]
@@ -167,7 +128,7 @@ def collect_both(
                         column_column[column, column_size[column]] = row
                         column_size[column] += 1
                     else:
-                        _thin_and_add(column, row, theirs, column_side, lanes)
+                        thin_and_add(column, row, theirs, column_lists, lanes)
                 if theirs <= column_lower_bound[c]:
                     _reach(column_side, column, row, lanes)
 
@@ -176,22 +137,13 @@ def collect_both(
 def collect_one(
     tile: NDArray[np.floating], bias: NDArray[np.floating], row_start: int, column_start: int, side: Side
 ) -> None:
-    """Add one tile to the lists of its rows alone; no column is left out.
-
-    Parameters
-    ----------
-    tile, row_start, column_start
-        As in `collect_both`.
-    bias
-        Of the tile's columns, in the type of the tiles.
-    side
-        What is kept for the rows; added to.
-    """
+    """Add one tile to the lists of its rows only, with all columns; `bias` belongs to the columns of the tile."""
     n_columns = tile.shape[1]
     words = np.zeros((n_columns + 7) // 8, np.uint64)
     passes = words.view(np.uint8)[:n_columns]
     lanes = np.empty(LANES, np.float64)
-    list_value, list_column, list_size, list_level = side.lists
+    lists = side.lists
+    list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
     capacity = list_value.shape[1]
     for i in range(tile.shape[0]):
         row = row_start + i
@@ -214,6 +166,6 @@ def collect_one(
                         list_column[row, list_size[row]] = column_start + c
                         list_size[row] += 1
                     else:
-                        _thin_and_add(row, column_start + c, value, side, lanes)
+                        thin_and_add(row, column_start + c, value, lists, lanes)
                 if value <= side.lower_bound[row]:
                     _reach(side, row, column_start + c, lanes)

@@ -7,12 +7,12 @@ and an entry level below which nothing can belong to the k nearest.  A value dif
 ``epsilon``; so once k candidates have values of at least ``v_k``, k items are truly at least as near as
 ``v_k - epsilon``, and an item whose value lies below ``v_k - 2 epsilon`` is strictly farther than all of them.
 
-When a list is full it is thinned to what passes that level.  When that does not help, because hundreds of values lie
+A full list is thinned to the entries that pass that level.  If that does not help, because hundreds of values lie
 within the band (duplicates, collapsed features), the list is *settled*: canonical distances decide, the k best by
 (distance, gallery row) stay, and the level becomes the lower edge of the k-th distance.  At the end every list is
-settled, so that what leaves here is canonical and does not depend on tiles.
+settled, so that the result is canonical and does not depend on tiles.
 
-Rows are met in ascending order and thinning keeps that order, hence a stable sort by distance is the order by
+Rows arrive in ascending order and thinning keeps that order, hence a stable sort by distance is the order by
 (distance, gallery row).
 """
 
@@ -32,48 +32,53 @@ PATCH = 64
 
 
 class Candidates(NamedTuple):
-    """The lists of a block of queries.
+    """Lists of a block of queries, and the values that decide what enters them."""
 
-    Attributes
-    ----------
-    value
-        Screening values, shape (n_query, capacity), in the type of the tiles.
-    column
-        Columns of the gallery block, shape (n_query, capacity), int32, ascending within a list.
-    size
-        How many of each list are in use, shape (n_query,), int64.
-    level
-        Entry levels, shape (n_query,), in the type of the tiles.
-    """
-
+    # Screening values, shape (n_query, capacity), in the type of the tiles.
     value: NDArray[np.floating]
+    # Columns of the gallery block, shape (n_query, capacity), int32, ascending within a list.
     column: NDArray[np.int32]
+    # Used entries of each list, shape (n_query,), int64.
     size: NDArray[np.int64]
+    # Entry levels, shape (n_query,), in the type of the tiles.
     level: NDArray[np.floating]
+    # Number of nearest rows to find.
+    k: int
+    # The block of queries and the gallery block.
+    rows: PairRows
+    # Half widths of the bands, shape (n_query,), float64.
+    epsilon: NDArray[np.float64]
+    # A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * falling_at(rows, q, d, 0)``.
+    centre: NDArray[np.float64]
+    slope: float
 
 
-def make_candidates(n_query: int, k: int, dtype: DTypeLike = np.float32) -> Candidates:
-    """Empty lists for the `k` nearest of `n_query` queries."""
-    capacity = 2 * k + 64
-    return Candidates(
-        np.empty((n_query, capacity), dtype),
-        np.empty((n_query, capacity), np.int32),
-        np.zeros(n_query, np.int64),
-        # Not -inf: that is what a hidden column holds.
-        np.full(n_query, np.finfo(dtype).min, dtype),
-    )
+def make_candidates(
+    k: int,
+    rows: PairRows,
+    epsilon: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    slope: float,
+    dtype: DTypeLike = np.float32,
+) -> Candidates:
+    """Empty lists for the `k` nearest of each query; see `Candidates`."""
+    n_query, capacity = len(epsilon), 2 * k + 64
+    value, column = np.empty((n_query, capacity), dtype), np.empty((n_query, capacity), np.int32)
+    # Not -inf: that is the value of a hidden column.
+    level = np.full(n_query, np.finfo(dtype).min, dtype)
+    return Candidates(value, column, np.zeros(n_query, np.int64), level, k, rows, epsilon, centre, slope)
 
 
 @inner_kernel
-def thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
-    """Drop what lies more than two bands below the k-th best value."""
+def thin(q: int, lists: Candidates) -> None:
+    """Remove entries more than two bands below the k-th best value."""
     size = lists.size[q]
-    if size <= k:
+    if size <= lists.k:
         return
-    best = select(lists.value[q, :size].copy(), size - k)
+    best = select(lists.value[q, :size].copy(), size - lists.k)
     # Computed in float64 and lowered by two float32 roundings of its size, so that the level is never too high once it
     # is rounded to the type of the tiles, where it is stored.
-    edge = np.float64(best) - 2.0 * epsilon
+    edge = np.float64(best) - 2.0 * lists.epsilon[q]
     level = edge - abs(edge) * 2.0**-22 - 2.0**-125
     kept = 0
     for c in range(size):
@@ -87,25 +92,19 @@ def thin(q: int, k: int, epsilon: float, lists: Candidates) -> None:
 
 
 @inner_kernel
-def _settle_one(
-    q: int,
-    k: int,
-    rows: PairRows,
-    lists: Candidates,
-    lanes: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _settle_one(q: int, lists: Candidates, lanes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Keep the k best of a list by canonical distance, in ascending order of column; return their distances."""
     size = lists.size[q]
     distances = np.empty(size, np.float64)
     columns = np.empty(size, np.int64)
     for c in range(size):
         columns[c] = lists.column[q, c]
-    row_distances(rows, q, columns, distances, np.empty(rows.query.shape[1], np.float64), lanes)
-    if size <= k:
+    row_distances(lists.rows, q, columns, distances, np.empty(lists.rows.query.shape[1], np.float64), lanes)
+    if size <= lists.k:
         return distances
     order = order_of(distances)
     keep = np.zeros(size, np.bool_)
-    for place in range(k):
+    for place in range(lists.k):
         keep[order[place]] = True
     kept = 0
     for c in range(size):
@@ -119,45 +118,23 @@ def _settle_one(
 
 
 @inner_kernel
-def offer(
-    q: int,
-    column: int,
-    value: np.floating,
-    k: int,
-    epsilon: float,
-    centre: float,
-    slope: float,
-    rows: PairRows,
-    lists: Candidates,
-    lanes: NDArray[np.float64],
-) -> None:
-    """Add a column whose value reaches the level of query `q` to its list; a full list is thinned first.
+def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, lanes: NDArray[np.float64]) -> None:
+    """Thin the full list of query `q`, and add a column if its value still reaches the level.
 
-    Parameters
-    ----------
-    q, column, value
-        The query, the column, and its screening value.
-    k, rows, lists
-        As in `collect_tile`.
-    epsilon, centre, slope
-        Those of the query.
-    lanes
-        Scratch of shape (32,), float64.
+    `lanes` is scratch of shape (32,), float64.
     """
-    capacity = lists.value.shape[1]
-    if lists.size[q] == capacity:
-        thin(q, k, epsilon, lists)
-        if lists.size[q] > capacity - 32:
-            distances = _settle_one(q, k, rows, lists, lanes)
-            largest = distances[0]
-            for p in range(1, len(distances)):
-                largest = max(largest, distances[p])
-            edge = centre - slope * falling_at(rows, q, largest, 1.0) - epsilon
-            settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
-            if settled > np.float64(lists.level[q]):
-                lists.level[q] = settled
-        if not value >= lists.level[q]:
-            return
+    thin(q, lists)
+    if lists.size[q] > lists.value.shape[1] - 32:
+        distances = _settle_one(q, lists, lanes)
+        largest = distances[0]
+        for p in range(1, len(distances)):
+            largest = max(largest, distances[p])
+        edge = lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q]
+        settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
+        if settled > np.float64(lists.level[q]):
+            lists.level[q] = settled
+    if not value >= lists.level[q]:
+        return
     lists.value[q, lists.size[q]] = value
     lists.column[q, lists.size[q]] = column
     lists.size[q] += 1
@@ -170,38 +147,18 @@ def collect_tile(
     bias_of: NDArray[np.int64],
     query_start: int,
     column_start: int,
-    own_column: NDArray[np.int64],
-    k: int,
-    epsilon: NDArray[np.float64],
-    centre: NDArray[np.float64],
-    slope: float,
-    rows: PairRows,
     lists: Candidates,
 ) -> None:
     """Add one tile to the lists of its queries.
 
-    Parameters
-    ----------
-    tile, bias, bias_of, column_start
-        As in `count_tile`.
-    query_start
-        Which query of the block is the tile's first.
-    own_column
-        Column that a query never lists here (itself), or -1; shape (n_query,).
-    k
-        How many are wanted.
-    epsilon
-        Half widths of the bands, shape (n_query,), float64.
-    centre, slope
-        A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * falling_at(rows, q, d, 0)``.
-    rows
-        The block of queries and the gallery block.
-    lists
-        Added to.
+    `tile`, `bias`, `bias_of` and `column_start` are as in `count_tile`; `query_start` is the first query of the tile.
     """
     n_columns = tile.shape[1]
     buffer = np.empty(BLOCK, tile.dtype)
     lanes = np.empty(LANES, np.float64)
+    # Unpacked once, outside of the loops; passing the tuple to a kernel takes longer than adding an entry.
+    list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
+    capacity = list_value.shape[1]
     for i in range(tile.shape[0]):
         q = query_start + i
         for start in range(0, n_columns, BLOCK):
@@ -209,7 +166,7 @@ def collect_tile(
             source = tile[i, start:stop]
             shift = bias[bias_of[i], start:stop]
             values = buffer[: stop - start]
-            level = lists.level[q]
+            level = list_level[q]
             reached = np.int32(0)
             for c in range(len(values)):
                 value = source[c] - shift[c]
@@ -219,35 +176,33 @@ def collect_tile(
                 continue
             for patch in range(0, len(values), PATCH):
                 piece = values[patch : patch + PATCH]
-                level = lists.level[q]
+                level = list_level[q]
                 reached = np.int32(0)
                 for c in range(len(piece)):
                     reached += np.int32(piece[c] >= level)
                 if reached == 0:
                     continue
                 for c in range(len(piece)):
-                    column = column_start + start + patch + c
-                    if piece[c] >= lists.level[q] and column != own_column[q]:
-                        offer(q, column, piece[c], k, epsilon[q], centre[q], slope, rows, lists, lanes)
+                    if piece[c] >= list_level[q]:
+                        column = column_start + start + patch + c
+                        if list_size[q] < capacity:
+                            list_value[q, list_size[q]] = piece[c]
+                            list_column[q, list_size[q]] = column
+                            list_size[q] += 1
+                        else:
+                            thin_and_add(q, column, piece[c], lists, lanes)
 
 
 @kernel
-def settle(
-    k: int,
-    epsilon: NDArray[np.float64],
-    rows: PairRows,
-    lists: Candidates,
-    index: NDArray[np.int64],
-    distance: NDArray[np.float64],
-) -> None:
+def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:
     """Write the k nearest columns by (canonical distance, column) to `index` and `distance`, shapes (n_query, k).
 
-    Absent places keep what they held.
+    Entries beyond the end of a list are not written.
     """
     lanes = np.empty(LANES, np.float64)
     for q in range(lists.size.shape[0]):
-        thin(q, k, epsilon[q], lists)
-        distances = _settle_one(q, k, rows, lists, lanes)
+        thin(q, lists)
+        distances = _settle_one(q, lists, lanes)
         order = order_of(distances)
         for place in range(len(order)):
             index[q, place] = lists.column[q, order[place]]

@@ -1,8 +1,8 @@
-"""The identities before the positives of a query, as trials: how many of the kept items of each come before.
+"""The identities before the positives of a query, as trials: numbers of the kept items of each that come before.
 
 A draw keeps one kept item of every identity.  So each identity is a trial that succeeds, for a positive, when the item
-that was drawn comes before it.  Here the listed items of one query are sorted into such trials.  What is made of them,
-an expectation or seeded draws, is for `reid_dist.kernels.expectation` and `reid_dist.kernels.draws`.
+that was drawn comes before it.  Here the listed items of one query are sorted into such trials, for the expectation
+(`reid_dist.kernels.expectation`) and for seeded draws (`reid_dist.kernels.draws`).
 """
 
 from __future__ import annotations
@@ -18,73 +18,49 @@ from reid_dist.kernels.single_shot import Listed
 
 
 class ItemTable(NamedTuple):
-    """How many items of each identity are visible to a query.
+    """Numbers of items of each identity that are visible to a query."""
 
-    Attributes
-    ----------
-    size
-        Items of each identity that are not junk for every query, shape (n_identity,), int64.
-    label_indptr, label, label_size
-        Labels of identity ``i`` are ``label[label_indptr[i]:label_indptr[i + 1]]``, ascending; `label_size` is the
-        number of its items that carry each; int64.  Empty where no query hides a label.
-    hidden_label
-        The label that is hidden from each query, shape (n_query,), int64.
-    extra_indptr, extra_identity
-        Further items that are hidden from a query, by query: their identities, ascending; int64.
-    """
-
+    # Items of each identity that are not junk for every query, shape (n_identity,), int64.
     size: NDArray[np.int64]
+    # Labels of identity ``i`` are ``label[label_indptr[i]:label_indptr[i + 1]]``, ascending; `label_size` is the number
+    # of its items that carry each; int64.  Empty where no query hides a label.
     label_indptr: NDArray[np.int64]
     label: NDArray[np.int64]
     label_size: NDArray[np.int64]
+    # The label that is hidden from each query, shape (n_query,), int64.
     hidden_label: NDArray[np.int64]
+    # Further items that are hidden from a query, by query: their identities, ascending; int64.
     extra_indptr: NDArray[np.int64]
     extra_identity: NDArray[np.int64]
 
 
 class OversizedGroups(NamedTuple):
-    """Identities that were counted and not listed.
+    """Identities that were counted and not listed."""
 
-    Attributes
-    ----------
-    identity
-        Their numbers, ascending, shape (n_oversized,), int64.
-    before
-        Their items by the positive that they come before first, shape (n_positive, n_oversized), int32.
-    """
-
+    # Their numbers, ascending, shape (n_oversized,), int64.
     identity: NDArray[np.int64]
+    # Their items by the positive that they come before first, shape (n_positive, n_oversized), int32.
     before: NDArray[np.int32]
 
 
 class Trials(NamedTuple):
-    """The identities that occur before the positives of one query, by ascending number.
+    """The identities that occur before the positives of one query, by ascending number."""
 
-    Attributes
-    ----------
-    identity, kept
-        Their numbers, and how many items of each are visible to the query, shape (n_trial,), int64.
-    before
-        How many of these come before the positive at hand, shape (n_trial,), int64.
-    success, failure
-        The share of these, and of the others, shape (n_trial,), float64.
-    is_open
-        Whether both are more than 0, shape (n_trial,), bool.
-    trial_of, bounds
-        The items that come before positive ``p`` and none before it belong to the trials
-        ``trial_of[bounds[p]:bounds[p + 1]]``; int64.
-    trial_of_oversized
-        Trial of each oversized group, shape (n_oversized,), int64.
-    """
-
+    # Their numbers, and the items of each that are visible to the query, shape (n_trial,), int64.
     identity: NDArray[np.int64]
     kept: NDArray[np.int64]
+    # Those of these items that come before the current positive, shape (n_trial,), int64.
     before: NDArray[np.int64]
+    # The share of these, and of the others, shape (n_trial,), float64.
     success: NDArray[np.float64]
     failure: NDArray[np.float64]
+    # Whether both are more than 0, shape (n_trial,), bool.
     is_open: NDArray[np.bool_]
+    # The items that come before positive ``p`` and none before it belong to the trials ``trial_of[bounds[p]:bounds[p +
+    # 1]]``; int64.
     trial_of: NDArray[np.int64]
     bounds: NDArray[np.int64]
+    # Trial of each oversized group, shape (n_oversized,), int64.
     trial_of_oversized: NDArray[np.int64]
 
 
@@ -118,20 +94,8 @@ def make_trials(
 ) -> Trials:
     """Sort the listed items of query `q` into trials, with nothing before the positives yet.
 
-    Parameters
-    ----------
-    listed
-        Entries, complete up to the last active positive of each query.
-    q
-        The query.
-    bits
-        Low bits of an entry that hold the identity.
-    oversized_groups
-        The identities that are not listed.
-    table
-        Items that are visible to the queries.
-    seen, number_of
-        Scratch, shape (n_identity,), bool and int64; `seen` must be False everywhere, and is when this returns.
+    Entries are complete up to the last active positive, and hold the identity in their low `bits`.  `seen` and
+    `number_of` are scratch of shape (n_identity,); `seen` is False everywhere, before and after.
     """
     entry = listed.entry[listed.start[q] : listed.stop[q]]
     mask = (1 << bits) - 1
@@ -190,20 +154,10 @@ def _add(trials: Trials, t: int, more: int) -> int:
 
 @inner_kernel
 def advance(trials: Trials, place: int, oversized_before: NDArray[np.int32]) -> tuple[bool, int]:
-    """Go on to the positive at `place`, in the order of the places.
+    """Advance the trials to the positive at `place`, numbered within the query; places ascend from call to call.
 
-    Parameters
-    ----------
-    trials
-        Changed in place.
-    place
-        The positive, numbered within the query from near to far.
-    oversized_before
-        Items of each oversized group that come before it and none before it, shape (n_oversized,), int32.
-
-    Returns
-    -------
-    Whether anything changed, and how many trials became certain to succeed.
+    `oversized_before`, shape (n_oversized,), are the items of each oversized group that come before this positive
+    first. Returns whether anything changed, and the number of trials that became certain to succeed.
     """
     changed = trials.bounds[place + 1] > trials.bounds[place]
     certain = 0

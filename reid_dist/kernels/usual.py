@@ -22,7 +22,7 @@ from reid_dist.kernels.counting import (
     settle_few,
     settle_many,
 )
-from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, decide
+from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
 from reid_dist.kernels.selection import order_of
 from reid_dist.kernels.settings import is_compiled
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle, thin
@@ -48,15 +48,15 @@ def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     unsigned, floats, tile = np.empty(1, np.uint32), np.empty(1, np.float32), np.empty((1, 1), np.float32)
     features = read_only(tile)
     rows = PairRows(0, features, features, float64s, float64s)
-    lists = make_candidates(1, 1)
     edge, value = np.float32(0.0), 0.0
+    lists = make_candidates(k, rows, float64s, float64s, value)
     steps = Steps(floats, floats, unsigned, unsigned, unsigned, unsigned, unsigned)
     pending = Pending(ints, ints, floats, float64s)
     row = Row(small, np.empty((1, 1), np.int32), pending, ints, ints, ints, float64s, float64s)
     bands = Bands(ints, floats, floats, float64s, ints, ints, ints, ints)
     counts = RankCounts(small, small, small)
     doubts = Doubts(ints, ints, ints, float64s, float64s)
-    yield thin, (q, k, value, lists)
+    yield thin, (q, lists)
     yield order_of, (float64s,)
     yield falling_at, (rows, q, value, value)
     yield fill_steps, (floats, floats, floats, steps)
@@ -66,6 +66,6 @@ def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield decide, (doubts, n, ints, bands, rows, counts)
     yield settle_many, (q, n, limit, row, doubts, n, bands, counts)
     yield settle_few, (q, n, limit, row, ints, bands, rows, counts)
-    yield settle, (k, float64s, rows, lists, np.empty((1, 1), np.int64), np.empty((1, 1), np.float64))
-    yield collect_tile, (tile, tile, ints, q, n, ints, k, float64s, float64s, value, rows, lists)
-    yield count_tile, (tile, tile, ints, n, ints, bands, rows, counts, limit)
+    yield settle, (lists, np.empty((1, 1), np.int64), np.empty((1, 1), np.float64))
+    yield collect_tile, (tile, tile, ints, q, n, lists)
+    yield count_tile, (ScreenedTile(tile, tile, ints, n, ints, bands, rows, 0), counts, limit)

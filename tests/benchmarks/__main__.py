@@ -9,7 +9,6 @@ import argparse
 import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,35 +19,21 @@ import numpy as np
 from reid_dist import FeatureSet, evaluate
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
-from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
+from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process, seconds_of
+from tests.benchmarks.sets import GOOD, N_CAMERA, feature_sets, make_shape, save_sets
 
-PER_IDENTITY = 20
-GOOD, BAD, RANDOM = 1.3, 3.0, 1e4
-N_CAMERA = 6
-
-
-def shape(n_query: int, n_gallery: int, dim: int, noise: float, per_identity: int = PER_IDENTITY) -> SyntheticShape:
-    return SyntheticShape(
-        n_identity=max(1, n_gallery // per_identity),
-        n_camera=N_CAMERA,
-        n_query=n_query,
-        n_gallery=n_gallery,
-        n_distractor=0,
-        n_junk=0,
-        dim=dim,
-        noise=noise,
-        camera_shift=0.0,
-    )
+BAD, RANDOM = 3.0, 1e4
 
 
 def _against_product(name: str, repeats: int, made: SyntheticShape) -> None:
     """Arrays in memory, no cluster: `FeatureSet.from_arrays` and `evaluate` against the product, in one process."""
     query, gallery = make_sets(made)
 
-    def ours() -> float:
-        begin = time.perf_counter()
+    def evaluated() -> None:
         evaluate(*(FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery)))
-        return time.perf_counter() - begin
+
+    def ours() -> float:
+        return seconds_of(evaluated)
 
     def bare() -> float:
         return bare_product(query.features, gallery.features)
@@ -60,24 +45,20 @@ def _against_product(name: str, repeats: int, made: SyntheticShape) -> None:
 def memory(scale: float, repeats: int) -> None:
     """Some 20 images of each identity."""
     for name, noise in (("well-trained model", GOOD), ("badly trained model", BAD)):
-        made = shape(max(1, int(2048 * scale)), max(1, int(200_000 * scale)), 512, noise)
-        _against_product(name, repeats, made)
+        _against_product(name, repeats, make_shape(2048 * scale, 200_000 * scale, noise))
 
 
 def positives(scale: float, repeats: int) -> None:
-    """Few identities with many images each, down to features that say nothing."""
-    n_query, n_gallery = max(1, int(1000 * scale)), max(1, int(100_000 * scale))
+    """Few identities with many images each, down to random features."""
     for name, noise in (("well-trained model", GOOD), ("random features", RANDOM)):
         for wanted in (20, 83, 830):
             # Those of the query's own camera do not count.
-            made = shape(n_query, n_gallery, 512, noise, wanted * N_CAMERA // (N_CAMERA - 1))
+            made = make_shape(1000 * scale, 100_000 * scale, noise, wanted * N_CAMERA // (N_CAMERA - 1))
             _against_product(f"{wanted} positives a query, {name}", repeats, made)
 
 
-def _stores(folder: Path, n_query: int, n_gallery: int) -> tuple[list[str], np.ndarray, np.ndarray]:
-    query, gallery = make_sets(shape(n_query, n_gallery, 512, GOOD))
-    for name, each in (("query", query), ("gallery", gallery)):
-        FeatureSet.from_arrays(each.features, each.pids, each.camids).save(folder / f"{name}.zarr", overwrite=True)
+def _stores(folder: Path, n_query: float, n_gallery: float) -> tuple[list[str], np.ndarray, np.ndarray]:
+    query, gallery = save_sets(folder, make_shape(n_query, n_gallery))
     words = [
         sys.executable,
         "-m",
@@ -96,7 +77,7 @@ def store(scale: float, repeats: int, peer: str | None) -> None:
     """`reid-dist evaluate` as a whole process, from Zarr, its local cluster started and stopped."""
     for n_query in (4000, 1000):
         with tempfile.TemporaryDirectory() as folder:
-            words, query, gallery = _stores(Path(folder), max(1, int(n_query * scale)), max(1, int(500_000 * scale)))
+            words, query, gallery = _stores(Path(folder), n_query * scale, 500_000 * scale)
             actions = [
                 lambda words=words: run_process(words, watched=False).seconds,
                 lambda query=query, gallery=gallery: bare_product(query, gallery),
@@ -121,7 +102,7 @@ def scaling(scale: float, repeats: int) -> None:
     results = []
     for n_gallery in (250_000, 500_000):
         with tempfile.TemporaryDirectory() as folder:
-            words, query, gallery = _stores(Path(folder), max(1, int(4000 * scale)), max(1, int(n_gallery * scale)))
+            words, query, gallery = _stores(Path(folder), 4000 * scale, n_gallery * scale)
             peak = run_process(words, watched=True).peak_bytes
             seconds = min(run_process(words, watched=False).seconds for _ in range(repeats))
         results.append((seconds, peak))
@@ -130,7 +111,7 @@ def scaling(scale: float, repeats: int) -> None:
     print(f"gallery x 2: time x {second / first:.2f}, memory x {large / small:.3f}")
 
 
-# What each extra is asked by; the plain evaluation asks for none of them.
+# Options that request each extra; the plain evaluation has none of them.
 EXTRAS: dict[str, dict[str, Any]] = {
     "intervals": {"confidence": 0.95},
     "optimistic and pessimistic ties": {"ties": True},
@@ -148,15 +129,10 @@ EXTRAS: dict[str, dict[str, Any]] = {
 def extras(scale: float, repeats: int) -> None:
     """What each extra costs, as a ratio to the plain evaluation of the same sets in memory."""
     for model, noise in (("well-trained", GOOD), ("badly trained", BAD)):
-        made = make_sets(shape(max(2, int(1000 * scale)), max(200, int(100_000 * scale)), 512, noise))
-        query, gallery = (FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in made)
-
-        def seconds(query=query, gallery=gallery, **asked: Any) -> float:
-            begin = time.perf_counter()
-            evaluate(query, gallery, **{"confidence": None, **asked})
-            return time.perf_counter() - begin
-
-        actions = [seconds, *(partial(seconds, **asked) for asked in EXTRAS.values())]
+        query, gallery = feature_sets(make_shape(1000 * scale, max(200, 100_000 * scale), noise))
+        plainly = partial(evaluate, query, gallery)
+        options = [{}, *EXTRAS.values()]
+        actions = [partial(seconds_of, partial(plainly, **{"confidence": None, **extra})) for extra in options]
         plain, *taken = interleave(repeats, *actions)
         for name, each in zip(EXTRAS, taken, strict=True):
             print(ratio_line(f"{query.n_rows} x {gallery.n_rows} x 512, {model}, {name}", each, plain))

@@ -1,16 +1,16 @@
-"""How often the gates cry wolf, and how often they see a wolf: many nights, judged by the gates themselves.
+"""Rates of false alarms and of detected losses of the gates, over many simulated nights.
 
-Accuracy.  Two models are two noises on the features of one synthetic set; each is evaluated once, and the pairs of
-values per query are what nights are made of: identities are drawn with replacement, each with its queries.  For a night
+Accuracy.  Two models are two noises on the features of one synthetic set; each is evaluated once, and
+nights consist of pairs of values per query: identities are drawn with replacement, each with its queries.  For a night
 without a change either the two models change places identity by identity, at random (``swapped``), or identities are
 drawn with slightly unequal chances, such that the models are equal in the mean (``reweighted``, which keeps the skew
 that swapping removes).  For a night with a drop
-the second model has just as much more noise as costs one point of mAP.  Models may share much of their noise
-(``siblings``, what is hard for one is hard for the other) or nothing but the identities (``strangers``).
+the second model has additional noise that costs one point of mAP.  Models may share much of their noise
+(``siblings``: the same queries are hard for both) or nothing but the identities (``strangers``).
 
 Speed and memory.  Log-normal noise around one value; for time with or without one night in ten that is slow by 30 %.
 
-All gates together, with the history that they look at: :mod:`tests.benchmarks.nights`.
+All gates together, with a history: :mod:`tests.benchmarks.nights`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _PLAIN = Entry(model="m", dataset="d", job="j", job_digest="job", machine={"core
 
 @dataclass(frozen=True)
 class Tally:
-    """Nights that were called worse."""
+    """Nights that were found worse."""
 
     n_worse: int
     n_nights: int
@@ -97,23 +97,17 @@ class Tally:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Values of the same queries in two models, by metric, and the queries of every identity.
+    """Values of the same queries in two models, by metric, and the queries of every identity."""
 
-    Attributes
-    ----------
-    baseline, candidate
-        Shape (n_query,) by name of metric.
-    rows
-        Rows of every identity.
-    """
-
+    # Shape (n_query,) by name of metric.
     baseline: dict[str, Float64]
     candidate: dict[str, Float64]
+    # Rows of every identity.
     rows: list[NDArray[np.int64]]
 
     @property
     def drop(self) -> float:
-        """By how much the mAP of the second model is lower, as a share."""
+        """Decrease of the mAP from the first to the second model, as a share."""
         return float(np.mean(self.baseline["mAP"] - self.candidate["mAP"]))
 
     @property
@@ -135,7 +129,7 @@ class Pairs:
             chances = np.exp(exponent - exponent.max())
             chances /= chances.sum()
             mean = chances @ sums
-            # Newton; the ridge keeps tiny sets, where no chances will do, from running away.
+            # Newton; the ridge bounds the steps for tiny sets, where no chances suffice.
             curvature = (sums * chances[:, None]).T @ sums - np.outer(mean, mean) + 1e-6 * np.eye(len(tilt))
             tilt -= np.linalg.solve(curvature, mean)
         return chances
@@ -159,7 +153,7 @@ class Pairs:
 
 
 def make_pairs(kinship: float, *, scale: float = 1.0, drop: float = 0.0, seed: int = 0) -> Pairs:
-    """Evaluate two models; `drop` is what the second should lose in mAP, as a share."""
+    """Evaluate two models; the second loses about `drop` in mAP, as a share."""
     shape, own = shape_and_noise(kinship, scale)
     sets = make_sets(shape, seed)
     first = evaluated(sets, shape, own, seed + 1)
@@ -175,7 +169,7 @@ def make_pairs(kinship: float, *, scale: float = 1.0, drop: float = 0.0, seed: i
 
 
 def shape_and_noise(kinship: float, scale: float) -> tuple[SyntheticShape, float]:
-    """What all models of a kinship share, and the noise that is each model's own."""
+    """Shape of the sets that all models of a kinship share, and the noise of each single model."""
     size = {name: max(floor, round(getattr(MARKET1501, name) * scale)) for name, floor in (
         ("n_identity", 10), ("n_query", 45), ("n_gallery", 240), ("n_distractor", 30), ("n_junk", 30)
     )}  # fmt: skip
@@ -184,7 +178,7 @@ def shape_and_noise(kinship: float, scale: float) -> tuple[SyntheticShape, float
 
 
 def worse_by(drop: float, first: Report, with_noise: Callable[[float], Report], noise: float) -> tuple[Report, float]:
-    """Find by secants how much noise makes a second model lose `drop`, as near as it will come."""
+    """Find by secants the noise at which a second model loses about `drop`."""
     second = with_noise(noise)
     last, missed = noise, first.metrics["mAP"] - second.metrics["mAP"] - drop
     noise += 0.05
@@ -239,10 +233,10 @@ def is_worse(near: dict[str, Float64], far: dict[str, Float64], pids: NDArray[np
 def may_be_worse(
     near: dict[str, Float64], far: dict[str, Float64], pids: NDArray[np.int64], gate: AccuracyGate
 ) -> bool:
-    """Whether a night is worth its resamples: they are what takes the time, and most nights are plainly not worse.
+    """Whether a night can be worse: a filter, as resamples take the time and most nights are clearly not worse.
 
     A drop must have the smallest size that matters.  It must also be some 2.8 standard errors (of sums by identity) for
-    a rate of 0.25 %; what has not even 2.2 is left out.
+    a rate of 0.25 %; drops below 2.2 are excluded.
     """
     for name in near:
         lost = near[name] - far[name]
@@ -255,12 +249,12 @@ def may_be_worse(
 def tally_unchanged(
     pairs: Pairs, n_nights: int, *, n_identities: int | None = None, swapped: bool, gate: AccuracyGate | None = None
 ) -> Tally:
-    """Judge nights on which nothing changed: models change places, or identities have chances that even them out."""
+    """Tally nights without a change: models change places, or identities have chances that equalise the means."""
     return _tally(pairs, n_nights, n_identities, gate or AccuracyGate(), swapped=swapped, reweighted=not swapped)
 
 
 def tally_drops(pairs: Pairs, n_nights: int, *, gate: AccuracyGate | None = None) -> Tally:
-    """Judge nights on which the second model took the place of the first."""
+    """Tally nights on which the second model replaced the first."""
     return _tally(pairs, n_nights, None, gate or AccuracyGate())
 
 
@@ -273,13 +267,13 @@ def _tally(pairs: Pairs, n_nights: int, n_identities: int | None, gate: Accuracy
 
 @dataclass(frozen=True)
 class Wander:
-    """How a quantity wanders from night to night: log-normal, with `outliers` one night in ten above by 30 %."""
+    """Variation of a quantity from night to night: log-normal, with `outliers` one night in ten above by 30 %."""
 
     noise: float
     outliers: bool = False
 
     def values(self, rng: np.random.Generator, n: int) -> list[float]:
-        """Of n nights."""
+        """Values of n nights."""
         odd = (rng.random(n) < OUTLIER_SHARE) & self.outliers
         found: list[float] = np.exp(self.noise * rng.standard_normal(n) + odd * math.log(OUTLIER)).tolist()
         return found
@@ -301,18 +295,18 @@ def _is_big(rng: np.random.Generator, wander: Wander, n_past: int, times: float,
 
 
 def is_slow_or_big(rng: np.random.Generator, time: Wander, memory: Wander, n_past: int = 20) -> bool:
-    """Whether the gates of speed or memory call a night worse on which nothing changed."""
+    """Whether the gates of speed or memory find a night without a change worse."""
     return _is_slow(rng, time, n_past, 1, SpeedGate()) or _is_big(rng, memory, n_past, 1, RatioGate())
 
 
 def tally_speed(wander: Wander, n_nights: int, *, n_past: int, times: float = 1.0) -> Tally:
-    """Judge the time of nights, each with a history of its own; tonight takes `times` as long."""
+    """Tally the time of nights, each with its own history; tonight takes `times` as long."""
     rng, gate = np.random.default_rng(round(1000 * wander.noise) + n_past), SpeedGate()
     return Tally(sum(_is_slow(rng, wander, n_past, times, gate) for _ in range(n_nights)), n_nights)
 
 
 def tally_memory(wander: Wander, n_nights: int, *, n_past: int, times: float = 1.0) -> Tally:
-    """Judge the memory of nights, each with a history of its own; tonight holds `times` as much."""
+    """Tally the memory of nights, each with its own history; tonight takes `times` as much."""
     rng, gate = np.random.default_rng(round(1000 * wander.noise) + n_past), RatioGate()
     return Tally(sum(_is_big(rng, wander, n_past, times, gate) for _ in range(n_nights)), n_nights)
 

@@ -1,4 +1,4 @@
-"""Time and memory of whole processes, and the matrix product that everything is compared with."""
+"""Time and memory of whole processes, and the matrix product of comparisons."""
 
 from __future__ import annotations
 
@@ -14,27 +14,20 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-__all__ = ["Usage", "bare_product", "interleave", "run_process"]
+__all__ = ["Usage", "bare_product", "interleave", "ratio_line", "run_process", "seconds_of"]
 
 _COLUMNS = 8192
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Of one finished process with all its children.
+    """Of one finished process with all its children."""
 
-    Attributes
-    ----------
-    seconds
-        From start to end, by the wall clock.
-    peak_bytes
-        Largest sum over all its processes, pages that several share counted once (proportional set size).
-    peak_rss_bytes
-        The same, such pages counted for each (resident set size).
-    """
-
+    # From start to end, by the wall clock.
     seconds: float
+    # Largest sum over all its processes, pages that several share counted once (proportional set size).
     peak_bytes: int
+    # The same, such pages counted for each (resident set size).
     peak_rss_bytes: int
 
 
@@ -50,27 +43,15 @@ def _memory(process: psutil.Process) -> tuple[int, int]:
 
 
 def run_process(words: Sequence[str], *, watched: bool, cwd: Path | None = None) -> Usage:
-    """Run a command to its end; its output is dropped.
+    """Run a command to its end; its output is dropped.  Raises `RuntimeError` with its last output if it fails.
 
-    Parameters
-    ----------
-    words
-        The command.
-    watched
-        Whether its memory is measured, ten times a second.  That takes several per cent of a core, so a run that is
-        timed is not watched, and its peaks are 0.
-    cwd
-        Where it runs.
-
-    Raises
-    ------
-    RuntimeError
-        If it fails; holds the end of what it said.
+    `watched` measures memory ten times a second.  That takes several per cent of a core, so a run that is timed is not
+    watched, and its peaks are 0.
     """
     peaks = [0, 0]
     done = threading.Event()
     begin = time.perf_counter()
-    # Python keeps compiled modules, as it does for users; whoever forbids it would time the compiling.
+    # Python keeps compiled modules, as it does for users; otherwise their compilation would be timed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with subprocess.Popen(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=cwd, env=environment, text=True
@@ -97,6 +78,13 @@ def run_process(words: Sequence[str], *, watched: bool, cwd: Path | None = None)
     return Usage(seconds, *peaks)
 
 
+def seconds_of(action: Callable[[], object]) -> float:
+    """Wall-clock seconds of a call."""
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
 def bare_product(query: np.ndarray, gallery: np.ndarray) -> float:
     """Seconds of the plain product of all pairs, with all BLAS threads, into memory that is reused."""
     out = np.empty((len(query), _COLUMNS), np.float32)
@@ -111,7 +99,7 @@ def bare_product(query: np.ndarray, gallery: np.ndarray) -> float:
 
 
 def interleave(repeats: int, *actions: Callable[[], float]) -> list[list[float]]:
-    """Run actions in turn, after one warm-up each, so that a drift of the machine meets all of them alike."""
+    """Run actions in turn, after one warm-up each, so that a drift of the machine affects all of them alike."""
     for action in actions:
         action()
     taken: list[list[float]] = [[] for _ in actions]

@@ -1,8 +1,8 @@
-"""Nights with a history, judged by all gates: how often an unchanged job is called worse, how soon losses are seen.
+"""Rates of false alarms and times to detection of all gates together, over nights with a history.
 
 Models that differ by their noise are evaluated once each.  A history draws identities with replacement, each with its
 queries, and gives every identity the models in an order of its own: nights are exchangeable, and all differences are
-noise.  Thirty nights lie before tonight.  The first of them is the reference, for none was accepted; the best of them
+noise.  Thirty nights precede tonight.  The first of them is the reference, as none was accepted; the best of them
 is chosen anew in every history; the last thirteen are the trend with tonight.
 
 Losses.  Tonight is a model that lost one point of mAP at once; or every night's model is worse than the one before by
@@ -39,24 +39,18 @@ STEP = 0.0033
 
 ACCURACY, TREND = AccuracyGate(), TrendGate()
 
-# In standard errors: what has less is worse in no gate, so it is not worth its resamples.
+# In standard errors: smaller losses are worse in no gate, and are not resampled.
 _AGAINST = {"last": (slice(-2, -1), 2.5), "reference": (slice(0, 1), 2.8), "best": (slice(0, -1), 3.3)}
 _TREND = 2.8
 
 
 @dataclass(frozen=True)
 class Models:
-    """Values of the same queries in many models.
+    """Values of the same queries in many models."""
 
-    Attributes
-    ----------
-    values
-        By name of metric, shape (n_models, n_query).
-    rows
-        Rows of every identity.
-    """
-
+    # By name of metric, shape (n_models, n_query).
     values: Mapping[str, Float64]
+    # Rows of every identity.
     rows: Sequence[Int64]
 
     @property
@@ -92,20 +86,13 @@ class Models:
 
 @dataclass(frozen=True)
 class History:
-    """Nights over drawn identities; the first one is the reference, the last one tonight.
+    """Nights over drawn identities; the first one is the reference, the last one tonight."""
 
-    Attributes
-    ----------
-    models
-        What there is to draw from.
-    drawn
-        Identities, shape (n_identities,).
-    order
-        Model of every identity and night, shape (n_identities, n_nights).
-    """
-
+    # Models to draw from.
     models: Models
+    # Identities, shape (n_identities,).
     drawn: Int64
+    # Model of every identity and night, shape (n_identities, n_nights).
     order: Int64
 
     @property
@@ -163,7 +150,7 @@ def _models(reports: Sequence[Report]) -> Models:
 
 @dataclass(frozen=True)
 class Losses:
-    """What of a night was called worse: accuracy against any run, and the trend."""
+    """Losses found on a night: of accuracy against any run, and in the trend."""
 
     accuracy: bool
     trend: bool
@@ -176,17 +163,7 @@ class Losses:
 def losses(
     history: History, *, gate: AccuracyGate = ACCURACY, trend: TrendGate = TREND, judge_all: bool = False
 ) -> Losses:
-    """Judge the last night of a history by the gates themselves.
-
-    Parameters
-    ----------
-    history
-        The nights.
-    gate, trend
-        The gates.
-    judge_all
-        Also nights that are plainly not worse.
-    """
+    """Apply the gates to the last night of a history; with `judge_all` also to nights that are clearly not worse."""
     sums, n_query = history.sums(), history.n_query
     lost = {name for name in _AGAINST if judge_all or _may_have_lost(sums, n_query, gate.minimum_effect, name)}
     falls = judge_all or _may_fall(sums, n_query, trend)
@@ -253,20 +230,10 @@ def tally_nights(
     tonight: Mapping[str, Float64] | None = None,
     others: Callable[[np.random.Generator], bool] = lambda _: False,
 ) -> dict[str, gates.Tally]:
-    """Judge nights with a history of their own; count what accuracy, trend, other gates, and any of them call worse.
+    """Count the nights, each with its own history, that accuracy, trend, other gates, and any of them find worse.
 
-    Parameters
-    ----------
-    models
-        At least one for each of the earlier nights, and one more for tonight unless `tonight` is given.
-    n_nights
-        How many to judge.
-    seed
-        Of the draws.
-    tonight
-        Values of all queries of the models tonight, by name of metric; None for nothing changed.
-    others
-        Whether the gates of speed and memory call the night worse.
+    There is at least one model per earlier night, and one more for tonight unless `tonight` gives the values of all
+    queries, by name of metric.  `others` is whether the gates of speed and memory find the night worse.
     """
     rng = np.random.default_rng((seed, n_nights))
     known = models if tonight is None else models.followed_by(tonight)
@@ -282,7 +249,7 @@ def tally_nights(
 
 
 def first_losses(slide: Models, n_histories: int, *, seed: int = 0) -> list[int]:
-    """Return the night, from 1, on which a slide is called worse first; one more than there are where it never is."""
+    """Return the first night, from 1, on which each slide is found worse; one more than their number if it never is."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(n_histories):

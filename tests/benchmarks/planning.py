@@ -1,4 +1,4 @@
-"""What `reid-dist plan` says of time and memory, against what the same jobs then take."""
+"""Time and memory that `reid-dist plan` projects, against those of the same jobs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from reid_dist import FeatureSet
-from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks.measure import run_process
+from tests.benchmarks.sets import make_shape, save_sets
 
 _JOBS = {
     "plain": (2_000, 200_000, ""),
@@ -25,28 +24,17 @@ _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 def planning(scale: float, repeats: int) -> None:
     """Time and memory as planned and as measured, of whole processes with their local cluster."""
     for name, (n_query, n_gallery, more) in _JOBS.items():
-        shape = SyntheticShape(
-            n_identity=max(1, int(n_gallery * scale) // 20),
-            n_camera=6,
-            n_query=max(2, int(n_query * scale)),
-            n_gallery=max(40, int(n_gallery * scale)),
-            n_distractor=0,
-            n_junk=0,
-            dim=512,
-            noise=1.3,
-            camera_shift=0.0,
-        )
+        shape = make_shape(n_query * scale, n_gallery * scale)
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            for side, each in zip(("query", "gallery"), make_sets(shape), strict=True):
-                FeatureSet.from_arrays(each.features, each.pids, each.camids).save(folder / f"{side}.zarr")
+            save_sets(folder, shape)
             pipeline = folder / "job.yaml"
             pipeline.write_text(f"query: {folder}/query.zarr\ngallery: {folder}/gallery.zarr\n{more}")
             words = [sys.executable, "-m", "reid_dist.cli"]
-            told = subprocess.run([*words, "plan", str(pipeline)], capture_output=True, text=True, check=True).stdout
+            printed = subprocess.run([*words, "plan", str(pipeline)], capture_output=True, text=True, check=True).stdout
             taken = [run_process([*words, "run", str(pipeline)], watched=False).seconds for _ in range(repeats + 1)]
             peak = run_process([*words, "run", str(pipeline)], watched=True).peak_bytes
-        seconds, memory = _planned(told)
+        seconds, memory = _planned(printed)
         measured = sorted(taken[1:])[repeats // 2]
         print(
             f"{name}, {shape.n_query} x {shape.n_gallery} x 512: planned {seconds:.3g} s, took {measured:.3g} s (ratio "
@@ -55,10 +43,10 @@ def planning(scale: float, repeats: int) -> None:
         )
 
 
-def _planned(told: str) -> tuple[float, float]:
+def _planned(printed: str) -> tuple[float, float]:
     """Seconds of all stages together, and bytes of the largest, of all threads."""
-    times = re.findall(r"^time +about ([0-9.e+]+) (s|min|h)", told, re.MULTILINE)
-    memories = re.findall(r"^memory .*?, ([0-9.]+) (B|KiB|MiB|GiB) in all", told, re.MULTILINE)
+    times = re.findall(r"^time +about ([0-9.e+]+) (s|min|h)", printed, re.MULTILINE)
+    memories = re.findall(r"^memory .*?, ([0-9.]+) (B|KiB|MiB|GiB) in all", printed, re.MULTILINE)
     return (
         sum(float(value) * _UNITS[unit] for value, unit in times),
         max(float(value) * _BYTES[unit] for value, unit in memories),

@@ -16,8 +16,8 @@ import numpy as np
 from reid_dist import FeatureSet, nearest
 from reid_dist.stores import FeatureWriter, Workspace
 from reid_dist.stores.labels import make_labels
-from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
+from tests.benchmarks.sets import make_shape, save_sets
 
 _WRITTEN_ROWS = 65_536
 
@@ -64,22 +64,8 @@ def neighbours(scale: float, repeats: int) -> None:
 def _market_sized(folder: Path, scale: float, n_items: int = 23_100) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Stores in the proportions of Market-1501, and the command that evaluates them re-ranked."""
     n_query = max(2, int(n_items * scale * 3368 / 23_100))
-    n_gallery = max(20, int(n_items * scale) - n_query)
-    shape = SyntheticShape(
-        n_identity=max(1, n_gallery // 20),
-        n_camera=6,
-        n_query=n_query,
-        n_gallery=n_gallery,
-        n_distractor=0,
-        n_junk=0,
-        dim=512,
-        noise=1.6,
-        camera_shift=0.6,
-    )
-    sides = dict(zip(("query", "gallery"), make_sets(shape), strict=True))
-    for name, each in sides.items():
-        FeatureSet.from_arrays(each.features, each.pids, each.camids).save(folder / f"{name}.zarr", overwrite=True)
-    return _words(folder), sides["query"].features, sides["gallery"].features
+    query, gallery = save_sets(folder, make_shape(n_query, n_items * scale - n_query, noise=1.6, camera_shift=0.6))
+    return _words(folder), query.features, gallery.features
 
 
 def _words(folder: Path, *more: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""What the scheduler has to do for a thousand workers: the real one, fed with the real graph by workers that pretend.
+"""Load of a scheduler with a thousand simulated workers and the graph of an evaluation.
 
-A pretended worker answers that a task is done as soon as it is sent; no feature is read, and nothing else runs in this
-process.  What is measured is thus the scheduler's own time and that of the client that hands in the graph.
+A simulated worker reports that a task is done as soon as it is sent; no feature is read, and nothing else runs in this
+process.  The measured time is thus that of the scheduler and of the client that submits the graph.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from reid_dist import FeatureSet
 from reid_dist.core.formatting import byte_size
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
+from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.plan import DEFAULT_MEMORY, SetShape, make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph
-from reid_dist.engine.tasks import EvaluationJob
 from reid_dist.relevance.protocols import PROTOCOLS
 
 THREADS_PER_WORKER = 2
@@ -46,7 +46,7 @@ def graph_of(n_query: int, n_gallery: int, n_threads: int) -> tuple[TaskGraph, E
     return _build(job, None, None), job
 
 
-class PretendedWorker(Comm):
+class SimulatedWorker(Comm):
     """The scheduler's connection to a worker that has done each task at once."""
 
     _local_addr = _peer_addr = "inproc://"
@@ -116,7 +116,7 @@ async def _run(graph: TaskGraph, n_workers: int, sizes: dict[str, int]) -> tuple
         connections = [
             asyncio.ensure_future(
                 scheduler.add_worker(
-                    comm=PretendedWorker(sizes, sent),
+                    comm=SimulatedWorker(sizes, sent),
                     address=f"tcp://127.0.0.1:{10_000 + number}",
                     resolve_address=False,
                     status="running",
@@ -186,7 +186,7 @@ def scheduler_load(scale: float) -> None:
             "targets": 8 * counts,
             "relevant": counts,
         }
-        # Pretended workers send no heartbeats, and are cut off in the end.
+        # Simulated workers send no heartbeats, and would be removed.
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             cpu, wall, sent = asyncio.run(_run(graph, n_workers, sizes))
         n_tasks = sum(sent.values())

@@ -44,7 +44,7 @@ def test_every_benchmark_runs(what: str, lines: int) -> None:
     assert all(float(number) > 0 for number in re.findall(r"\d+\.\d+", done.stdout))
 
 
-def test_memory_of_children_is_seen() -> None:
+def test_memory_of_children_is_counted() -> None:
     child = "import time; held = bytearray(60_000_000); time.sleep(1)"
     words = [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"]
     used = run_process(words, watched=True)

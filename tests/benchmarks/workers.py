@@ -10,11 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from reid_dist import FeatureSet
-from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks.measure import interleave, run_process
-
-_DIM = 512
+from tests.benchmarks.sets import DIM, make_shape, save_sets
 
 
 def worker_scaling(scale: float, repeats: int) -> None:
@@ -28,13 +25,13 @@ def worker_scaling(scale: float, repeats: int) -> None:
 
 
 def _job(name: str, n_query: int, n_gallery: int, growth: float, rerank: str, scale: float, repeats: int) -> None:
-    # Queries are part of what is re-ranked, and of no other growth than the gallery.
+    # Queries are re-ranked as well, and grow with the gallery.
     more_queries = round(n_query * growth) if rerank else n_query
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         once, twice = folder / "once", folder / "twice"
-        _stores(once, int(n_query * scale), int(n_gallery * scale))
-        _stores(twice, int(more_queries * scale), int(n_gallery * growth * scale))
+        save_sets(once, make_shape(n_query * scale, n_gallery * scale))
+        save_sets(twice, make_shape(more_queries * scale, n_gallery * growth * scale))
         for workers in (1, 2):
             (folder / f"{workers}.yaml").write_text(f"kind: local\nworkers: {workers}\nthreads_per_worker: 1\n")
 
@@ -45,25 +42,9 @@ def _job(name: str, n_query: int, n_gallery: int, growth: float, rerank: str, sc
 
         actions = [partial(seconds, sets, workers) for sets, workers in ((once, 1), (once, 2), (twice, 2))]
         alone, shared, grown = interleave(repeats, *actions)
-    print(f"{name}, {int(n_query * scale)} x {int(n_gallery * scale)} x {_DIM}: {statistics.median(alone):.3g} s")
+    print(f"{name}, {int(n_query * scale)} x {int(n_gallery * scale)} x {DIM}: {statistics.median(alone):.3g} s")
     print(f"  strong, the same on two workers: speed-up {_ratios(alone, shared)} of 2")
     print(f"  weak, twice the pairs on two workers: efficiency {_ratios(alone, grown)} of 1")
-
-
-def _stores(folder: Path, n_query: int, n_gallery: int) -> None:
-    shape = SyntheticShape(
-        n_identity=max(1, n_gallery // 20),
-        n_camera=6,
-        n_query=max(2, n_query),
-        n_gallery=max(40, n_gallery),
-        n_distractor=0,
-        n_junk=0,
-        dim=_DIM,
-        noise=1.3,
-        camera_shift=0.0,
-    )
-    for side, each in zip(("query", "gallery"), make_sets(shape), strict=True):
-        FeatureSet.from_arrays(each.features, each.pids, each.camids).save(folder / f"{side}.zarr")
 
 
 def _ratios(ours: list[float], theirs: list[float]) -> str:

@@ -15,9 +15,9 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.calibration import calibrate, calibrate_lists
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
+from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.plan import SetShape, make_plan
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.engine.tasks import EvaluationJob
 from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS

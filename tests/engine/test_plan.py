@@ -1,4 +1,4 @@
-"""Planning: whole chunks, all rows once, and a projection that measured memory stays under."""
+"""Planning: whole chunks, all rows once, and measured memory below its projection."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def test_cut_rows_covers_all_rows_once(n: int, rows: int) -> None:
 
 
 def test_tasks_are_enough_for_all_threads() -> None:
-    """A million rows on a hundred threads: no thread waits long for the last one."""
+    """A million rows on a hundred threads make a hundred tasks; on two threads, tasks stay large."""
     shape = SetShape(10**6, 512, 4, 8192)
     plan = make_plan(SetShape(3000, 512, 4, 8192), shape, n_threads=100)
     assert plan.n_tasks >= 100
     assert make_plan(SetShape(3000, 512, 4, 8192), shape, n_threads=2).flop / plan.n_tasks > 1e9
 
 
-def test_a_refusal_says_what_would_fit() -> None:
+def test_a_refusal_names_plans_that_would_fit() -> None:
     shape = SetShape(10**6, 2048, 4, 10**6)
     with pytest.raises(PlanError, match=re.escape("one task needs ")) as refused:
         make_plan(SetShape(10, 2048, 4, 10), SetShape(2 * 10**6, 2048, 4, 10**6), n_threads=1, memory_per_thread=MIB)
@@ -95,9 +95,7 @@ def test_a_refusal_says_what_would_fit() -> None:
     assert shape.chunk_rows == 10**6
 
 
-def test_dimensions_and_tiles_are_checked() -> None:
-    with pytest.raises(InputError, match="8 dimensions, gallery features 9"):
-        make_plan(SetShape(1, 8, 4, 1), SetShape(1, 9, 4, 1), n_threads=1)
+def test_tiles_are_checked() -> None:
     with pytest.raises(InputError, match="chunk_rows must be at least 1, found 0"):
         make_plan(SetShape(1, 8, 4, 1), SetShape(1, 8, 4, 1), n_threads=1, chunk_rows=0)
 
@@ -109,7 +107,7 @@ from reid_dist import FeatureSet
 from reid_dist.evaluation import evaluate as evaluation
 from reid_dist.engine import graph
 from reid_dist.engine import scorers
-from reid_dist.engine import tasks
+from reid_dist.engine import jobs
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.relevance.protocols import PROTOCOLS
 folder, topk, chunk_rows = Path(sys.argv[1]), int(sys.argv[2]) or None, int(sys.argv[3]) or None
@@ -118,7 +116,7 @@ def job(query, gallery):
     asked = {"protocol": "no_cameras", "chunk_rows": chunk_rows, "topk": topk}
     plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, **asked)
     scorer = scorers.FeatureScorer(*sets, DISTANCES.get("cosine"))
-    return tasks.EvaluationJob(*sets, scorer, plan, protocol=PROTOCOLS.get("no_cameras"), topk=topk or 0)
+    return jobs.EvaluationJob(*sets, scorer, plan, protocol=PROTOCOLS.get("no_cameras"), topk=topk or 0)
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
@@ -151,7 +149,7 @@ def test_measured_memory_stays_under_the_projection(
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     peak, task, result, n_tasks = map(int, done.stdout.split())
     assert peak <= task + result
-    assert peak > (task + result) / 4, "the projection would be no use if it were far off"
+    assert peak > (task + result) / 4, "the projection is near the measured peak"
     assert n_tasks > 1
 
 
@@ -165,10 +163,10 @@ folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
 projection.usable_cores = lambda: 1
 plans = []
 run = evaluation.run
-def noting(job, *rest):
+def recording(job, *rest):
     plans.append(job.plan)
     return run(job, *rest)
-evaluation.run = noting
+evaluation.run = recording
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
@@ -211,7 +209,7 @@ def test_measured_memory_of_extras_stays_under_the_projection(tmp_path: Path, op
     assert n_tasks > 1
 
 
-def test_sets_with_text_labels_meet_by_text() -> None:
+def test_text_labels_of_two_sets_are_joined_by_text() -> None:
     rng = np.random.default_rng(0)
     features = rng.standard_normal((6, 5)).astype(np.float32)
     query = FeatureSet.from_arrays(features[:2], ["zoe", "bob"], ["west", "east"])

@@ -1,4 +1,4 @@
-"""The single-shot reduction: its answer is that of all draws, whoever cut the gallery, and what it drops is nothing."""
+"""The single-shot reduction: the expectation over all draws, for every division of the gallery, within its bounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ USUAL, WHOLE = SingleShot(50), TileShape(512, 2048)
 
 
 class Gallery:
-    """A block of queries against a gallery, down to the reduction."""
+    """A block of queries against a gallery, with its reduction and the expectation by definition."""
 
     def __init__(self, query, gallery, protocol="cuhk03", distance="sqeuclidean", shot=USUAL) -> None:
         """Sides are (features, pids, camids) or (features, pids, camids, item_ids)."""
@@ -116,7 +116,7 @@ def crowded(seed: int, n_query: int = 6, n_gallery: int = 300, n_pids: int = 40,
     return [side(n_query, 0), side(n_gallery, -1)]
 
 
-# ---- the answer ------------------------------------------------------------------------------------------------------
+# ---- the expectation -------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -143,7 +143,7 @@ def test_it_is_the_expectation(seed, protocol, distance, n_gallery, n_pids, n_di
 
 @pytest.mark.parametrize("n_draws", [None, 4])
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras"])
-def test_no_cut_shows(protocol: str, n_draws: int | None) -> None:
+def test_blocks_tiles_and_order_do_not_matter(protocol: str, n_draws: int | None) -> None:
     case = Gallery(*crowded(1), protocol, shot=SingleShot(10, n_draws, 5))
     expected = case.curves(case.lists()).tobytes()
     for block, tile in ((1, TileShape(1, 1)), (37, TileShape(4, 10)), (150, TileShape(100, 7))):
@@ -158,7 +158,7 @@ def test_no_cut_shows(protocol: str, n_draws: int | None) -> None:
 
 @pytest.mark.parametrize("distance", ["cosine", "sqeuclidean"])
 def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two opposite heaps of nearly equal features: float32 cannot tell them apart, a tile is full of bands."""
+    """Two opposite clusters of nearly equal features: float32 cannot distinguish them: bands are crowded."""
     rng = np.random.default_rng(7)
     direction = rng.normal(size=12)
 
@@ -171,20 +171,20 @@ def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest
     rows = []
     screened = ScreenedTargets.screened
 
-    def noted(self, tile, precision, first):
+    def recorded(self, tile, precision, first):
         if precision is Precision.WIDE:
             rows.append(first)
         return screened(self, tile, precision, first)
 
-    monkeypatch.setattr(ScreenedTargets, "screened", noted)
+    monkeypatch.setattr(ScreenedTargets, "screened", recorded)
     curves = case.curves(case.lists(150, TileShape(3, 60)))
     assert len(rows) > 5
     for q, curve in enumerate(curves):
         assert curve == pytest.approx([float(value) for value in case.by_definition(q, 8)], abs=1e-13)
 
 
-def test_junk_of_another_identity_is_seen_by_nobody() -> None:
-    """The query's own row stands in the gallery under another pid: that identity has one item less for it."""
+def test_junk_of_another_identity_is_hidden() -> None:
+    """The query's own row has another pid in the gallery: that identity has one item less for this query."""
     query = (np.zeros((1, 1)), [1], [0], [50])
     gallery = (np.array([[9.0], [1.0], [0.0], [3.0]]), [8, 8, 8, 1], [1, 1, 1, 1], [1, 2, 50, 4])
     case = Gallery(query, gallery, "same_set", shot=SingleShot(2))
@@ -193,7 +193,7 @@ def test_junk_of_another_identity_is_seen_by_nobody() -> None:
     assert unseen.curves(unseen.lists(2))[0] == pytest.approx([1 / 3, 1.0])
 
 
-# ---- what is dropped -------------------------------------------------------------------------------------------------
+# ---- inactive positives ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_rank", [1, 2, 10, 50, 300])
@@ -290,7 +290,7 @@ def test_groups_beyond_the_limit_are_oversized() -> None:
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_lists_stay_under_what_is_planned() -> None:
+def test_lists_stay_within_the_planned_memory() -> None:
     rng = np.random.default_rng(5)
     pids = rng.integers(0, 400, 6000)
     gallery = (rng.normal(size=(6000, 3)), pids, np.ones(6000, int))
@@ -300,12 +300,12 @@ def test_lists_stay_under_what_is_planned() -> None:
     held = sum(part.entry.nbytes for part in [*lists, case.reduction.combine(lists)])
     planned = case.reduction.shot.query_bytes(case.identities.size, 15)
     assert held <= 40 * planned
-    # The bound of a merged list is met to the half: it is no guess.
+    # A merged list reaches half of its bound.
     longest = np.diff(case.reduction.combine(lists).indptr).max()
     assert longest > longest_list(case.identities.size, inactive_mass(5)) / 2
 
 
-# ---- the whole way ---------------------------------------------------------------------------------------------------
+# ---- evaluations -----------------------------------------------------------------------------------------------------
 
 
 def as_set(side) -> FeatureSet:
@@ -337,7 +337,7 @@ def test_a_parted_gallery_gives_the_same_bits() -> None:
     assert parted.result_digest == whole.result_digest
 
 
-def test_how_it_was_computed_is_said() -> None:
+def test_the_report_names_the_computation() -> None:
     query, gallery = map(as_set, crowded(13))
     exact = evaluate(query, gallery, protocol="cuhk03", confidence=None, seed=8)
     assert exact.protocol["single_shot"]["form"] == "exact expectation"
@@ -364,7 +364,7 @@ def test_a_large_seed_is_a_seed() -> None:
     assert curves[0] != curves[1]
 
 
-def test_draws_nobody_asked_for_are_refused() -> None:
+def test_draws_without_single_shot_metrics_are_refused() -> None:
     query, gallery = map(as_set, crowded(16))
     with pytest.raises(InputError, match=r"single_shot_draws are for the single-shot CMC"):
         evaluate(query, gallery, protocol="market1501", single_shot_draws=3)

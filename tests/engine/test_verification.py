@@ -143,17 +143,19 @@ class Problem:
 
 
 def search_through(problem, levels, genuine, n_impostor, capacity, cuts, tile):
-    """Search to the end; return what was found and how many passes it took."""
+    """Search to the end; return the crossings and the number of passes."""
     histogram = problem.reduce(CountImpostors(problem.visibility()), cuts, tile)
     assert histogram.counts.total == n_impostor
     search = ThresholdSearch(levels, genuine, n_impostor, histogram, problem.distance.squared)
+    n_passes = 0
     while edges := search.edges:
         assert list(edges) == sorted(edges)
         counts = problem.reduce(CollectImpostors(problem.visibility(), edges, capacity), cuts, tile)
         assert sum(map(len, counts.inside)) <= max(capacity, 4 * len(counts.inside))
         search.take(counts)
-        assert search.n_passes < 30
-    return search.found, search.n_passes
+        n_passes += 1
+        assert n_passes < 30
+    return search.found, n_passes
 
 
 def by_definition(level, genuine, impostors):
@@ -179,7 +181,7 @@ def by_definition(level, genuine, impostors):
 )
 @settings(max_examples=70)
 def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, capacity, few, tile, data):
-    """Masses of ties, a capacity that fits nothing, features that screening cannot tell apart: all are exact."""
+    """Many ties, a minimal capacity, features that screening cannot distinguish: all levels are exact."""
     problem = Problem.make(seed, kind, name, n_query, n_gallery, dim)
     exact = problem.exact
     genuine, impostors = np.sort(exact[problem.genuine]), exact[~problem.hidden]
@@ -205,7 +207,7 @@ def test_one_pass_is_enough_as_a_rule():
     for level in levels:
         if not level.per_genuine:
             assert found[level].distance == impostors[level.wanted - 1]
-    # With room for hardly anything, it takes more, and finds the same.
+    # With a tiny capacity, more passes find the same.
     again, n_passes = search_through(problem, levels, genuine, len(impostors), 50, [2500], (512, 2048))
     assert n_passes > 2
     assert again == found
@@ -233,7 +235,7 @@ def test_a_crowded_tile_is_screened_again(monkeypatch):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_the_histogram_brackets_every_level(impostors, genuine, error, squared, few, seed):
-    """Whatever screening made of each distance within its bound, the second guess holds the level."""
+    """For all screening errors within their bound, the second guess contains the level."""
     impostors, genuine = np.sort(np.array(impostors)), np.sort(np.array(genuine))
     falling = impostors**2 if squared else impostors
     off = falling + np.random.default_rng(seed).choice([-error, 0, error], len(falling))
@@ -256,7 +258,7 @@ def test_contradicting_counts_are_refused():
     none = KeyCounts.of(np.empty(0, np.int64))
     n_brackets = len(search.edges) // 2
     impossible = impostor_reductions.BracketCounts(np.zeros(n_brackets, np.int64), (none,) * n_brackets)
-    # No pair nearer than the bracket and none in it: then it is farther, but nothing is there either.
+    # No pair nearer than the bracket and none in it: the level is farther, where no pair is either.
     search.take(impossible)
     with pytest.raises(DamagedStoreError, match="an input was changed while in use"):
         search.take(impossible)
@@ -267,7 +269,7 @@ def test_contradicting_counts_are_refused():
 
 @cache
 def sets():
-    """Features of few values, so that pairs of different queries tie; two cameras, junk, strangers."""
+    """Features of few values, so that pairs of different queries tie; two cameras, junk, non-mated queries."""
     rng = np.random.default_rng(5)
     features = rng.integers(-1, 3, (540, 6)).astype(np.float32)
     pids, camids = rng.integers(-1, 15, 540), rng.integers(0, 2, 540)
@@ -307,7 +309,7 @@ def test_a_cluster_does_not_matter(two_workers, tmp_path):
 
 
 def tiny_rates():
-    """Of some queries of the sets."""
+    """Digest and verification of some queries of the sets."""
     query, gallery = sets()
     few = FeatureSet.from_arrays(query.read(0, 12), query.pids[:12], query.camids[:12])
     report = evaluate(few, gallery, distance="cosine", metrics=ASKED, roc=True)
@@ -315,7 +317,7 @@ def tiny_rates():
 
 
 @pytest.mark.slow
-def test_kernels_in_python_say_the_same(python_kernels):
+def test_kernels_in_python_give_the_same(python_kernels):
     assert python_kernels.call(tiny_rates) == tiny_rates()
 
 
@@ -331,7 +333,7 @@ def test_rates_of_the_curve_are_those_of_the_metric(distance):
 
 
 class Stages(Progress):
-    """Notes what it is told."""
+    """Progress that records its calls."""
 
     def __init__(self):
         self.started, self.done = [], []
@@ -344,10 +346,10 @@ class Stages(Progress):
 
 
 def test_passes_are_a_stage_of_their_own():
-    told = Stages()
-    report = evaluate(*sets(), metrics=["EER"], progress=told)
-    assert [list(totals) for totals in told.started][:2] == [["pairs", "sweep"], ["verification"]]
-    assert "verification" in told.done
+    recorded = Stages()
+    report = evaluate(*sets(), metrics=["EER"], progress=recorded)
+    assert [list(totals) for totals in recorded.started][:2] == [["pairs", "sweep"], ["verification"]]
+    assert "verification" in recorded.done
     assert list(report.timing) == ["plan", "pairs", "sweep", "verification", "metrics", "total"]
     assert all(seconds >= 0 for seconds in report.timing.values())
     assert sum(report.timing.values()) - report.timing["total"] <= report.timing["total"] * 1.01
@@ -380,13 +382,13 @@ def test_given_distances_of_any_size():
 
 
 def expected_levels(genuine, impostors):
-    """Of `METRICS`, in their order."""
+    """Levels of `METRICS`, in their order."""
     n, p = len(impostors), len(genuine)
     return [Level(p, n, n * p), Level(1, 0, 1), Level(1, 0, n // 1000 + 1), Level(1, 0, 37 * n // 100 + 1), None]
 
 
 def test_queries_that_a_protocol_does_not_count_are_no_impostors():
-    """A protocol for queries of one camera says what an evaluation of these queries alone says."""
+    """A protocol for queries of one camera gives the results of an evaluation of these queries alone."""
     query, gallery = sets()
     one = compose_protocol("camera_1", base=PROTOCOLS.get("market1501"), query_cameras=(1,))
     kept = np.flatnonzero(query.camids == 1)
@@ -398,7 +400,7 @@ def test_queries_that_a_protocol_does_not_count_are_no_impostors():
     assert found.curves["ROC_threshold"].tolist() == expected.curves["ROC_threshold"].tolist()
 
 
-def test_the_own_row_of_a_stranger_is_not_near_to_it():
+def test_the_own_row_of_a_non_mated_query_is_junk():
     """Under another pid, too, a query's own row is junk: the nearest of the others counts."""
     places = np.array([[0.0], [10.0], [3.0], [50.0]], np.float32)
     gallery = FeatureSet.from_arrays(places, [1, 2, 3, 1], item_ids=[100, 101, 102, 103], allow_zero=True)
@@ -407,7 +409,7 @@ def test_the_own_row_of_a_stranger_is_not_near_to_it():
     assert report.verification == {"n_mated": 1, "n_non_mated": 1, "thresholds": {"DIR@FAR=0": 3.0}}
 
 
-def test_a_stranger_that_sees_nothing_is_infinitely_far():
+def test_a_non_mated_query_without_visible_rows_is_infinitely_far():
     protocol = compose_protocol("other_cameras", base=PROTOCOLS.get("market1501"), junk=(("camid",),))
     features = np.arange(6, dtype=np.float32)[:, None] + 1
     gallery = FeatureSet.from_arrays(features[:3], [1, 1, 2], [0, 1, 1])
@@ -421,23 +423,23 @@ def test_a_stranger_that_sees_nothing_is_infinitely_far():
     assert report.metrics["DIR@FAR=0"] == 1.0
 
 
-def test_open_set_without_strangers_is_refused_before_any_work():
+def test_open_set_without_non_mated_queries_is_refused_before_any_work():
     query, gallery = sets()
     mated = FeatureSet.from_arrays(query.read(8, 40), np.full(32, 3), query.camids[8:])
-    told = Stages()
+    recorded = Stages()
     with pytest.raises(InputError, match="take some identities out of the gallery"):
-        evaluate(mated, gallery, metrics=["DIR@FAR=0.1"], progress=told)
-    assert not told.started
+        evaluate(mated, gallery, metrics=["DIR@FAR=0.1"], progress=recorded)
+    assert not recorded.started
 
 
-def test_nobody_valid_is_said_before_anything_else():
+def test_no_valid_query_is_reported_first():
     query, gallery = sets()
     strangers = FeatureSet.from_arrays(query.read(0, 8), np.full(8, 77), query.camids[:8])
     with pytest.raises(InputError, match="no query has a relevant gallery item"):
         evaluate(strangers, gallery, metrics=["TAR@FAR=0.1", "EER", "DIR@FAR=0.1"], roc=True)
 
 
-def test_impostors_are_what_the_judgement_keeps():
+def test_impostors_are_the_kept_negatives():
     report = plain_report()
     ranked_pairs = int(report.per_query["n_kept"].sum() - report.per_query["n_relevant"].sum())
     assert report.verification["n_impostor"] == ranked_pairs
@@ -452,7 +454,7 @@ def test_memory_of_the_search_is_planned():
     assert searching.bracket_counts == 2**18
     assert searching.task_bytes >= without.task_bytes + 2**18 * 16 * 8
     assert searching.result_bytes >= without.result_bytes + 7 * 2**18 * 16
-    # Many blocks of queries share the memory of the process that asked; little memory leaves little to each task.
+    # Many blocks of queries share the memory of the calling process; with little memory each task gets little.
     many = make_plan(SetShape(10**6, 128, 4, 8192), shapes[1], n_threads=4, besides=Besides(pairs=True))
     assert many.bracket_counts * many.n_query_blocks <= 2**22
     poor = make_plan(*shapes, n_threads=4, memory_per_thread=64 * 2**20, besides=Besides(pairs=True))

@@ -1,4 +1,4 @@
-"""The counting kernel against a count by definition, in every way it can go."""
+"""The counting kernel against a count by definition, in all branches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.kernels.counting import FEW_THRESHOLDS, count_tile
-from reid_dist.kernels.deciding import Bands, RankCounts
+from reid_dist.kernels.deciding import Bands, RankCounts, ScreenedTile
 
 
 def canonical(kind: int, query: np.ndarray, gallery: np.ndarray) -> np.ndarray:
@@ -26,7 +26,7 @@ class Case:
 
     def __init__(self, seed: int, n_query: int, n_gallery: int, dim: int, n_positive: int, values: int) -> None:
         rng = np.random.default_rng(seed)
-        # Few-valued features tie in masses; many-valued ones hardly ever.
+        # Few-valued features have many ties; many-valued ones hardly any.
         self.query = read_only(rng.integers(1, values + 1, (n_query, dim)).astype(np.float32))
         self.gallery = read_only(rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32))
         hidden = [np.sort(rng.choice(n_gallery, min(n_gallery, n_positive + 3), replace=False)) for _ in self.query]
@@ -93,7 +93,8 @@ def count(
     kind = DISTANCES.get(name).kind
     rows = PairRows(kind, case.query, case.gallery, squared_norms(case.query), squared_norms(case.gallery))
     row_of = np.arange(len(case.gallery))
-    done, _ = count_tile(tile, bias[None], np.zeros(len(tile), int), 0, row_of, bands, rows, counts, limit)
+    screened = ScreenedTile(tile, bias[None], np.zeros(len(tile), int), 0, row_of, bands, rows, 0)
+    done, _ = count_tile(screened, counts, limit)
     preceding = []
     for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
         preceding += np.cumsum(counts.before[start:stop]).tolist()
@@ -121,9 +122,9 @@ def test_counts_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("n_positive", [3, 60])
-def test_a_crowded_band_gives_up(n_positive: int) -> None:
+def test_a_crowded_band_ends_the_count(n_positive: int) -> None:
     case = Case(5, 4, 900, 8, n_positive, 1)
-    # 813 or so pairs a row are inside: the limit is passed in the second one, of which nothing is counted.
+    # Some 813 pairs of a row are inside: the limit is exceeded in the second row, of which nothing is counted.
     done, (near, tied, preceding), expected = count(case, "cosine", np.float32, limit=1000)
     assert done == 1
     thresholds = case.bands("cosine", np.float32)[0].indptr[1]
@@ -132,7 +133,7 @@ def test_a_crowded_band_gives_up(n_positive: int) -> None:
     assert preceding[:n_positive] == expected[2][:n_positive]
 
 
-def test_the_table_meets_values_on_every_edge() -> None:
+def test_values_on_every_edge_of_the_table() -> None:
     """Values exactly at the edges and one step beyond them, where a wrong bin would show."""
     query = read_only(np.ones((1, 1), np.float32))
     positives = np.linspace(0.1, 0.9, 40)
@@ -150,7 +151,8 @@ def test_the_table_meets_values_on_every_edge() -> None:
     counts = RankCounts(*(np.zeros(n, np.int32) for _ in range(3)))
     rows = PairRows(1, query, gallery, squared_norms(query), squared_norms(gallery))
     bias, row_of = np.zeros((1, len(values)), np.float32), np.arange(len(values))
-    _, decided = count_tile(values[None], bias, np.zeros(1, int), 0, row_of, bands, rows, counts, 10**9)
+    screened = ScreenedTile(values[None], bias, np.zeros(1, int), 0, row_of, bands, rows, 0)
+    _, decided = count_tile(screened, counts, 10**9)
     assert np.cumsum(counts.near).tolist() == [(values >= low).sum() for low in lower]
     inside = ((values[:, None] >= lower) & (values[:, None] <= upper)).any(axis=1)
     assert decided == inside.sum()

@@ -1,4 +1,4 @@
-"""The bound that everything rests on: no screening value lies farther from its canonical distance than epsilon."""
+"""The bound of screening: no screening value deviates from its canonical distance by more than epsilon."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_overflow_is_refused_by_name(name: str) -> None:
 
 
 def test_the_band_is_narrow_where_it_can_be() -> None:
-    """A bound that is always true by being huge would be no use: at 512 dimensions it is some 3e-5."""
+    """At 512 dimensions the bound is some 3e-5; a huge bound would hold as well, and be of no use."""
     rng = np.random.default_rng(0)
     query, gallery = features("normal", rng, 3, 512), features("normal", rng, 30, 512)
     norms = squared_norms(query), squared_norms(gallery)

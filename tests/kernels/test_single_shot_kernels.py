@@ -1,4 +1,4 @@
-"""The kernels of the single-shot CMC against definitions in plain Python, in every way they can go."""
+"""The kernels of the single-shot CMC against definitions in plain Python, in all branches."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
-from reid_dist.kernels.deciding import Bands
+from reid_dist.kernels.deciding import BEFORE, BEHIND, Bands, ScreenedTile
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placing import BEFORE, BEHIND, ScreenedTile, make_scratch, place_row
+from reid_dist.kernels.placing import make_scratch, place_row
 from reid_dist.kernels.single_shot import Listed, Lists, list_tile, prune_heavy
 from reid_dist.kernels.trials import ItemTable, OversizedGroups
 from tests.compiled import from_python
@@ -36,7 +36,7 @@ class Case:
 
     def __init__(self, seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int) -> None:
         rng = np.random.default_rng(seed)
-        # Few-valued features tie in masses; many-valued ones hardly ever.
+        # Few-valued features have many ties; many-valued ones hardly any.
         query = read_only(rng.integers(1, values + 1, (1, 5)).astype(np.float32))
         gallery = read_only(rng.integers(1, values + 1, (n_column, 5)).astype(np.float32))
         distance = GIVEN_DISTANCE if name == "given" else DISTANCES.get(name)
@@ -162,7 +162,7 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
     return entries, int(lists.n_active[0]), longest
 
 
-def test_lists_hold_what_comes_before_active_positives() -> None:
+def test_lists_hold_the_items_before_active_positives() -> None:
     for limit in (0, 5, 60, 10**9):
         expected = Counter()
         weight = n_active = 0
@@ -185,7 +185,7 @@ def test_a_full_list_is_pruned() -> None:
     assert (entries, n_active) == listed_after(200, 60, 400)[:2]
 
 
-def test_a_row_with_a_crowded_band_is_left_alone() -> None:
+def test_a_row_with_a_crowded_band_is_not_listed() -> None:
     case = Case(3, "cosine", np.float32, 300, 5, 1)
     n_positive = len(case.in_order)
     lists = Lists(
@@ -203,7 +203,7 @@ def test_a_row_with_a_crowded_band_is_left_alone() -> None:
 
 
 class Before:
-    """How many items of each identity come before each positive of one query, and how many there are."""
+    """Items of each identity, and those that come before each positive of one query."""
 
     def __init__(self, rng: np.random.Generator, n_identity: int, n_positive: int, largest: int) -> None:
         self.size = rng.integers(1, largest + 1, n_identity)
@@ -216,7 +216,7 @@ class Before:
         self.place = np.concatenate(self.first)
 
     def listed(self, oversized: np.ndarray) -> tuple[Listed, OversizedGroups]:
-        """What the kernels take, with some identities counted and not listed."""
+        """Arguments of the kernels, with some identities counted and not listed."""
         active = self.place < self.n_positive
         listed = active & ~np.isin(self.identity, oversized)
         entry = (self.place[listed] << self.bits) | self.identity[listed]
@@ -265,7 +265,7 @@ def test_expectations_are_those_of_the_definition(
     expected_curves(*_arguments(before, oversized), before.table, curves)
     expected = before.by_definition(n_rank)
     assert curves[0] == pytest.approx([float(value) for value in expected], abs=1e-14)
-    # What is certain is exact, and not off by a rounding.
+    # Chances of 0 and 1 are exact.
     assert [value for value, truth in zip(curves[0], expected, strict=True) if truth in (0, 1)] == [
         float(truth) for truth in expected if truth in (0, 1)
     ]
@@ -293,7 +293,7 @@ def test_a_query_without_positives_has_no_curve() -> None:
     assert np.isnan(curves).all()
 
 
-def test_what_a_query_may_not_see_is_not_drawn() -> None:
+def test_hidden_items_are_not_drawn() -> None:
     """Of identity 0, four items with labels 5, 5, 8, 9: two are hidden by the label and one by its row."""
     table = ItemTable(
         size=np.array([4, 3]),
@@ -313,7 +313,7 @@ def test_what_a_query_may_not_see_is_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_draws_come_out_as_often_as_expected(seed: int) -> None:
+def test_draws_have_the_expected_frequencies(seed: int) -> None:
     before = Before(np.random.default_rng(seed), 9, 3, 5)
     n_rank, n_draws = 6, 20_000
     oversized = np.array([2, 5])
@@ -333,6 +333,6 @@ def test_states_of_different_keys_differ() -> None:
     rows = np.arange(50)
     states = np.concatenate([query_states(np.uint64(seed), rows, 20).reshape(-1) for seed in range(3)])
     assert len(np.unique(states)) == len(states)
-    # A state does not depend on the company in which it is made.
+    # A state does not depend on the other states of a call.
     assert query_states(np.uint64(1), rows[7:9], 5).tolist() == query_states(np.uint64(1), rows, 20)[7:9, :5].tolist()
     assert len(np.unique(identity_states(np.arange(1000, dtype=np.uint64)))) == 1000

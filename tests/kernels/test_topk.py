@@ -40,7 +40,7 @@ def test_lists_are_those_of_a_stable_sort(
     exact = pair_distances(rows, i, j).reshape(4, n_gallery)
     order = np.argsort(exact, axis=1, kind="stable")[:, :k]
 
-    reduction = KeepNearest(k, False, distance)
+    reduction = KeepNearest(k, distance)
     middle = int(cut * n_gallery)
     partials = [
         run_tiles(block(query), block(part, start), distance, TileShape(*tile), [reduction])[0]

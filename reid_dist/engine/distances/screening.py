@@ -37,8 +37,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.errors import InputError
-from reid_dist.kernels.edges import band_edges
-from reid_dist.kernels.rows import centred_squared_norms, scale_rows, subtract_centre
+from reid_dist.kernels.screening import band_edges, centred_squared_norms, scale_rows, subtract_centre
 
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
@@ -71,19 +70,13 @@ def part_width(dim: int) -> int:
 
 
 class Mirrored(NamedTuple):
-    """Screening of the transposed product of two blocks, with gallery rows as queries and queries as columns.
+    """Screening of the transposed product of two blocks, with gallery rows as queries and queries as columns."""
 
-    Attributes
-    ----------
-    centre, epsilon
-        As in `Screen`, for the gallery rows.
-    column_bias, row_bias
-        Biases of the gallery rows as columns, shape (n_gallery,), and of the queries as columns, shape (n_query,), in
-        the dtype of the tiles.
-    """
-
+    # As in `Screen`, for the gallery rows.
     centre: Float64
     epsilon: Float64
+    # Biases of the gallery rows as columns, shape (n_gallery,), and of the queries as columns, shape (n_query,), in the
+    # dtype of the tiles.
     column_bias: Values
     row_bias: Values
 
@@ -91,35 +84,20 @@ class Mirrored(NamedTuple):
 class Screen(ABC):
     """Screening of a block of queries against a block of gallery rows.
 
-    Parameters
-    ----------
-    query, gallery
-        Rows as stored, float32, C order, shapes (n_query, dim) and (n_gallery, dim).
-    query_norm, gallery_norm
-        Their canonical squared norms, float64.
-    dtype
-        Dtype of the products: float32, or float64 where too many pairs lie inside the float32 bands.
-    in_parts
-        Whether the products are computed in parts: somewhat slower, with narrower bands.
-
-    Attributes
-    ----------
-    centre
-        Screening value of distance 0, shape (n_query,), float64.
-    slope
-        Decrease of the screening value per unit of distance (of squared distance, for Euclidean).
-    epsilon
-        Bound on the error, canonical distances included, shape (n_query,), float64.
-    largest_bias
-        Bound on the bias of a column.
-    exact
-        Whether screening values are exact canonical distances, negated, so that bands hold only ties.
+    Rows are as stored, float32, C order, shapes (n_query, dim) and (n_gallery, dim), with their canonical squared
+    norms. `dtype` of the products is float32, or float64 where too many pairs lie inside the float32 bands; `in_parts`
+    computes them in parts, somewhat slower and with narrower bands.
     """
 
+    # Screening value of distance 0, shape (n_query,), float64.
     centre: Float64
+    # Decrease of the screening value per unit of distance (of squared distance, for Euclidean).
     slope: float
+    # Bound on the error, canonical distances included, shape (n_query,), float64.
     epsilon: Float64
+    # Bound on the bias of a column.
     largest_bias: float = 0.0
+    # Whether screening values are exact canonical distances, negated, so that bands hold only ties.
     exact: bool = False
     _prepared: Values | None = None
     _partial: Values | None = None
@@ -146,9 +124,9 @@ class Screen(ABC):
         """Set centre, error bound and largest bias."""
         return
 
-    @abstractmethod
     def mirrored(self) -> Mirrored:
         """Return the screening of the transposed products, with gallery rows as queries and queries as columns."""
+        raise AssertionError("distances that may be asymmetric are not screened both ways")
 
     @abstractmethod
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
@@ -217,33 +195,22 @@ class Screen(ABC):
         return
 
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
-        """Overwrite screening values, bias not yet subtracted, of pairs with separately known distances; none here.
+        """Overwrite screening values of pairs with separately known distances; none here.
 
-        Parameters
-        ----------
-        queries
-            Queries of the tile.
-        column_start
-            Position in the gallery block of the first column of the tile.
-        bias
-            Biases of the columns of the tile, shape (n_column,).
-        values
-            Output of `multiply`, shape (n_query, n_column), overwritten in place.
+        `values` is the output of `multiply`, bias not yet subtracted; its first column is `column_start` of the gallery
+        block.
         """
         return
 
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Lower and upper edges of the bands of some distances, rounded outward to the type of the tiles.
 
-        Parameters
-        ----------
-        query
-            Position in the block of the query that each distance belongs to, shape (n,).
-        distance
-            Canonical distances, shape (n,), float64.
-        squared
-            Whether the screening value falls with the square of the distance.
+        `query` holds the position in the block of the query of each distance, shape (n,).  `squared` is whether the
+        screening value falls with the square of the distance.
         """
+        if self.exact:
+            value = np.negative(distance).astype(self.dtype)
+            return value, value
         return self._band(query, distance * distance if squared else distance)
 
     def _band(self, query: NDArray[np.int64], falling: Float64) -> tuple[Values, Values]:
@@ -295,10 +262,7 @@ class UnitScreen(Screen):
 class CentredScreen(Screen):
     """Rows less the mean of the gallery block; a screening value is ``(|x - m|^2 - d^2) / 2``.
 
-    Raises
-    ------
-    InputError
-        For rows whose norms are so large that squares exceed the range of float32.
+    Raises `InputError` for rows whose norms are so large that squares exceed the range of float32.
     """
 
     slope = 0.5
@@ -367,10 +331,6 @@ class GivenScreen(Screen):
         self.centre = np.zeros(len(self._query))
         self.epsilon = np.zeros(len(self._query))
 
-    def mirrored(self) -> Mirrored:
-        """Not supported: a block of distances need not be symmetric."""
-        raise AssertionError("distances that were given are not screened both ways")
-
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Copy the positions of the rows; the bias is 0."""
         out[:] = self._gallery[start:stop]
@@ -379,8 +339,3 @@ class GivenScreen(Screen):
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Write the negated distances of the pairs."""
         np.negative(self._query[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)
-
-    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
-        """Both edges are the value itself."""
-        value = np.negative(distance).astype(self.dtype)
-        return value, value

@@ -1,7 +1,15 @@
 """Reductions of tiles to small partial results that merge."""
 
 from reid_dist.core.model import Neighbours
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, KnownPairs, Reduction, pair_rows
+from reid_dist.engine.reductions.base import (
+    Accumulator,
+    FeatureBlock,
+    HiddenColumns,
+    KnownPairs,
+    MergedReduction,
+    Reduction,
+    pair_rows,
+)
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.impostors import (
@@ -15,14 +23,14 @@ from reid_dist.engine.reductions.impostors import (
 )
 from reid_dist.engine.reductions.key_counts import KeyCounts, distance_of, falling_of, ordered_keys
 from reid_dist.engine.reductions.nearest import KeepNearest
-from reid_dist.engine.reductions.screens import make_screen, screen_pairs
+from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
-from reid_dist.engine.reductions.symmetric import (
+from reid_dist.engine.reductions.surroundings import (
     Seed,
+    SurroundBoth,
     Surroundings,
+    SurroundQueries,
     merge_surroundings,
-    run_directed_tiles,
-    run_symmetric_tiles,
 )
 from reid_dist.engine.reductions.targets import make_targets, rank, relevant_places
 from reid_dist.engine.reductions.tiles import Precision, Products, Tile
@@ -54,6 +62,7 @@ __all__ = [
     "KeyCounts",
     "KnownPairs",
     "ListBefore",
+    "MergedReduction",
     "PartialCounts",
     "Precision",
     "Products",
@@ -61,6 +70,8 @@ __all__ = [
     "Seed",
     "SingleShot",
     "SparseCounts",
+    "SurroundBoth",
+    "SurroundQueries",
     "Surroundings",
     "Tile",
     "Visibility",
@@ -69,14 +80,11 @@ __all__ = [
     "add_histograms",
     "distance_of",
     "falling_of",
-    "make_screen",
     "make_targets",
     "merge_surroundings",
     "ordered_keys",
     "pair_rows",
     "rank",
     "relevant_places",
-    "run_directed_tiles",
-    "run_symmetric_tiles",
     "screen_pairs",
 ]

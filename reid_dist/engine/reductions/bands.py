@@ -11,9 +11,8 @@ from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, cut_pa
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.counting import FEW_THRESHOLDS
-from reid_dist.kernels.deciding import Bands
-from reid_dist.kernels.edges import count_in_bands
-from reid_dist.kernels.placing import ScreenedTile
+from reid_dist.kernels.deciding import Bands, ScreenedTile
+from reid_dist.kernels.screening import count_in_bands
 
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
 
@@ -36,22 +35,9 @@ def most_decided(size: int) -> int:
 
 
 class ScreenedTargets:
-    """Combines thresholds and tiles for the kernels.
+    """Combines thresholds and tiles of two blocks for the kernels.
 
-    Parameters
-    ----------
-    targets
-        Thresholds of the block of queries.
-    mask
-        Gallery rows hidden from queries.
-    distance
-        Registered, re-ranked or precomputed distance.
-    query, gallery
-        Blocks of n_query and n_gallery rows.
-    screen
-        Screening of the two blocks in float32.
-    ties
-        Rule of ties; see `reid_dist.kernels.placing.ScreenedTile`.
+    `screen` is the float32 screen of the blocks; for `ties` see `reid_dist.kernels.deciding.ScreenedTile`.
     """
 
     def __init__(
@@ -66,7 +52,6 @@ class ScreenedTargets:
     ) -> None:
         self._targets = targets
         self._distance = distance
-        self._query = query
         self._gallery = gallery
         self._ties = ties
         self._pairs = pair_rows(distance, query, gallery)
@@ -162,22 +147,12 @@ class ScreenedTargets:
         if precision not in self._edges_in:
             self._edges_in[precision] = self._edges(screen)
         queries = RowRange(tile.queries.start + first, tile.queries.stop)
-        return self._put_together(values[first:], bias, queries, tile.columns, self._edges_in[precision])
-
-    def _put_together(
-        self,
-        values: NDArray[np.floating],
-        bias: NDArray[np.floating],
-        queries: RowRange,
-        columns: RowRange,
-        edges: Edges,
-    ) -> ScreenedTile:
-        targets = self._targets
+        edges, targets, columns = self._edges_in[precision], self._targets, tile.columns
         own = targets.indptr[queries.start : queries.stop + 1]
         here = slice(own[0], own[-1])
         biases, bias_of = self._hidden.bias(bias, columns, queries)
         return ScreenedTile(
-            values=values,
+            values=values[first:],
             bias=biases,
             bias_of=bias_of,
             column_start=columns.start,

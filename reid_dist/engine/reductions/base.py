@@ -1,15 +1,16 @@
 """Reductions: computations over tiles whose partial results merge with one associative operation.
 
 A reduction is a frozen value.  ``start`` returns an accumulator for one block of queries against one gallery block, the
-tile loop passes it tiles, ``result`` returns the partial result, and ``combine`` merges partial results of different
-gallery blocks in any order and grouping.  The tile loop is independent of the reductions.
+tile loop passes it tiles, and ``result`` returns the partial result.  Most have ``combine``, which merges partial
+results of different gallery blocks in any order and grouping.  The tile loop is independent of the reductions.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,20 +25,14 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class KnownPairs:
-    """Re-ranked distances of a block of queries: listed values of some pairs, and a formula for all others.
+    """Re-ranked distances of a block of queries: listed values of some pairs, and a formula for all others."""
 
-    Attributes
-    ----------
-    weight, squares, scale
-        As in `reid_dist.kernels.canonical.Rescoring`.
-    indptr, row, value
-        CSR arrays: ``value[indptr[i]:indptr[i + 1]]`` belongs to query ``i`` and the gallery rows
-        ``row[indptr[i]:indptr[i + 1]]``, ascending; int64, int64 and float64.
-    """
-
+    # As in `reid_dist.kernels.canonical.Rescoring`.
     weight: float
     squares: bool
     scale: NDArray[np.float64]
+    # CSR arrays: ``value[indptr[i]:indptr[i + 1]]`` belongs to query ``i`` and the gallery rows
+    # ``row[indptr[i]:indptr[i + 1]]``, ascending; int64, int64 and float64.
     indptr: Int64
     row: Int64
     value: NDArray[np.float64]
@@ -51,30 +46,20 @@ class KnownPairs:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class FeatureBlock:
-    """Feature rows in memory.
+    """Feature rows in memory."""
 
-    Attributes
-    ----------
-    numbers
-        Row numbers in the set, ascending, shape (n,), int64.
-    features
-        Shape (n, dim), float32, C order, read-only.  For precomputed distances, see
-        `reid_dist.kernels.canonical.PairRows`.
-    norm
-        Canonical squared norms, shape (n,), float64.
-    group
-        Partition of the gallery that the rows belong to, for separate counts per partition.
-    reranked
-        For queries under a re-ranked distance: re-ranked distances to the gallery rows of the block pair.
-    in_memory
-        Whether the rows come from memory, where single rows and blocks are read with the same bytes.
-    """
-
+    # Row numbers in the set, ascending, shape (n,), int64.
     numbers: Int64
+    # Shape (n, dim), float32, C order, read-only.  For precomputed distances, see
+    # `reid_dist.kernels.canonical.PairRows`.
     features: NDArray[np.floating]
+    # Canonical squared norms, shape (n,), float64.
     norm: NDArray[np.float64]
+    # Partition of the gallery that the rows belong to, for separate counts per partition.
     group: int = 0
+    # For queries under a re-ranked distance: re-ranked distances to the gallery rows of the block pair.
     reranked: KnownPairs | None = None
+    # Whether the rows come from memory, where single rows and blocks are read with the same bytes.
     in_memory: bool = False
 
     def __post_init__(self) -> None:
@@ -89,23 +74,11 @@ class FeatureBlock:
             self.numbers[place], self.features[place], self.norm[place], group, in_memory=self.in_memory
         )
 
-    def cut(self, rows: slice) -> FeatureBlock:
-        """Select consecutive rows, as a block without data of pairs."""
-        return FeatureBlock(
-            self.numbers[rows], self.features[rows], self.norm[rows], self.group, in_memory=self.in_memory
-        )
-
     def find(self, row: Int64) -> tuple[Int64, Int64]:
-        """Find rows of the set in the block.
+        """Find rows of the set, in any order, in the block.
 
-        Parameters
-        ----------
-        row
-            Row numbers, shape (m,), int64, in any order.
-
-        Returns
-        -------
-        Positions in `row` of the rows in this block, ascending, and their positions in the block, both int64.
+        Returns the positions in `row` of the rows in this block, ascending, and their positions in the block, both
+        int64.
         """
         if not len(self.numbers):
             return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -119,24 +92,10 @@ class FeatureBlock:
 
 
 class HiddenColumns:
-    """Gallery rows hidden from each query of a block, as columns of a gallery block.
-
-    Parameters
-    ----------
-    hidden
-        Hidden rows of the block of queries.
-    mask
-        Visibility in the whole gallery.
-    gallery
-        Gallery block of n_gallery rows.
-
-    Attributes
-    ----------
-    indptr, column
-        Columns ``column[indptr[i]:indptr[i + 1]]``, ascending, are hidden from query ``i``; int64.
-    """
+    """Gallery rows hidden from each query of a block, as columns of a gallery block."""
 
     def __init__(self, hidden: Hidden, mask: GalleryMask, gallery: FeatureBlock) -> None:
+        # Columns ``column[indptr[i]:indptr[i + 1]]``, ascending, are hidden from query ``i``; int64.
         here, self.column = gallery.find(hidden.row)
         self.indptr = np.searchsorted(here, hidden.indptr)
         self._junk = mask.junk_row[gallery.numbers]
@@ -146,18 +105,9 @@ class HiddenColumns:
     def bias(
         self, bias: NDArray[np.floating], columns: RowRange, queries: RowRange
     ) -> tuple[NDArray[np.floating], Int64]:
-        """Set the bias of hidden columns to infinity, for each kind of query.
+        """Set the bias of hidden columns of a tile to infinity, for each kind of query.
 
-        Parameters
-        ----------
-        bias
-            Biases of the columns of a tile, shape (n_column,).
-        columns, queries
-            Columns and queries of the tile.
-
-        Returns
-        -------
-        Biases, shape (kinds, n_column), and the kind of each query, shape (n_query,), int64.
+        Returns biases, shape (kinds, n_column), and the kind of each query, shape (n_query,), int64.
         """
         place = slice(columns.start, columns.stop)
         seen = np.where(self._junk[place], np.inf, bias).astype(bias.dtype)
@@ -172,25 +122,32 @@ P = TypeVar("P")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Accumulator(Protocol[R_co]):
+class Accumulator(ABC, Generic[R_co]):
     """Accumulates the tiles of one block pair."""
 
     @property
     def lower_bound(self) -> NDArray[np.floating] | None:
-        """Screening value of each query below which no value counts, shape (n_query,); None without a lower bound."""
+        """Screening value of each query below which no value counts, shape (n_query,); None if every value may."""
+        return None
 
+    @abstractmethod
     def absorb(self, tile: Tile) -> None:
         """Add one tile; tiles of one query arrive in ascending order of columns."""
 
+    @abstractmethod
     def result(self) -> R_co:
         """Partial result of the block pair."""
 
 
-class Reduction(Protocol[P]):
+class Reduction(Protocol[R_co]):
     """A reduction of tiles to a small partial result."""
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> Accumulator[P]:
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> Accumulator[R_co]:
         """Make an accumulator for a block pair."""
+
+
+class MergedReduction(Reduction[P], Protocol[P]):
+    """A reduction whose partial results merge."""
 
     def combine(self, partials: Sequence[P]) -> P:
         """Merge partial results of different gallery blocks; associative and commutative."""

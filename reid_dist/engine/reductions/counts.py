@@ -12,13 +12,12 @@ from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.core.segments import order_of_rows, owners, segment_running_sums
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
-from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.counting import count_tile
-from reid_dist.kernels.deciding import RankCounts
-from reid_dist.kernels.placing import ScreenedTile
+from reid_dist.kernels.deciding import RankCounts, ScreenedTile
 
 Int64 = NDArray[np.int64]
 
@@ -28,19 +27,13 @@ class CountNearer:
     """Count negatives nearer than each threshold, tied with it, and tied with each positive in a lower gallery row.
 
     A partial result is a mapping from group of gallery rows to the counts of that group.
-
-    Attributes
-    ----------
-    targets
-        Thresholds of the block of queries.
-    mask
-        Gallery rows hidden from queries.
-    distance
-        Registered, re-ranked or precomputed distance.
     """
 
+    # Thresholds of the block of queries.
     targets: Targets
+    # Gallery rows hidden from queries.
     mask: GalleryMask
+    # Registered, re-ranked or precomputed distance.
     distance: Distance
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Counting:
@@ -51,11 +44,6 @@ class CountNearer:
         """Add counts, group by group."""
         groups = sorted({group for partial in partials for group in partial})
         return {group: add_counts([partial[group] for partial in partials if group in partial]) for group in groups}
-
-
-def count_dtype(n_gallery: int) -> np.dtype[np.signedinteger]:
-    """Smallest integer dtype for counts up to `n_gallery`."""
-    return np.dtype(np.int32 if n_gallery <= np.iinfo(np.int32).max else np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +75,11 @@ def _add_sparse(parts: Sequence[SparseCounts]) -> SparseCounts:
 
 @dataclass(frozen=True, slots=True)
 class PartialCounts:
-    """Counts of some gallery blocks, in the compact form sent between tasks.
+    """Counts of some gallery blocks, in the compact form sent between tasks."""
 
-    Attributes
-    ----------
-    near
-        Negatives nearer than each threshold, shape (n_threshold,), int32 (int64 for galleries beyond 2^31 rows).
-    tied, before
-        As in `RankCounts`; nearly always 0, hence sparse.
-    """
-
+    # Negatives nearer than each threshold, shape (n_threshold,), int32 (int64 for galleries beyond 2^31 rows).
     near: NDArray[np.signedinteger]
+    # As in `RankCounts`; nearly always 0, hence sparse.
     tied: SparseCounts
     before: SparseCounts
 
@@ -126,7 +108,7 @@ def add_counts(partials: Sequence[PartialCounts]) -> PartialCounts:
     )
 
 
-class _Counting:
+class _Counting(Accumulator[GroupedCounts]):
     """Accumulator of `CountNearer`."""
 
     def __init__(self, reduction: CountNearer, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
@@ -136,19 +118,17 @@ class _Counting:
         targets = reduction.targets
         self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
         self._exact = screen.exact
-        self._counts = _zeros(len(targets.distance), len(targets.positive_row))
+        sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
+        # A block has far fewer than 2^31 rows.
+        self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
         if not gallery.in_memory:
             self._check_thresholds()
 
     def _check_thresholds(self) -> None:
         """Compare the thresholds of the positives in this block with distances of verified rows.
 
-        Thresholds were computed from single rows, read without verification.
-
-        Raises
-        ------
-        DamagedStoreError
-            If a distance differs.
+        Thresholds were computed from single rows, read without verification.  Raises `DamagedStoreError` if a distance
+        differs.
         """
         targets = self._reduction.targets
         place, column = self._gallery.find(targets.positive_row)
@@ -189,27 +169,15 @@ class _Counting:
         targets, counts = self._reduction.targets, self._counts
         own = slice(targets.indptr[tile.queries.start + first], targets.indptr[tile.queries.stop])
         positives = slice(targets.positive_start[own.start], targets.positive_start[own.stop])
-        return count_tile(
-            screened.values,
-            screened.bias,
-            screened.bias_of,
-            screened.column_start,
-            screened.row_of,
-            screened.bands,
-            screened.rows,
-            RankCounts(counts.near[own], counts.tied[own], counts.before[positives]),
-            limit,
-        )
+        own_counts = RankCounts(counts.near[own], counts.tied[own], counts.before[positives])
+        return count_tile(screened, own_counts, limit)
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
         counts = self._counts
         nearer = segment_running_sums(counts.near, self._reduction.targets.indptr)
-        near = nearer.astype(count_dtype(len(self._reduction.mask.junk_row)), copy=False)
+        near: NDArray[np.signedinteger] = nearer
+        if len(self._reduction.mask.junk_row) <= np.iinfo(np.int32).max:
+            near = nearer.astype(np.int32, copy=False)
         partial = PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
         return {self._gallery.group: partial}
-
-
-def _zeros(n_threshold: int, n_positive: int) -> RankCounts:
-    # A block has far fewer than 2^31 rows.
-    return RankCounts(*(np.zeros(size, np.int32) for size in (n_threshold, n_threshold, n_positive)))

@@ -25,41 +25,24 @@ def oversized_groups(size: Int64) -> Int64:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Identities of a gallery, by ascending pid; rows that are junk for every query belong to no identity.
+    """Identities of a gallery, by ascending pid; rows that are junk for every query belong to no identity."""
 
-    Attributes
-    ----------
-    pid
-        Pid of each identity, shape (n_identity,), int64.
-    size
-        Items of each identity, shape (n_identity,), int64.
-    of_row
-        Identity of each gallery row, -1 for none, shape (n_gallery,), int32.
-    label_indptr, label, label_size
-        As in `reid_dist.kernels.trials.ItemTable`.
-    oversized
-        Oversized groups, whose items are counted instead of listed, ascending, int64.
-    """
-
+    # Pid of each identity, shape (n_identity,), int64.
     pid: Int64
+    # Items of each identity, shape (n_identity,), int64.
     size: Int64
+    # Identity of each gallery row, -1 for none, shape (n_gallery,), int32.
     of_row: NDArray[np.int32]
+    # As in `reid_dist.kernels.trials.ItemTable`.
     label_indptr: Int64
     label: Int64
     label_size: Int64
+    # Oversized groups, whose items are counted instead of listed, ascending, int64.
     oversized: Int64
 
     @classmethod
     def make(cls, pids: Int64, mask: GalleryMask) -> Identities:
-        """Number the identities of a gallery.
-
-        Parameters
-        ----------
-        pids
-            Pids of all gallery rows, shape (n_gallery,), int64.
-        mask
-            Rows hidden from all or some queries.
-        """
+        """Number the identities of a gallery, from the pids of all its rows, shape (n_gallery,)."""
         rows = np.flatnonzero(~mask.junk_row)
         pid, identity = np.unique(pids[rows], return_inverse=True)
         size = np.bincount(identity, minlength=len(pid))

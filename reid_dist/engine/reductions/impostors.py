@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Hidden, RowRange
+from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, cut_pairs, pair_rows
 from reid_dist.engine.reductions.key_counts import KeyCounts, add_key_counts, falling_of, ordered_keys
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.kernels.impostors import (
@@ -30,6 +31,7 @@ from reid_dist.kernels.impostors import (
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
+R = TypeVar("R")
 
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
@@ -43,35 +45,23 @@ _CROWDED = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ImpostorHistogram:
-    """A histogram of screened distances.
+    """A histogram of screened distances."""
 
-    Attributes
-    ----------
-    counts
-        Counts by key of the falling value; see `reid_dist.kernels.impostors`.  Values too large for a float32 are
-        omitted: their number is the number of impostors less the total.
-    error
-        Bound on the deviation of a falling value from that of the canonical distance, maximal over all queries, to
-        which a 2^-22nd of the value is added.
-    """
-
+    # Counts by key of the falling value; see `reid_dist.kernels.impostors`.  Values too large for a float32 are
+    # omitted: their number is the number of impostors less the total.
     counts: KeyCounts
+    # Bound on the deviation of a falling value from that of the canonical distance, maximal over all queries, to which
+    # a 2^-22nd of the value is added.
     error: float
 
 
 @dataclass(frozen=True, slots=True)
 class BracketCounts:
-    """Exact counts of some brackets of distances, and of the gaps between them.
+    """Exact counts of some brackets of distances, and of the gaps between them."""
 
-    Attributes
-    ----------
-    below
-        Pairs in the gap below each bracket, shape (n_bracket,), int64.
-    inside
-        Counts of the distances inside each bracket, by ordered key.
-    """
-
+    # Pairs in the gap below each bracket, shape (n_bracket,), int64.
     below: Int64
+    # Counts of the distances inside each bracket, by ordered key.
     inside: tuple[KeyCounts, ...]
 
 
@@ -80,46 +70,32 @@ class BracketCounts:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """Visibility of impostors: the pairs to count, and their distance.
+    """Visibility of impostors: the pairs to count, and their distance."""
 
-    Attributes
-    ----------
-    hidden
-        Hidden rows of the block of queries.
-    mask
-        Gallery rows hidden from queries.
-    counted
-        Whether each query is counted by the protocol, shape (n_query,), bool.
-    distance
-        Registered, re-ranked or precomputed distance.
-    """
-
+    # Hidden rows of the block of queries.
     hidden: Hidden
+    # Gallery rows hidden from queries.
     mask: GalleryMask
+    # Whether each query is counted by the protocol, shape (n_query,), bool.
     counted: NDArray[np.bool_]
+    # Registered, re-ranked or precomputed distance.
     distance: Distance
 
 
-class _ImpostorTiles:
+class _ImpostorTiles(Accumulator[R]):
     """Prepares tiles for the kernels."""
-
-    # No lower bound: every value may count.
-    lower_bound = None
 
     def __init__(self, visibility: Visibility, query: FeatureBlock, gallery: FeatureBlock) -> None:
         self._visibility = visibility
-        self._query = query
-        self._gallery = gallery
         self._pairs = pair_rows(visibility.distance, query, gallery)
         self._hidden = HiddenColumns(visibility.hidden, visibility.mask, gallery)
 
-    def _screened(
-        self, screen: Screen, centre: Float64, values: NDArray[np.floating], bias: NDArray[np.floating], tile: Tile
-    ) -> Screened:
-        """Collect the arguments of a kernel; `values`, `bias` and `centre` belong to the range of `tile`."""
+    def _screened(self, tile: Tile, precision: Precision = Precision.PLAIN) -> tuple[Screen, Screened]:
+        """Return a tile in a precision as the argument of kernels, and its screen."""
+        screen, values, bias = tile.read(precision)
         queries, columns = tile.queries, tile.columns
         biases, bias_of = self._hidden.bias(bias, columns, queries)
-        return Screened(
+        return screen, Screened(
             tile=values,
             bias=biases,
             bias_of=bias_of,
@@ -127,7 +103,7 @@ class _ImpostorTiles:
             hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],
             hidden_column=self._hidden.column,
             counted=self._visibility.counted[queries.start : queries.stop],
-            centre=centre.astype(screen.dtype),
+            centre=screen.centre[queries.start : queries.stop].astype(screen.dtype),
             scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
         )
 
@@ -146,14 +122,9 @@ def _error(screen: Screen) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CountImpostors:
-    """Compute a histogram of the screened distances of all impostors.
+    """Compute a histogram of the screened distances of all impostors."""
 
-    Attributes
-    ----------
-    visibility
-        Visibility of impostors.
-    """
-
+    # Visibility of impostors.
     visibility: Visibility
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Histogram:
@@ -171,7 +142,7 @@ def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
     return ImpostorHistogram(counts, max(partial.error for partial in partials))
 
 
-class _Histogram(_ImpostorTiles):
+class _Histogram(_ImpostorTiles[ImpostorHistogram]):
     """Accumulator of `CountImpostors`."""
 
     def __init__(self, visibility: Visibility, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
@@ -183,8 +154,8 @@ class _Histogram(_ImpostorTiles):
 
     def absorb(self, tile: Tile) -> None:
         """Count one tile."""
-        centre = self._screen.centre[tile.queries.start : tile.queries.stop]
-        count_keys(self._screened(self._screen, centre, tile.values, tile.bias, tile), self._counts, self._span)
+        _, screened = self._screened(tile)
+        count_keys(screened, self._counts, self._span)
 
     def result(self) -> ImpostorHistogram:
         """Return the counts of visible pairs whose values fit into a float32."""
@@ -198,20 +169,13 @@ class _Histogram(_ImpostorTiles):
 
 @dataclass(frozen=True, slots=True)
 class CollectImpostors:
-    """Count impostors exactly: those between brackets of distances, and those inside by distance.
+    """Count impostors exactly: those between brackets of distances, and those inside by distance."""
 
-    Attributes
-    ----------
-    visibility
-        Visibility of impostors.
-    edges
-        Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
-    capacity
-        Maximal counts of a partial result; beyond it, keys of the fullest brackets lose their lowest bits.
-    """
-
+    # Visibility of impostors.
     visibility: Visibility
+    # Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
     edges: tuple[float, ...]
+    # Maximal counts of a partial result; beyond it, keys of the fullest brackets lose their lowest bits.
     capacity: int
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Collection:
@@ -237,7 +201,7 @@ def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]
     return tuple(counts.shrunk(share) for counts in inside)
 
 
-class _Collection(_ImpostorTiles):
+class _Collection(_ImpostorTiles[BracketCounts]):
     """Accumulator of `CollectImpostors`."""
 
     def __init__(self, reduction: CollectImpostors, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
@@ -271,54 +235,38 @@ class _Collection(_ImpostorTiles):
 
     def absorb(self, tile: Tile) -> None:
         """Add one tile; a tile with too many undecided pairs is screened again in float64."""
-        queries, columns = tile.queries, tile.columns
-        n_column = len(columns)
         limit = int(_CROWDED * tile.size) + 64
         # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
-        self._make_room(limit + 2 * n_column)
+        self._make_room(limit + 2 * len(tile.columns))
         gaps, kept = np.zeros_like(self._counts.below), self._progress[0]
-        centre = self._screen.centre[queries.start : queries.stop]
-        epsilon = self._screen.epsilon[queries.start : queries.stop]
-        screened = self._screened(self._screen, centre, tile.values, tile.bias, tile)
-        if self._split(screened, centre, epsilon, queries, columns, 0, limit, gaps) < 0:
+        screen, screened = self._screened(tile)
+        if self._split(screen, screened, tile, 0, limit, gaps) < 0:
             gaps[:], self._progress[0] = 0, kept
             self._absorb_wide(tile, gaps)
         self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
 
     def _absorb_wide(self, tile: Tile, gaps: Int64) -> None:
-        queries, columns = tile.queries, tile.columns
-        screen, values, bias = tile.read(Precision.WIDE)
-        own = slice(queries.start, queries.stop)
+        screen, screened = self._screened(tile, Precision.WIDE)
         self._last_place = self._fill_places(screen)
-        screened = self._screened(screen, screen.centre[own], values, bias, tile)
         row = 0
-        while row < len(queries):
-            self._make_room(len(columns))
-            row = self._split(screened, screen.centre[own], screen.epsilon[own], queries, columns, row, tile.size, gaps)
+        while row < len(tile.queries):
+            self._make_room(len(tile.columns))
+            row = self._split(screen, screened, tile, row, tile.size, gaps)
         self._last_place = self._fill_places(self._screen)
 
-    def _split(
-        self,
-        screened: Screened,
-        centre: Float64,
-        epsilon: Float64,
-        queries: RowRange,
-        columns: RowRange,
-        row: int,
-        limit: int,
-        gaps: Int64,
-    ) -> int:
-        """Call the kernel; `centre` and `epsilon` are of the queries of the tile."""
+    def _split(self, screen: Screen, screened: Screened, tile: Tile, row: int, limit: int, gaps: Int64) -> int:
+        """Call the kernel, from query `row` of the tile on."""
+        own = slice(tile.queries.start, tile.queries.stop)
         brackets = Brackets(
             at_place=self._at_place,
             last_place=self._last_place,
             falling=self._falling,
             distance=self._distance,
-            centre=centre,
-            epsilon=epsilon,
-            slope=self._screen.slope,
+            centre=screen.centre[own],
+            epsilon=screen.epsilon[own],
+            slope=screen.slope,
         )
-        rows = cut_pairs(self._pairs, queries, columns)
+        rows = cut_pairs(self._pairs, tile.queries, tile.columns)
         self._progress[1] = 0
         return split_tile(screened, brackets, rows, row, limit, gaps, self._found, self._progress)
 

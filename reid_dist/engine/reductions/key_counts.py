@@ -32,20 +32,13 @@ def falling_of(distance: Float64, squared: bool) -> Float64:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """Counts by key.
+    """Counts by key."""
 
-    Attributes
-    ----------
-    key
-        Keys without their lowest `shift` bits, strictly ascending, shape (n,), int64.
-    count
-        Count of each key, shape (n,), int64.
-    shift
-        Number of omitted low bits; 0 for complete keys.
-    """
-
+    # Keys without their lowest `shift` bits, strictly ascending, shape (n,), int64.
     key: Int64
+    # Count of each key, shape (n,), int64.
     count: Int64
+    # Number of omitted low bits; 0 for complete keys.
     shift: int = 0
 
     def __len__(self) -> int:

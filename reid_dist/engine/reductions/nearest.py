@@ -10,32 +10,22 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, Neighbours, RowRange
 from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, pair_rows
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 
 
 @dataclass(frozen=True, slots=True)
 class KeepNearest:
-    """Keep the k nearest gallery rows of every query by (distance, gallery row).
+    """Keep the k nearest gallery rows of every query by (distance, gallery row)."""
 
-    Attributes
-    ----------
-    k
-        Length of the lists.
-    own_first
-        Whether query row i *is* gallery row i and comes first in its own list, before all rows at the same distance.
-    distance
-        Registered, re-ranked or precomputed distance.
-    hidden, mask
-        Gallery rows to omit: those hidden from all queries or from some.  Single rows hidden from a query are omitted
-        if they may have another pid; its positives and its junk of the same pid may remain, as the lists are read only
-        for queries without either.  None to list all rows.
-    """
-
+    # Length of the lists.
     k: int
-    own_first: bool
+    # Registered, re-ranked or precomputed distance.
     distance: Distance
+    # Gallery rows to omit: those hidden from all queries or from some.  Single rows hidden from a query are omitted if
+    # they may have another pid; its positives and its junk of the same pid may remain, as the lists are read only for
+    # queries without either.  None to list all rows.
     hidden: Hidden | None = None
     mask: GalleryMask | None = None
 
@@ -52,43 +42,16 @@ class KeepNearest:
         order = np.lexsort((np.where(index < 0, np.iinfo(np.int64).max, index), distance), axis=-1)[:, : self.k]
         return Neighbours(np.take_along_axis(index, order, 1), np.take_along_axis(distance, order, 1))
 
-    def finish(self, merged: Neighbours, rows: RowRange, own: NDArray[np.float64] | None) -> Neighbours:
-        """Insert each query itself at the start of its list, if `own_first`.
 
-        Parameters
-        ----------
-        merged
-            Lists of all gallery blocks, without the queries themselves.
-        rows
-            Rows of the queries in their set.
-        own
-            Canonical distance of every query to itself, shape (len(rows),), when `own_first`.
-        """
-        if not self.own_first or own is None:
-            return merged
-        index = np.concatenate([np.arange(rows.start, rows.stop)[:, None], merged.index[:, :-1]], axis=1)
-        distance = np.concatenate([own[:, None], merged.distance[:, :-1]], axis=1)
-        return Neighbours(index, distance)
-
-
-class _Nearest:
+class _Nearest(Accumulator[Neighbours]):
     """Accumulator of `KeepNearest`."""
-
-    # No lower bound: every value may count.
-    lower_bound = None
 
     def __init__(self, reduction: KeepNearest, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._reduction = reduction
         self._query = query
         self._gallery = gallery
-        self._screen = screen
-        self._rows = pair_rows(reduction.distance, query, gallery)
-        self._k = min(reduction.k, len(gallery))
-        self._lists = make_candidates(len(query), self._k, screen.dtype)
-        self._own = np.full(len(query), -1, np.int64)
-        if reduction.own_first:
-            here, column = gallery.find(query.numbers)
-            self._own[here] = column
+        rows, k = pair_rows(reduction.distance, query, gallery), min(reduction.k, len(gallery))
+        self._lists = make_candidates(k, rows, screen.epsilon, screen.centre, screen.slope, screen.dtype)
         hidden = reduction.hidden
         self._hidden = (
             None if hidden is None or reduction.mask is None else HiddenColumns(hidden, reduction.mask, gallery)
@@ -100,20 +63,7 @@ class _Nearest:
         if self._hidden is not None:
             biases, bias_of = self._hidden.bias(tile.bias, tile.columns, tile.queries)
             values = self._struck(tile.values, tile.columns, tile.queries, self._hidden)
-        collect_tile(
-            values,
-            biases,
-            bias_of,
-            tile.queries.start,
-            tile.columns.start,
-            self._own,
-            self._k,
-            self._screen.epsilon,
-            self._screen.centre,
-            self._screen.slope,
-            self._rows,
-            self._lists,
-        )
+        collect_tile(values, biases, bias_of, tile.queries.start, tile.columns.start, self._lists)
 
     def _struck(
         self, values: NDArray[np.floating], columns: RowRange, queries: RowRange, hidden: HiddenColumns
@@ -136,5 +86,5 @@ class _Nearest:
         shape = (len(self._query), self._reduction.k)
         column = np.full(shape, -1, np.int64)
         distance = np.full(shape, np.inf)
-        settle(self._k, self._screen.epsilon, self._rows, self._lists, column, distance)
+        settle(self._lists, column, distance)
         return Neighbours(np.where(column < 0, -1, self._gallery.numbers[column]), distance)

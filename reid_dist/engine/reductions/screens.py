@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.model import RowRange
-from reid_dist.engine.distances import Distance, Mirrored, Screen, Values
-from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.rescoring import falling_values, put_values
 
@@ -21,11 +20,6 @@ Float64 = NDArray[np.float64]
 
 # Maximal share of queries in a product for which they are copied together.
 _MOST_GATHERED = 0.75
-
-
-def make_screen(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> Screen:
-    """Create the float32 screen of a block of queries against a gallery block."""
-    return screen_pairs(distance, pair_rows(distance, query, gallery), np.float32)
 
 
 def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike, *, in_parts: bool = False) -> Screen:
@@ -57,10 +51,6 @@ class _RescoredScreen(Screen):
         bias = float(plain.largest_bias)
         self._seen = np.ones(len(counts), np.bool_)
         self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
-
-    def mirrored(self) -> Mirrored:
-        """Not supported: a re-ranked distance is not symmetric."""
-        raise AssertionError("re-ranked distances are not screened both ways")
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Prepare gallery rows as in the plain screen."""
@@ -108,10 +98,6 @@ class _UnweightedScreen(Screen):
         self.centre = np.zeros(len(pairs.query))
         self.epsilon = np.zeros(len(pairs.query))
 
-    def mirrored(self) -> Mirrored:
-        """Not supported: a re-ranked distance is not symmetric."""
-        raise AssertionError("re-ranked distances are not screened both ways")
-
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Return `out` unprepared; the bias is 0."""
         return out, np.zeros(stop - start)
@@ -126,7 +112,3 @@ class _UnweightedScreen(Screen):
         indptr = rescoring.indptr[queries.start : queries.stop + 1]
         first = column_start + rescoring.first_column
         put_values(indptr, rescoring.column, -rescoring.value, first, bias, values)
-
-    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
-        """Both edges are the value itself."""
-        return -distance, -distance

@@ -30,12 +30,12 @@ from reid_dist.core.model import GalleryMask, RowRange, Targets
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.plan import MERGED_AT_ONCE
 from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
-from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
 from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.kernels.deciding import ScreenedTile
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placing import ScreenedTile
 from reid_dist.kernels.single_shot import (
     Listed,
     Lists,
@@ -58,20 +58,13 @@ _WEIGHT_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class SingleShot:
-    """Definition of the single-shot CMC.
+    """Definition of the single-shot CMC."""
 
-    Attributes
-    ----------
-    max_rank
-        Largest rank of the curve.
-    n_draws
-        Number of seeded draws per query; None for the exact expectation.
-    seed
-        Seed of the draws; 0 without draws.
-    """
-
+    # Largest rank of the curve.
     max_rank: int
+    # Number of seeded draws per query; None for the exact expectation.
     n_draws: int | None = None
+    # Seed of the draws; 0 without draws.
     seed: int = 0
 
     def describe(self) -> dict[str, str | int]:
@@ -86,12 +79,7 @@ class SingleShot:
     def query_bytes(self, size: Int64, per_query: float) -> int:
         """Bound the bytes of a task per query, including partial results that wait to be merged.
 
-        Parameters
-        ----------
-        size
-            Items of each gallery identity, shape (n_identity,), int64.
-        per_query
-            Mean positives per query.
+        `size` are the items of each gallery identity, shape (n_identity,); `per_query` is the mean number of positives.
         """
         listed = np.delete(size, oversized_groups(size))
         itemsize = _entry_type(_identity_bits(len(size)), int(size.max(initial=0))).itemsize
@@ -146,24 +134,17 @@ class ListedItems:
     """Items before the active positives of a block of queries, from some gallery blocks.
 
     Stored in workspaces by the names of its fields.
-
-    Attributes
-    ----------
-    indptr, entry
-        Entries of query ``i`` are ``entry[indptr[i]:indptr[i + 1]]``; see `reid_dist.kernels.single_shot`.
-    live
-        Positives of each query that are active given these items, shape (n_query,), int64.
-    weight
-        Upper bound on the weight of the entries of each query, shape (n_query,), int64.
-    giant
-        Items of each oversized group, by the first positive that they come before, shape (n_positive, n_oversized),
-        int32.
     """
 
+    # Entries of query ``i`` are ``entry[indptr[i]:indptr[i + 1]]``; see `reid_dist.kernels.single_shot`.
     indptr: Int64
     entry: NDArray[np.signedinteger]
+    # Positives of each query that are active given these items, shape (n_query,), int64.
     live: Int64
+    # Upper bound on the weight of the entries of each query, shape (n_query,), int64.
     weight: Int64
+    # Items of each oversized group, by the first positive that they come before, shape (n_positive, n_oversized),
+    # int32.
     giant: NDArray[np.int32]
 
     @property
@@ -174,29 +155,19 @@ class ListedItems:
 
 @dataclass(frozen=True, slots=True)
 class ListBefore:
-    """List the items before every active positive, and compute the single-shot CMC from the lists.
+    """List the items before every active positive, and compute the single-shot CMC from the lists."""
 
-    Attributes
-    ----------
-    targets
-        Thresholds of the block of queries.
-    mask
-        Gallery rows hidden from queries.
-    distance
-        Registered, re-ranked or precomputed distance.
-    identities
-        Identities of the gallery.
-    shot
-        Largest rank, draws and seed.
-    ties
-        Rule of ties; see `reid_dist.kernels.placing.ScreenedTile`.
-    """
-
+    # Thresholds of the block of queries.
     targets: Targets
+    # Gallery rows hidden from queries.
     mask: GalleryMask
+    # Registered, re-ranked or precomputed distance.
     distance: Distance
+    # Identities of the gallery.
     identities: Identities
+    # Largest rank, draws and seed.
     shot: SingleShot
+    # Rule of ties; see `reid_dist.kernels.deciding.ScreenedTile`.
     ties: int = 0
 
     @property
@@ -249,18 +220,9 @@ class ListBefore:
     def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
         """Compute the expectation, or the mean of the draws, for some queries of the block.
 
-        Parameters
-        ----------
-        merged
-            Lists of the whole gallery.
-        queries
-            Positions of the queries in the block.
-        query_row
-            Rows of the block's queries in their set, shape (n_query,), int64; draws are keyed by them.
-
-        Returns
-        -------
-        ``CMC_single_shot`` at every rank, shape (len(queries), max_rank), float64; NaN for a query without positives.
+        `merged` are the lists of the whole gallery; `query_row` are the rows of the block's queries in their set, shape
+        (n_query,), by which draws are keyed.  Returns ``CMC_single_shot`` at every rank, shape (len(queries),
+        max_rank), float64; NaN for a query without positives.
         """
         some = slice(queries.start, queries.stop)
         indptr = merged.indptr[queries.start : queries.stop + 1]
@@ -281,11 +243,8 @@ class ListBefore:
         return curves
 
 
-class _Listing:
+class _Listing(Accumulator[ListedItems]):
     """Accumulator of `ListBefore`."""
-
-    # No lower bound: every value may count.
-    lower_bound = None
 
     def __init__(self, reduction: ListBefore, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._reduction = reduction

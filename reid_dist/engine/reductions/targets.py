@@ -21,9 +21,7 @@ _MANY = 64
 def relevant_places(relevance: Relevance, rows: RowRange) -> tuple[Int64, Int64]:
     """Find the positives that lie in a range of gallery rows.
 
-    Returns
-    -------
-    Positions in ``relevance.relevant_row``, ascending, and the query of each, both shape (n,), int64.
+    Returns positions in ``relevance.relevant_row``, ascending, and the query of each, both shape (n,), int64.
     """
     relevant = relevance.relevant_row
     place = np.flatnonzero((relevant >= rows.start) & (relevant < rows.stop))
@@ -33,12 +31,7 @@ def relevant_places(relevance: Relevance, rows: RowRange) -> tuple[Int64, Int64]
 def make_targets(relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
     """Sort the positives of each query by (distance, gallery row) and list their distinct distances.
 
-    Parameters
-    ----------
-    relevance
-        Relevance of the block of queries.
-    parts
-        Positions in ``relevance.relevant_row`` and their canonical distances; together all positives, in any order.
+    `parts` are positions in ``relevance.relevant_row`` and canonical distances; together all positives, in any order.
     """
     distance = np.full(len(relevance.relevant_row), np.nan)
     for place, values in parts:

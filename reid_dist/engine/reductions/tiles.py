@@ -26,17 +26,7 @@ class Precision(Enum):
 
 
 class Products:
-    """Products of two blocks, tile by tile.
-
-    Parameters
-    ----------
-    screen
-        Screening of the two blocks.
-    dim
-        Features per row.
-    query_rows, gallery_rows
-        Maximal rows of a tile.
-    """
+    """Products of two blocks, tile by tile; a tile has at most `query_rows` and `gallery_rows` rows."""
 
     def __init__(self, screen: Screen, dim: int, query_rows: int, gallery_rows: int) -> None:
         self.screen = screen
@@ -66,23 +56,9 @@ class Products:
 
 
 class Tile:
-    """Screening values of some queries against some gallery rows.
+    """Screening values of some queries against some gallery rows, as positions in their blocks.
 
-    Parameters
-    ----------
-    queries
-        Positions in the block of queries.
-    columns
-        Positions in the gallery block.
-    products
-        Returns the products of both blocks in a precision.
-    shared
-        Whether several reductions read the tile.
-
-    Attributes
-    ----------
-    queries, columns, shared
-        As the parameters.
+    `products` returns the products of both blocks in a precision; `shared` is whether several reductions read the tile.
     """
 
     def __init__(

@@ -57,18 +57,12 @@ _EVERYTHING: Range = (_FIRST, _LAST)
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The smallest distance at which the weighted number of accepted pairs reaches a value.
+    """The smallest distance at which the weighted number of accepted pairs reaches a value."""
 
-    Attributes
-    ----------
-    per_impostor, per_genuine
-        Weight of an impostor and of a genuine pair, 0 or more; not both 0.
-    wanted
-        Weighted number of pairs to reach.
-    """
-
+    # Weight of an impostor and of a genuine pair, 0 or more; not both 0.
     per_impostor: int
     per_genuine: int
+    # Weighted number of pairs to reach.
     wanted: int
 
     def reached(self, n_impostor: int, n_genuine: int) -> bool:
@@ -78,17 +72,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The distance at which a level is reached.
+    """The distance at which a level is reached."""
 
-    Attributes
-    ----------
-    distance
-        Canonical distance.
-    nearer, up_to
-        Numbers of impostors strictly nearer than the distance, and of impostors at most at it.
-    """
-
+    # Canonical distance.
     distance: float
+    # Numbers of impostors strictly nearer than the distance, and of impostors at most at it.
     nearer: int
     up_to: int
 
@@ -111,10 +99,7 @@ class _Open:
     def narrowed(self, known: Range) -> _Open:
         """Return the level restricted to a proven range, without the guess that was counted.
 
-        Raises
-        ------
-        DamagedStoreError
-            If the remaining range is empty.
+        Raises `DamagedStoreError` if the remaining range is empty.
         """
         cut = max(known[0], self.known[0]), min(known[1], self.known[1])
         if cut[0] >= cut[1]:
@@ -126,34 +111,17 @@ class _Open:
 
 
 class ThresholdSearch:
-    """Search for levels in several passes.
+    """Search for levels in several passes; each is reached by all pairs together.
 
-    Parameters
-    ----------
-    levels
-        Levels to find; each is reached by all pairs together.
-    genuine
-        Distances of all genuine pairs, ascending, shape (n,), float64.
-    n_impostor
-        Number of impostors.
-    histogram
-        Histogram of impostor distances from the first pass.
-    squared
-        Whether falling values are squares of distances.
-
-    Attributes
-    ----------
-    found
-        Crossings of the levels found so far.
-    n_passes
-        Number of calls of `take`.
+    `genuine` are the distances of all genuine pairs, ascending, shape (n,); `histogram` holds impostor distances of the
+    first pass; `squared` is whether falling values are squares of distances.
     """
 
     def __init__(
         self, levels: Iterable[Level], genuine: Float64, n_impostor: int, histogram: ImpostorHistogram, squared: bool
     ) -> None:
+        # Crossings of the levels found so far.
         self.found: dict[Level, Crossing] = {}
-        self.n_passes = 0
         self._genuine = ordered_keys(genuine)
         bins = _Bins(histogram, genuine, n_impostor, squared)
         self._open = {level: _Open(_EVERYTHING, bins.guesses(level)) for level in levels}
@@ -176,12 +144,8 @@ class ThresholdSearch:
     def take(self, counts: BracketCounts) -> None:
         """Narrow or find levels from the exact counts of the brackets of `edges`.
 
-        Raises
-        ------
-        DamagedStoreError
-            If they contradict those of earlier passes.
+        Raises `DamagedStoreError` if they contradict those of earlier passes.
         """
-        self.n_passes += 1
         brackets = self._brackets()
         totals = [inside.total for inside in counts.inside]
         # Impostors nearer than the lower edge of each bracket.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.engine.tasks import BlockResult
+from reid_dist.engine.jobs import BlockResult
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
@@ -40,17 +40,11 @@ _NOT_COUNTED = REASONS.index("camera_not_counted")
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The pairs of verification.
+    """The pairs of verification."""
 
-    Attributes
-    ----------
-    genuine
-        Canonical distances of all genuine pairs, ascending, shape (n_genuine,), float64.
-    n_impostor
-        Number of impostors.
-    """
-
+    # Canonical distances of all genuine pairs, ascending, shape (n_genuine,), float64.
     genuine: Float64
+    # Number of impostors.
     n_impostor: int
 
     @property
@@ -65,24 +59,16 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Verification:
-    """Results of verification and open-set search.
+    """Results of verification and open-set search."""
 
-    Attributes
-    ----------
-    metrics
-        Values by name of the metric.
-    curves
-        ``ROC_FAR``, ``ROC_TAR`` and ``ROC_threshold``, each of shape (31,), float64; empty if not requested.
-    counts
-        ``n_genuine`` and ``n_impostor``, ``n_mated`` and ``n_non_mated``, as far as computed.
-    thresholds
-        Distance below which pairs or probes are accepted, by name of the metric; infinite if all are accepted.  For the
-        EER, the smallest distance at which FAR + TAR, with pairs at the distance accepted, is at least 1.
-    """
-
+    # Values by name of the metric.
     metrics: Mapping[str, float] = field(default_factory=dict)
+    # ``ROC_FAR``, ``ROC_TAR`` and ``ROC_threshold``, each of shape (31,), float64; empty if not requested.
     curves: Mapping[str, Float64] = field(default_factory=dict)
+    # ``n_genuine`` and ``n_impostor``, ``n_mated`` and ``n_non_mated``, as far as computed.
     counts: Mapping[str, int] = field(default_factory=dict)
+    # Distance below which pairs or probes are accepted, by name of the metric; infinite if all are accepted.  For the
+    # EER, the smallest distance at which FAR + TAR, with pairs at the distance accepted, is at least 1.
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
@@ -123,13 +109,7 @@ def _equal_error(pairs: Pairs) -> Level:
 
 
 def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Level]:
-    """Levels to find among all pairs, each once.
-
-    Raises
-    ------
-    InputError
-        If there are no impostors.
-    """
+    """Levels to find among all pairs, each once; raises `InputError` if there are no impostors."""
     if not pairs.n_impostor:
         names = [metric.name for metric in metrics if metric.family.needs == PAIRS] or ["the ROC"]
         raise InputError(
@@ -148,23 +128,10 @@ def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Le
 def make_verification(
     metrics: Sequence[Metric], roc: bool, result: BlockResult, crossings: Mapping[Level, Crossing]
 ) -> Verification:
-    """Compute requested metrics and curves from crossings.
+    """Compute requested metrics and curves from the results of the main pass and the crossings of `wanted_levels`.
 
-    Parameters
-    ----------
-    metrics
-        Requested metrics; those of other kinds are ignored.
-    roc
-        Whether the ROC is requested.
-    result
-        Results of the main pass.
-    crossings
-        Crossings of the levels of `wanted_levels`.
-
-    Raises
-    ------
-    InputError
-        If open-set metrics are requested, and every query has its identity in the gallery.
+    Metrics of other kinds are ignored.  Raises `InputError` if open-set metrics are requested, and every query has its
+    identity in the gallery.
     """
     if result.ranked is None:
         raise AssertionError("an evaluation has ranks")
@@ -209,15 +176,7 @@ def make_verification(
 
 
 def identification_rates(metrics: Sequence[Metric], result: BlockResult) -> dict[str, float]:
-    """Compute the open-set metrics among `metrics`, by name.
-
-    Parameters
-    ----------
-    metrics
-        Metrics of any kind.
-    result
-        Results of the main pass; ranks may follow another rule of ties.
-    """
+    """Compute the open-set metrics among `metrics`, by name; ranks may follow another rule of ties."""
     if not needs_probes(metrics):
         return {}
     probes = _Probes(result)
@@ -238,13 +197,7 @@ def _equal_error_rate(pairs: Pairs, crossing: Crossing) -> Fraction:
 
 
 class _Probes:
-    """Open-set identification: mated and non-mated probes.
-
-    Raises
-    ------
-    InputError
-        If there is no non-mated probe.
-    """
+    """Open-set identification: mated and non-mated probes; raises `InputError` if there is no non-mated probe."""
 
     def __init__(self, result: BlockResult) -> None:
         ranked, nearest, mated = result.ranked, result.nearest_kept, result.mated
@@ -275,12 +228,6 @@ _NO_NON_MATED = (
 
 
 def refuse_without_non_mated(query_pids: NDArray[np.int64], gallery_pids: NDArray[np.int64]) -> None:
-    """Raise an error for open-set metrics if there is no non-mated query.
-
-    Raises
-    ------
-    InputError
-        If every query has its identity in the gallery.
-    """
+    """Raise `InputError` for open-set metrics if every query has its identity in the gallery."""
     if np.isin(query_pids, gallery_pids).all():
         raise InputError(_NO_NON_MATED)

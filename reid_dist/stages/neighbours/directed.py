@@ -9,8 +9,10 @@ import numpy as np
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions import Surroundings, merge_surroundings, pair_rows, run_directed_tiles
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import Surroundings, SurroundQueries, merge_surroundings, pair_rows
 from reid_dist.engine.scorers import read_block
+from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.stages.neighbours.lists import BlockedLists, own_first
 from reid_dist.stores import FeatureSet, Stage
@@ -66,7 +68,8 @@ def query_tile_task(lists: QueryLists, block: int, gallery_block: int) -> None:
     with one_blas_thread():
         near = read_block(lists.query, lists.rows(block))
         far = read_block(lists.gallery, lists.gallery_blocks[gallery_block])
-        found = run_directed_tiles(near, far, lists.distance, lists.tile_rows, lists.k - 1)
+        tile = TileShape(lists.tile_rows, lists.tile_rows)
+        (found,) = run_tiles(near, far, lists.distance, tile, [SurroundQueries(lists.k - 1, lists.distance)])
     lists.stage.write(
         lists.tile_part(block, gallery_block),
         {"index": found.index.astype(np.int32), "distance": found.distance, "farthest": found.farthest},

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions import Seed, Surroundings, merge_surroundings, pair_rows, run_symmetric_tiles
+from reid_dist.engine.reductions import Seed, Surroundings, merge_surroundings, pair_rows
+from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.stages.neighbours.items import Items
 from reid_dist.stages.neighbours.lists import BlockedLists, own_first

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import find_nearest
+from reid_dist.engine.jobs import SearchJob
 from reid_dist.engine.plan import make_plan
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.engine.tasks import SearchJob
 from reid_dist.stages.neighbours.lists import BlockedLists
 from reid_dist.stages.neighbours.search import Resources
 from reid_dist.stores import FeatureSet, Stage

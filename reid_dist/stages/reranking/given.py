@@ -173,15 +173,17 @@ class _GivenItems:
         """Lists of the k nearest items of each, itself first, -1 after the last entry; and the largest distances."""
         n = self.n_items
         index, farthest = np.full((n, k), -1, np.int32), np.empty(n)
-        keep = KeepNearest(min(k, n), own_first=True, distance=GIVEN_DISTANCE)
+        keep = KeepNearest(min(k, n), GIVEN_DISTANCE)
         places = FeatureBlock(np.arange(n), np.arange(n, dtype=np.float64)[:, None], np.zeros(n))
         for rows in cut_rows(n, _ROWS_AT_ONCE):
             here = slice(rows.start, rows.stop)
             values = self.read(rows)
             block = FeatureBlock(np.arange(rows.start, rows.stop), values, np.zeros(len(rows)))
             (found,) = run_tiles(block, places, GIVEN_DISTANCE, TileShape(_ROWS_AT_ONCE, _ROWS_AT_ONCE), [keep])
-            listed = keep.finish(found, rows, values[np.arange(len(rows)), block.numbers])
-            index[here, : keep.k] = listed.index
+            own = block.numbers[:, None]
+            # The item itself need not be the nearest, nor in its list at all: at most k - 1 others follow it.
+            others = np.argsort(found.index == own, axis=1, kind="stable")[:, : keep.k - 1]
+            index[here, : keep.k] = np.concatenate([own, np.take_along_axis(found.index, others, 1)], axis=1)
             farthest[here] = values.max(axis=1)
         return index, farthest
 

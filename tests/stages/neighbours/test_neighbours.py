@@ -20,8 +20,8 @@ from reid_dist.engine.reductions import (
     Surroundings,
     merge_surroundings,
     pair_rows,
-    run_symmetric_tiles,
 )
+from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.stages.neighbours import Items, find_neighbours

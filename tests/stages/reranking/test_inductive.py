@@ -19,8 +19,10 @@ from strategies import crowded_sets, reranking_problems, scattered_sets
 from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_distances
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as MEASURES
-from reid_dist.engine.reductions import run_directed_tiles, run_symmetric_tiles
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import SurroundQueries
 from reid_dist.engine.scorers import read_block
+from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.reciprocal import grown_sets
 from reid_dist.stages.reranking import parse_rerank
 
@@ -201,7 +203,8 @@ def test_an_evaluation_ranks_by_these_distances(lambda_value):
 def test_a_sweep_of_one_side_is_half_a_sweep_of_both(problem, distance, chunk):
     measure = MEASURES.get(distance)
     near, far = (read_block(bare(each), RowRange(0, len(each))) for each in (problem.query, problem.gallery))
-    one = run_directed_tiles(near, far, measure, chunk or 1024, problem.k1)
+    tile = TileShape(chunk or 1024, chunk or 1024)
+    (one,) = run_tiles(near, far, measure, tile, [SurroundQueries(problem.k1, measure)])
     both, _ = run_symmetric_tiles(near, far, measure, chunk or 1024, problem.k1)
     np.testing.assert_array_equal(one.index, both.index)
     np.testing.assert_array_equal(one.distance, both.distance)

@@ -7,7 +7,7 @@ import pytest
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES, UnitScreen
-from reid_dist.engine.reductions import FeatureBlock, KnownPairs, make_screen
+from reid_dist.engine.reductions import FeatureBlock, KnownPairs, pair_rows, screen_pairs
 from reid_dist.kernels.canonical import squared_norms
 
 N_QUERY, N_GALLERY = 6, 9
@@ -26,7 +26,8 @@ def make_blocks(weight: float) -> tuple[FeatureBlock, FeatureBlock]:
 
 def screened(query: FeatureBlock, gallery: FeatureBlock, thresholds: np.ndarray | None) -> np.ndarray:
     """The tile of two blocks, when values matter down to the band of a distance of each query."""
-    screen = make_screen(DISTANCES.get("cosine"), query, gallery)
+    cosine = DISTANCES.get("cosine")
+    screen = screen_pairs(cosine, pair_rows(cosine, query, gallery), np.float32)
     if thresholds is not None:
         screen.spare(screen.edges(np.arange(N_QUERY), thresholds, False)[0])
     matrix, bias = screen.gallery_tile(0, N_GALLERY, np.empty((N_GALLERY, 8), screen.dtype))

@@ -1,0 +1,118 @@
+"""Jobs: definitions of searches and evaluations, and the results of a block of queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.model import Neighbours, RankedQueries
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.partitions import Partitions, PartValues
+from reid_dist.engine.plan import Plan
+from reid_dist.engine.reductions import BracketCounts, ImpostorHistogram, SingleShot
+from reid_dist.engine.scorers import Scorer
+from reid_dist.relevance.protocols import Protocol
+from reid_dist.stores import LabelledSet
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """Search for the nearest gallery rows of every query."""
+
+    # The two sides.
+    query: LabelledSet
+    gallery: LabelledSet
+    # Source of distances.
+    scorer: Scorer
+    # Division into tasks and tiles.
+    plan: Plan
+    # Neighbours listed per query, 0 for none.
+    topk: int
+
+    @property
+    def distance(self) -> Distance:
+        """Distance of the scorer."""
+        return self.scorer.distance
+
+    @property
+    def tile_stage(self) -> str:
+        """Progress stage of the tile tasks."""
+        return "sweep"
+
+    @property
+    def identity(self) -> str:
+        """Identity of the computation: inputs by content and every field of every definition, without the plan."""
+        sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
+        apart = ("query", "gallery", "scorer", "plan")
+        rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
+        return fingerprint(sets, self.distance, rest, self.plan.bracket_counts)
+
+    @property
+    def token(self) -> str:
+        """Identity of the job including its plan."""
+        return fingerprint(self.identity, self.plan)[:20]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationJob(SearchJob):
+    """Evaluation of a ranking under a protocol."""
+
+    # Evaluation protocol that assigns relevance.
+    protocol: Protocol
+    topk: int = 0
+    # Whether the positives are ranked.
+    ranks: bool = True
+    # Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.
+    rows_are_items: bool = False
+    # Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and joined.
+    joined: tuple[str, ...] = ()
+    # Partitions of the gallery, and metrics computed in every partition.
+    parts: Partitions | None = None
+    part_metrics: tuple[str, ...] = ()
+    # Whether the nearest visible gallery row of every query is computed, for open-set metrics.
+    probes: bool = False
+    # Whether a histogram of the distances of all impostors is computed, for verification.
+    impostors: bool = False
+    # Edges ``lo, hi, lo, hi, …`` of brackets of distances, around which impostors are counted exactly.
+    brackets: tuple[float, ...] = ()
+    # Definition of the single-shot CMC; None if not requested.
+    single_shot: SingleShot | None = None
+    # Whether the single-shot CMC is also computed with every tie decided for, and against, the positives.
+    tie_rules: bool = False
+
+    @property
+    def assigns_all(self) -> bool:
+        """Whether a result covers all queries, including those without positives."""
+        return self.probes or self.impostors or bool(self.brackets)
+
+    @property
+    def tile_stage(self) -> str:
+        """Progress stage of the tile tasks."""
+        return "verification" if self.brackets else "sweep"
+
+
+@dataclass(frozen=True)
+class BlockResult:
+    """Results of a block of queries; None for results that were not requested."""
+
+    # Ranks of the positives.
+    ranked: RankedQueries | None = None
+    # The nearest gallery rows, junk included.
+    neighbours: Neighbours | None = None
+    # Metrics in partitions of the gallery.
+    in_parts: PartValues | None = None
+    # Distance of the nearest gallery row that is not junk, of queries that are not mated, shape (n_query,), float64;
+    # infinite without such a row.
+    nearest_kept: NDArray[np.float64] | None = None
+    # As in `Relevance`.
+    mated: NDArray[np.bool_] | None = None
+    # ``CMC_single_shot`` at every rank, shape (n_query, max_rank, rules), float64; NaN for invalid queries. The first
+    # rule of ties is the usual one; on request the optimistic and the pessimistic one follow.
+    single_shot: NDArray[np.float64] | None = None
+    # Histogram of the distances of all impostors.
+    impostors: ImpostorHistogram | None = None
+    # Exact counts of impostors around brackets of distances.
+    bracketed: BracketCounts | None = None

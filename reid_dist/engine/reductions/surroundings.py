@@ -1,0 +1,200 @@
+"""Nearest and farthest items per block pair: within one set, each pair of blocks once, or for one side of two sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import Distance, Screen, Values
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
+from reid_dist.engine.reductions.tiles import Tile
+from reid_dist.kernels.lists import merge_lists
+from reid_dist.kernels.rescoring import falling_values
+from reid_dist.kernels.symmetric import Side, collect_both, collect_one
+from reid_dist.kernels.topk import make_candidates, settle
+
+Float64 = NDArray[np.float64]
+
+_GROUPS_PER_NEIGHBOUR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The nearest rows to each item of a block, and its largest distance, among some other items."""
+
+    # Rows of the set by (canonical distance, row), without the item itself, shape (n, k), int64; -1 for absent entries.
+    index: NDArray[np.int64]
+    # Canonical distances, shape (n, k), float64; inf for absent entries.
+    distance: Float64
+    # Largest canonical distance, shape (n,), float64; 0 without other items.
+    farthest: Float64
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """Bounds for the items of a block from other block pairs; pairs that cannot improve on them are skipped."""
+
+    # A canonical distance within which each item has k others, shape (n,), float64; inf if unknown.
+    reach: Float64
+    # A canonical distance at which each item has another, shape (n,), float64; -inf if unknown.
+    farthest: Float64
+
+
+def _empty_side(
+    distance: Distance,
+    k: int,
+    block: FeatureBlock,
+    against: FeatureBlock,
+    screening: tuple[Float64, Float64, Values],
+    screen: Screen,
+) -> Side:
+    """Side of a block without neighbours; `screening` is its centre, epsilon and bias."""
+    centre, epsilon, bias = screening
+    rows, wanted = pair_rows(distance, block, against), min(k, len(against))
+    return Side(
+        lists=make_candidates(wanted, rows, epsilon, centre, screen.slope, screen.dtype),
+        farthest=np.full(len(block), -np.inf),
+        lower_bound=np.full(len(block), np.finfo(screen.dtype).max, screen.dtype),
+        bias=bias,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SurroundQueries:
+    """Keep the k nearest gallery rows of every query, and its largest distance."""
+
+    # Length of the lists.
+    k: int
+    # Registered distance.
+    distance: Distance
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _QuerySide:
+        """Make an accumulator for a block pair."""
+        return _QuerySide(self, query, gallery, screen)
+
+
+class _QuerySide(Accumulator[Surroundings]):
+    """Accumulator of `SurroundQueries`."""
+
+    def __init__(self, reduction: SurroundQueries, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
+        self._query = query
+        self._gallery = gallery
+        screening = screen.centre, screen.epsilon, np.empty(0, screen.dtype)
+        self._side = _empty_side(reduction.distance, reduction.k, query, gallery, screening, screen)
+
+    def absorb(self, tile: Tile) -> None:
+        """Add one tile."""
+        collect_one(tile.values, tile.bias, tile.queries.start, tile.columns.start, self._side)
+
+    def result(self) -> Surroundings:
+        """Return all lists, decided by canonical distance, and the largest distances."""
+        return _settled(self._side, self._query, self._gallery)
+
+
+@dataclass(frozen=True, slots=True)
+class SurroundBoth:
+    """Keep the k nearest items of each item of two blocks of one set in the other block, and its largest distance.
+
+    A block as its own gallery is compared with itself, in the tiles of one triangle; an item is then not in its own
+    list.
+    """
+
+    # Length of the lists.
+    k: int
+    # Registered distance.
+    distance: Distance
+    # Bounds for the items of both blocks.  Items within `Seed.reach` are listed; those beyond may be missing.
+    seeds: tuple[Seed, Seed] | None = None
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _BothSides:
+        """Make an accumulator for a block pair."""
+        return _BothSides(self, query, gallery, screen)
+
+
+class _BothSides(Accumulator[list[Surroundings]]):
+    """Accumulator of `SurroundBoth`."""
+
+    def __init__(self, reduction: SurroundBoth, first: FeatureBlock, second: FeatureBlock, screen: Screen) -> None:
+        self._first, self._second = first, second
+        self._unseeded = reduction.seeds is None
+        distance, k, mirrored = reduction.distance, reduction.k, screen.mirrored()
+        screening = screen.centre, screen.epsilon, mirrored.row_bias
+        self._near = self._far = _empty_side(distance, k, first, second, screening, screen)
+        if second is not first:
+            screening = mirrored.centre, mirrored.epsilon, mirrored.column_bias
+            self._far = _empty_side(distance, k, second, first, screening, screen)
+        for side, seed in zip((self._near, self._far), reduction.seeds or (), strict=False):
+            _sow(side, seed)
+
+    def absorb(self, tile: Tile) -> None:
+        """Add one tile, to the lists of its rows and of its columns."""
+        rows, columns, values = tile.queries, tile.columns, tile.values
+        both = self._near is not self._far or rows != columns
+        if self._unseeded and columns.start == 0:
+            _begin(self._near, rows, values - self._far.bias[columns.start : columns.stop])
+        if self._unseeded and rows.start == 0 and both:
+            _begin(self._far, columns, (values - self._near.bias[rows.start : rows.stop, None]).T)
+        collect_both(values, rows.start, columns.start, self._near, self._far, both)
+
+    def result(self) -> list[Surroundings]:
+        """Return the results of the first block, and of the second unless it is the same."""
+        found = [_settled(self._near, self._first, self._second)]
+        return found if self._near is self._far else [*found, _settled(self._far, self._second, self._first)]
+
+
+def _sow(side: Side, seed: Seed) -> None:
+    """Set initial thresholds for nearest and farthest items from the seed bounds."""
+    lists = side.lists
+    for known, of, sign, into in (
+        (np.isfinite(seed.reach), seed.reach, 1.0, lists.level),
+        (np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound),
+    ):
+        item = np.flatnonzero(known)
+        falling = falling_values(lists.rows, item, of[item], sign)
+        edge = lists.centre[item] - lists.slope * falling - sign * lists.epsilon[item]
+        into[item] = edge - sign * _rounding(edge)
+    side.farthest[:] = seed.farthest
+
+
+def _begin(side: Side, items: RowRange, values: Values) -> None:
+    """Set thresholds for nearest and farthest items from the first values, so that not all of those are listed.
+
+    If the largest values of n groups are above some level, at least n values are above it; with many groups, few of
+    them have two such values.  One value more than `k` is used, as an item may be compared with itself.
+
+    `values` are screening values of `items`, shape (len(items), n), bias subtracted.
+    """
+    cut = slice(items.start, items.stop)
+    band = 2.0 * side.lists.epsilon[cut]
+    wanted = side.lists.k + 1
+    n_groups = _GROUPS_PER_NEIGHBOUR * wanted
+    size = values.shape[1] // n_groups
+    if size > 1:
+        largest = values[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
+        place = n_groups - wanted
+        edge = np.partition(largest, place, axis=1)[:, place] - band
+        side.lists.level[cut] = edge - _rounding(edge)
+    edge = values.min(axis=1) + band
+    side.lower_bound[cut] = edge + _rounding(edge)
+
+
+def _rounding(edge: Float64) -> Float64:
+    """Upper bound on the error of rounding `edge` to the dtype of the tiles."""
+    return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)
+
+
+def _settled(side: Side, block: FeatureBlock, against: FeatureBlock) -> Surroundings:
+    column = np.full((len(block), side.lists.k), -1, np.int64)
+    distance = np.full((len(block), side.lists.k), np.inf)
+    settle(side.lists, column, distance)
+    return Surroundings(np.where(column < 0, -1, against.numbers[column]), distance, np.maximum(side.farthest, 0.0))
+
+
+def merge_surroundings(one: Surroundings, other: Surroundings, k: int) -> Surroundings:
+    """Merge results among different items; lists have length `k`."""
+    index, distance = np.empty((len(one.index), k), np.int64), np.empty((len(one.index), k))
+    merge_lists(one.index, one.distance, other.index, other.distance, index, distance)
+    return Surroundings(index, distance, np.maximum(one.farthest, other.farthest))
