@@ -24,17 +24,7 @@ _LONGEST: Final = 18
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Name of a run, or of an entry.
-
-    Attributes
-    ----------
-    file
-        Path of the history.
-    run
-        A number, ``latest`` or ``last-good``.
-    name
-        ``model/dataset/job``; None for the whole run.
-    """
+    """Name of a run, or of an entry: `run` is a number, ``latest`` or ``last-good``; no `name` is the whole run."""
 
     file: Path
     run: str
@@ -49,37 +39,16 @@ class Address:
         return cls(Path(found[1]), found[2], found[3])
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Run and entry of an address.
-
-    Attributes
-    ----------
-    run
-        Number of the run.
-    name
-        Name of the entry; None if the address has none.
-    """
-
-    run: int
-    name: str | None
-
-
 def is_address(text: str | os.PathLike[str]) -> bool:
     """Return whether a text is an address, and no existing file or directory."""
     return not Path(text).exists() and _PATTERN.fullmatch(os.fspath(text)) is not None
 
 
 def find_run(history: History, address: Address) -> Run:
-    """Return the run of an address.
+    """Return the run of an address; StoreNotFoundError if there is none.
 
     ``latest`` is the newest run, or the newest with an entry of that name; ``last-good`` the newest in which this
     entry, or without a name every entry, is good.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If there is none.
     """
     if address.run not in (LATEST, LAST_GOOD):
         return history.run(int(address.run))
@@ -93,39 +62,11 @@ def find_run(history: History, address: Address) -> Run:
     raise StoreNotFoundError(f"history {address.file} has {what}{of}; see `reid-dist history show {address.file}`")
 
 
-def find_entry(history: History, address: Address) -> Place:
-    """Return the run and the entry of an address; the name may be left out for a run of one entry.
-
-    Raises
-    ------
-    InputError
-        If the run has several entries and the address has no name.
-    StoreNotFoundError
-        If there is no such run.
-    """
-    run = find_run(history, address)
-    if address.name is not None:
-        return Place(run.number, address.name)
-    names = [entry.name for entry in run.entries]
-    if len(names) != 1:
-        known = (
-            f"name one of {', '.join(names)}, as in {address.file}#{run.number}:{names[0]}" if names else "it is empty"
-        )
-        raise InputError(f"run {run.number} of history {address.file} has {len(names)} entries; {known}")
-    return Place(run.number, names[0])
-
-
 def load_report(source: str | os.PathLike[str]) -> Report:
     """Read a report from a directory, or from a history by the address of its entry.
 
-    Raises
-    ------
-    InputError
-        If it is a file, or an ambiguous address.
-    StoreNotFoundError
-        If there is no report.
-    StoreError
-        If the report, or the history, cannot be used.
+    The name may be left out for a run of one entry.  InputError for a file or an ambiguous address,
+    StoreNotFoundError if there is no report, StoreError if the report or the history cannot be used.
     """
     if not is_address(source):
         if Path(source).is_file():
@@ -133,5 +74,10 @@ def load_report(source: str | os.PathLike[str]) -> Report:
         return Report.load(source)
     address = Address.parse(source)
     with History.open(address.file, create=False, read_only=True) as history:
-        place = find_entry(history, address)
-        return history.report(place.run, place.name or "")
+        run = find_run(history, address)
+        names = [entry.name for entry in run.entries]
+        if address.name is None and len(names) != 1:
+            example = f"{address.file}#{run.number}:{names[0]}" if names else ""
+            known = f"name one of {', '.join(names)}, as in {example}" if names else "it is empty"
+            raise InputError(f"run {run.number} of history {address.file} has {len(names)} entries; {known}")
+        return history.report(run.number, address.name or names[0])

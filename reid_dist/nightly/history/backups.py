@@ -10,8 +10,9 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import sqlite3
-import uuid
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,15 +26,7 @@ _NAME: Final = re.compile(r"before-run-[0-9]{5,}\.db")
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Facts of a history beside its file.
-
-    Attributes
-    ----------
-    first_run, last_run
-        Numbers of the first run that was ever begun, and of the newest one.
-    suite, began
-        Name of the suite of the first run, and when it began.
-    """
+    """Facts of a history beside its file: its first run, with suite and begin, and the number of its newest run."""
 
     first_run: int
     suite: str
@@ -60,17 +53,8 @@ def read_marker(history: Path) -> Marker | None:
 
 def write_marker(history: Path, marker: Marker) -> None:
     """Write the marker of a history atomically; OSError if it cannot be written."""
-    target = marker_path(history)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(asdict(marker), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with _replacing(marker_path(history)) as temporary, temporary.open("w", encoding="utf-8") as file:
+        json.dump(asdict(marker), file, indent=1)
 
 
 def copies(history: Path) -> list[Path]:
@@ -85,32 +69,12 @@ def copies(history: Path) -> list[Path]:
 def copy_before(connection: sqlite3.Connection, history: Path, run: int) -> Path:
     """Copy a history before a run, remove all but the newest copies, and return the copy.
 
-    Parameters
-    ----------
-    connection
-        Connection without a transaction.
-    history
-        Path of the history.
-    run
-        Number of the coming run.
-
-    Raises
-    ------
-    OSError, sqlite3.Error
-        If it cannot be written.
+    The connection has no transaction.  OSError or sqlite3.Error if the copy cannot be written.
     """
     target = _folder(history) / f"before-run-{run:05}.db"
     target.parent.mkdir(exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with closing(sqlite3.connect(temporary)) as copy:
-            connection.backup(copy)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with _replacing(target) as temporary, closing(sqlite3.connect(temporary)) as copy:
+        connection.backup(copy)
     for old in copies(history)[:-KEPT_COPIES]:
         with contextlib.suppress(OSError):
             old.unlink()
@@ -131,3 +95,17 @@ def how_to_restore(history: Path) -> str:
 def _folder(history: Path) -> Path:
     file = history.resolve()
     return file.with_name(f"{file.name}.copies")
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Yield a temporary path, which replaces `target` once it is written, whole and on the disk."""
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -18,7 +17,7 @@ from reid_dist.nightly.history.schema import CHECKED, CHECKSUM_MASK, LARGE, make
 
 
 class ChangedRowError(ValueError):
-    """A row with a wrong checksum."""
+    """Content of a history that differs from what was written."""
 
 
 def checksum_of(table: str, values: Sequence[Any]) -> int:
@@ -41,18 +40,9 @@ def insert_rows(
     more: str = "",
     blobs: Sequence[tuple[str, bytes]] = (),
 ) -> None:
-    """Insert rows with their checksums, in a transaction.
+    """Insert rows of the columns of `CHECKED` with their checksums, in a transaction.
 
-    Parameters
-    ----------
-    connection, table
-        Where.
-    rows
-        Columns of `CHECKED` of each row, as SQLite returns them.
-    more
-        End of the statement, such as ``ON CONFLICT DO NOTHING``.
-    blobs
-        Column and large value of each row; empty where the table has none.
+    `more` ends the statement, as ``ON CONFLICT DO NOTHING``; `blobs` has column and large value of each row.
     """
     columns = [*CHECKED[table], "checksum", *(name for name, _ in blobs[:1])]
     places = ", ".join("?" * len(columns))
@@ -63,99 +53,60 @@ def insert_rows(
     )
 
 
+def checked_rows(
+    connection: sqlite3.Connection, table: str, where: str = "", parameters: Sequence[object] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield rows by column, compared with their checksums; `where` follows the name of the table."""
+    for values, _ in _verified(connection, table, where, parameters):
+        yield dict(zip(CHECKED[table], values, strict=True))
+
+
 def update_row(connection: sqlite3.Connection, table: str, key: int, **changes: Any) -> None:
-    """Change columns of the row with this key (first of `CHECKED`), in a transaction; a missing row is left out.
-
-    Raises
-    ------
-    ChangedRowError
-        If the old checksum is wrong: a new one would hide that.
-    """
-    columns = CHECKED[table]
-    found = connection.execute(f"{_select(table)} WHERE {columns[0]} = ?", (key,)).fetchone()
-    if found is None:
-        return
-    *values, checksum = found
-    if checksum_of(table, values) != checksum:
-        raise ChangedRowError(f"row {key} of {table} is not what was written")
-    row = [changes.get(name, value) for name, value in zip(columns, values, strict=True)]
-    setting = ", ".join(f"{name} = ?" for name in (*changes, "checksum"))
-    connection.execute(
-        " ".join(("UPDATE", table, "SET", setting, "WHERE", columns[0], "= ?")),
-        (*changes.values(), checksum_of(table, row), key),
-    )
+    """Change columns of the row with this key (first of `CHECKED`), in a transaction; a missing row is left out."""
+    where = f"WHERE {CHECKED[table][0]} = ?"
+    # Compares the old checksum: a new one would hide a difference.
+    for row in list(checked_rows(connection, table, where, (key,))):
+        setting = ", ".join(f"{name} = ?" for name in (*changes, "checksum"))
+        checksum = checksum_of(table, [*(row | changes).values()])
+        connection.execute(" ".join(("UPDATE", table, "SET", setting, where)), (*changes.values(), checksum, key))
 
 
-def first_damage(connection: sqlite3.Connection, *, large: bool) -> str:
-    """Compare everything with its checksums, in a transaction; return the first difference, empty for none.
+def check_everything(connection: sqlite3.Connection, *, large: bool) -> None:
+    """Compare everything with its checksums, in a transaction; large values only with `large`, else when they are read.
 
-    Parameters
-    ----------
-    connection
-        Connection.
-    large
-        Compare large values too; otherwise they are compared when they are read.
-
-    Raises
-    ------
-    sqlite3.Error, UnicodeError
-        If it cannot be read.
+    ChangedRowError for the first difference; sqlite3.Error or UnicodeError if it cannot be read.
     """
     # Beyond quick_check: indexes, by which rows are found, agree with their tables.
     (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
-        return str(problem)
+        raise ChangedRowError(str(problem))
     if schema_texts(connection) != _expected_schema():
-        return "its tables are not those that were made"
+        raise ChangedRowError("its tables are not those that were made")
     totals = {name: rest for name, *rest in connection.execute("SELECT name, n_rows, checksums FROM totals")}
     if totals.keys() != CHECKED.keys():
-        return "its table of totals is not what was written"
+        raise ChangedRowError("its table of totals is not what was written")
     for table in CHECKED:
         count = total = 0
-        for *values, checksum in connection.execute(_select(table)):
-            if checksum_of(table, values) != checksum:
-                return f"row {values[0]} of {table} is not what was written"
+        for _, checksum in _verified(connection, table):
             count, total = count + 1, (total + checksum) & CHECKSUM_MASK
         if [count, total] != totals[table]:
-            return f"{table} has {count} rows, and not those that were written"
+            raise ChangedRowError(f"{table} has {count} rows, and not those that were written")
     for table, column in LARGE.items() if large else ():
         columns = ", ".join((CHECKED[table][0], "digest", column))
         for key, digest, content in connection.execute(" ".join(("SELECT", columns, "FROM", table))):
             if blob_digest(content) != digest:
-                return f"{column} of row {key} of {table} is not what was written"
-    return ""
+                raise ChangedRowError(f"{column} of row {key} of {table} is not what was written")
 
 
-def as_json(value: object) -> str:
-    """Return plain values as compact JSON."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
-
-
-def text_digest(text: str) -> str:
-    """Return the SHA-256 of a text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def stored_text(text: str) -> str:
-    """Return a text as SQLite stores it, with escapes for bytes of file names that are not UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def insert_descriptions(connection: sqlite3.Connection, contents: Iterable[str]) -> None:
-    """Write JSON texts, each of which the history keeps once."""
-    rows = [(text_digest(each), each) for each in contents]
-    insert_rows(connection, "descriptions", rows, more="ON CONFLICT DO NOTHING")
-
-
-def read_description(digest: str, content: str) -> Any:
-    """Return the value of a JSON text; ValueError if its digest is wrong."""
-    if text_digest(content) != digest:
-        raise ValueError("the checksum of a description is another")
-    return json.loads(content)
-
-
-def _select(table: str) -> str:
-    return " ".join(("SELECT", ", ".join((*CHECKED[table], "checksum")), "FROM", table))
+def _verified(
+    connection: sqlite3.Connection, table: str, where: str = "", parameters: Sequence[object] = ()
+) -> Iterator[tuple[list[Any], int]]:
+    """Yield the values of rows and their checksums; ChangedRowError for a row that differs."""
+    columns = ", ".join(f"{table}.{name}" for name in (*CHECKED[table], "checksum"))
+    for *values, checksum in connection.execute(" ".join(("SELECT", columns, "FROM", table, where)), parameters):
+        if checksum_of(table, values) != checksum:
+            raise ChangedRowError(f"row {values[0]} of {table} is not what was written")
+        yield values, checksum
 
 
 @functools.cache

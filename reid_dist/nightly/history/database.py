@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from reid_dist._version import __version__
+from reid_dist.core.file_names import refuse_long_names
 from reid_dist.core.formatting import utc_now
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history.backups import how_to_restore, marker_path, read_marker
-from reid_dist.nightly.history.checksums import ChangedRowError, checksum_of, first_damage
+from reid_dist.nightly.history.checksums import ChangedRowError, check_everything, checksum_of
 from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA, make_tables
 
 T = TypeVar("T")
@@ -31,34 +32,11 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class Database:
-    """Connection to the file of a history.
+    """Connection to the file of a history, which waits `timeout` seconds for locks of other processes.
 
-    Parameters
-    ----------
-    path
-        Local file.
-    create
-        Make a missing file.
-    read_only
-        Write nothing, and need no right to write.
-    timeout
-        Seconds to wait for locks of other processes.
-
-    Attributes
-    ----------
-    path, timeout
-        As above.
-    missing_runs
-        Warning in one line about recorded runs that are not in the file; empty for none.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If the file is missing or empty, and `create` is false.
-    DamagedStoreError
-        If the file is damaged, or lost: missing or empty beside the marker of its first run.
-    StoreError
-        If it is no history, has another schema, is locked for longer than `timeout`, or cannot be read or written.
+    StoreNotFoundError if the file is missing or empty and `create` is false; DamagedStoreError if it is damaged, or
+    lost: missing or empty beside the marker of its first run; StoreError if it is no history, has another schema, is
+    locked for longer than the timeout, or cannot be read or written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool, read_only: bool, timeout: float) -> None:
@@ -66,8 +44,12 @@ class Database:
             raise InputError(f"a history is a local file, found the URI {os.fspath(path)!r}")
         self.path = Path(path)
         self.timeout = timeout
-        found = self.path.exists()
+        # Warning in one line about recorded runs that are not in the file; empty for none.
         self.missing_runs = ""
+        if create and not read_only:
+            # Before anything is made: files beside the history have longer names.
+            refuse_long_names(marker_path(self.path))
+        found = self.path.exists()
         if not found:
             self._refuse_lost("its file is missing")
         if not found and (read_only or not create):
@@ -191,9 +173,7 @@ class Database:
                     "the version of reid-dist that wrote it, or name another file for a new history; nothing was "
                     "changed"
                 )
-            problem = first_damage(connection, large=large)
-            if problem:
-                raise self._damaged(problem)
+            check_everything(connection, large=large)
         finally:
             connection.rollback()
         return schema

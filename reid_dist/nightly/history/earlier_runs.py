@@ -10,15 +10,7 @@ from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Run
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Consecutive nights in which a job failed, or was a regression.
-
-    Attributes
-    ----------
-    run
-        Number of the first run.
-    n_nights
-        Number of nights, including the latest.
-    """
+    """Consecutive nights in which a job failed, or was a regression: their first run, and their number with tonight."""
 
     run: int
     n_nights: int
@@ -29,15 +21,7 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class RemovedJob:
-    """A job that is no longer in its suite, or has another name there.
-
-    Attributes
-    ----------
-    name
-        ``model/dataset/job``.
-    run
-        Number of the last run that had it.
-    """
+    """A job that is no longer in its suite, or has another name there, and the last run that had it."""
 
     name: str
     run: int
@@ -49,18 +33,13 @@ class RemovedJob:
 def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
     """Return the streak of a failed or worse entry; None if it has no trouble, or has it for the first night.
 
-    Parameters
-    ----------
-    entry
-        Entry of the latest run.
-    newest_first
-        Earlier runs of its suite, of which no more are taken than needed.  Runs without the job, or that skipped it,
-        are passed over.
+    Of the earlier runs of its suite no more are taken than needed.  Runs without the job, or that skipped it, are
+    passed over.
     """
     trouble = _trouble(entry)
     found: Streak | None = None
     for run in newest_first if trouble else ():
-        before = next((each for each in run.entries if each.name == entry.name), None)
+        before = run.entry(entry.name)
         if before is None or before.state == SKIPPED:
             continue
         if _trouble(before) != trouble:
@@ -70,29 +49,18 @@ def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
 
 
 def removed_jobs(run: Run, earlier: Sequence[Run]) -> tuple[RemovedJob, ...]:
-    """Return the jobs of the suite of the last finished run that are not in the suite of this one.
+    """Return the jobs of the suite of the last finished run, of earlier ones oldest first, that this suite lacks.
 
     Jobs that ``--only`` left out are still in the suite.
-
-    Parameters
-    ----------
-    run
-        Latest run.
-    earlier
-        Earlier runs of its suite, oldest first.
     """
     # A killed night has reported nothing.
     before = next((each for each in reversed(earlier) if each.finished is not None), None)
     if not run.planned or before is None:
         return ()
     now = frozenset(run.planned)
-    gone = [name for name in before.planned if name not in now]
-    return tuple(RemovedJob(name, _last_run(name, earlier) or before.number) for name in gone)
+    last_runs = {entry.name: each.number for each in earlier for entry in each.entries}
+    return tuple(RemovedJob(name, last_runs.get(name, before.number)) for name in before.planned if name not in now)
 
 
 def _trouble(entry: Entry) -> str:
     return FAILED if entry.state == FAILED else "regression" if entry.is_regression else ""
-
-
-def _last_run(name: str, earlier: Sequence[Run]) -> int | None:
-    return next((run.number for run in reversed(earlier) if any(entry.name == name for entry in run.entries)), None)

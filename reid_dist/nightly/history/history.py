@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,18 +14,23 @@ from reid_dist._version import __version__
 from reid_dist.core.formatting import utc_now
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.backups import Marker, copy_before, read_marker, write_marker
-from reid_dist.nightly.history.checksums import insert_rows, stored_text, update_row
+from reid_dist.nightly.history.checksums import update_row
 from reid_dist.nightly.history.database import Database
-from reid_dist.nightly.history.entry_rows import (
+from reid_dist.nightly.history.pruning import Pruned, prune
+from reid_dist.nightly.history.rows import (
+    accept_entry,
+    entry_row,
     insert_entry,
     insert_findings,
     insert_report,
+    insert_run,
     read_entries,
     read_report,
+    read_runs,
     reference_entry,
+    require_entry_row,
+    require_run,
 )
-from reid_dist.nightly.history.pruning import Pruned, prune
-from reid_dist.nightly.history.run_rows import entry_row, insert_run, read_runs, require_entry_row, require_run
 from reid_dist.nightly.history.run_state import run_state, this_host
 from reid_dist.nightly.history.values import DONE, Entry, Finding, Past, Run
 from reid_dist.reports import Report
@@ -57,27 +61,10 @@ class History:
         read_only: bool = False,
         timeout: float = 30.0,
     ) -> History:
-        """Open a history and check it for damage.
+        """Open a local file and check it for damage; errors are those of `Database`.
 
-        Parameters
-        ----------
-        path
-            Local file.
-        create
-            Make a missing file.
-        read_only
-            Write nothing; only the journal of a killed process is rolled back.
-        timeout
-            Seconds to wait for locks of other processes.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If the file is missing and `create` is false.
-        DamagedStoreError
-            If it is damaged, or lost: the file is missing or empty and had runs.
-        StoreError
-            If the file is no history, has another schema, is locked for longer than `timeout`, or cannot be used.
+        With `read_only` nothing is written, but the journal of a killed process is rolled back.  `timeout` is the
+        seconds to wait for locks of other processes.
         """
         return cls(Database(path, create=create, read_only=read_only, timeout=timeout))
 
@@ -111,24 +98,14 @@ class History:
         folder: str = "",
         host: str | None = None,
         pid: int | None = None,
-        version: str = __version__,
         started: str | None = None,
         planned: Sequence[str] = (),
         hours: float | None = None,
         above: int = 0,
     ) -> int:
-        """Record the begin of a run; return its number, which is never used again.
+        """Record the begin of a run, by default of this process and now; return its number, which is never used again.
 
-        Parameters
-        ----------
-        suite, suite_digest, folder, version, planned, hours
-            As in :class:`Run`.
-        host, pid
-            Process of the run; None for this one.
-        started
-            UTC, ISO 8601 with seconds and ``Z``; None for now.
-        above
-            Lower bound (exclusive) of the number, for a directory with reports of a lost history.
+        The number is larger than `above`, for a directory with reports of a lost history.
         """
         run = Run(
             number=0,
@@ -137,7 +114,7 @@ class History:
             started=started or utc_now(),
             host=host or this_host(),
             pid=os.getpid() if pid is None else pid,
-            version=version,
+            version=__version__,
             folder=folder,
             planned=tuple(planned),
             hours=hours,
@@ -154,35 +131,15 @@ class History:
         return number
 
     def back_up(self) -> Path | None:
-        """Copy the file before a night and keep the copies of the last seven; None if there is no run yet.
-
-        Raises
-        ------
-        StoreError
-            If the copy cannot be written.
-        """
+        """Copy the file before a night and keep the copies of the last seven; None if there is no run yet."""
         with self._database.apart() as connection:
             (last,) = connection.execute("SELECT last_run FROM made").fetchone()
             return copy_before(connection, self._database.path, int(last) + 1) if last else None
 
     def add(self, run_number: int, entry: Entry, report: Report | None) -> None:
-        """Record an entry and its report.
+        """Record an entry and its report, which is stored without nearest items and pictures.
 
-        Parameters
-        ----------
-        run_number
-            Number of the run.
-        entry
-            Results; findings may follow by :meth:`set_findings`.
-        report
-            Stored without nearest items and pictures; None for none.
-
-        Raises
-        ------
-        InputError
-            If the run has an entry of that name, or the result digests of entry and report differ.
-        StoreNotFoundError
-            If there is no such run.
+        InputError if the run has an entry of that name, or the result digests of entry and report differ.
         """
         if report is not None and report.result_digest != entry.result_digest:
             raise InputError(
@@ -198,56 +155,26 @@ class History:
             insert_findings(connection, row, entry.findings)
             update_row(connection, "runs", run_number, seen=utc_now())
             if entry.accepted:
-                _accept(connection, row, entry.accepted)
+                accept_entry(connection, row, entry.accepted)
             if packed is not None:
                 insert_report(connection, row, packed, entry.result_digest)
 
     def set_findings(self, run_number: int, name: str, findings: Sequence[Finding]) -> None:
-        """Replace the findings of an entry.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If there is no such entry.
-        """
+        """Replace the findings of an entry."""
         with self._database.writing() as connection:
             row = require_entry_row(connection, run_number, name, file=self.path)
             insert_findings(connection, row, findings)
 
     def finish(self, run_number: int, exit_code: int) -> None:
-        """Record the end of a run and its exit code.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If there is no such run.
-        """
+        """Record the end of a run and its exit code."""
         with self._database.writing() as connection:
             require_run(connection, run_number, file=self.path)
             update_row(connection, "runs", run_number, finished=utc_now(), exit_code=int(exit_code))
 
     def accept(self, run_number: int, name: str | None, why: str) -> int:
-        """Accept the findings of an entry, which becomes the baseline of later nights.
+        """Accept the findings of an entry, or without a name of all that are done; return their number.
 
-        Parameters
-        ----------
-        run_number
-            Number of the run.
-        name
-            ``model/dataset/job``; None for all entries of the run that are done.
-        why
-            Reason.
-
-        Returns
-        -------
-        Number of accepted entries.
-
-        Raises
-        ------
-        InputError
-            If `why` is empty, or the entry is not done.
-        StoreNotFoundError
-            If there is no such run or entry.
+        They become the baselines of later nights.  InputError if `why` is empty, or nothing was done.
         """
         if not why.strip():
             raise InputError("the reason to accept the findings is empty; give one, it is shown with the entry")
@@ -264,7 +191,7 @@ class History:
                 what = f"run {run_number}" if name is None else f"{name} of run {run_number}"
                 raise InputError(f"{what} has no result to accept: it was not evaluated")
             for (row,) in rows:
-                _accept(connection, row, why.strip())
+                accept_entry(connection, row, why.strip())
         return len(rows)
 
     def runs(
@@ -277,16 +204,8 @@ class History:
     ) -> list[Run]:
         """Return runs with entries and findings, oldest first.
 
-        Parameters
-        ----------
-        suite
-            Only runs of this suite.
-        last
-            Only the newest so many.
-        name
-            Only entries of this name; runs without one are included.
-        before
-            Only runs of smaller numbers.
+        Only of a suite; only the newest `last`; only entries of a name, with runs that have none; only runs of smaller
+        numbers than `before`.
         """
         if last is not None and last < 1:
             raise InputError(f"the number of last runs must be at least 1, found {last}")
@@ -295,19 +214,17 @@ class History:
                 connection,
                 "WHERE (?1 IS NULL OR suite = ?1) AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3",
                 (suite, before, -1 if last is None else last),
-                file=self.path,
             )
             if not runs:
                 return []
             entries: dict[int, list[Entry]] = {run.number: [] for run in runs}
-            for number, entry in read_entries(
+            for past in read_entries(
                 connection,
                 "WHERE (?1 IS NULL OR runs.suite = ?1) AND runs.number BETWEEN ?2 AND ?3 "
                 "AND (?4 IS NULL OR entries.name = ?4) ORDER BY entries.id",
                 (suite, runs[-1].number, runs[0].number, name),
-                file=self.path,
             ):
-                entries[number].append(entry)
+                entries[past.run].append(past.entry)
         return [replace(run, entries=tuple(entries[run.number])) for run in reversed(runs)]
 
     def newest_first(
@@ -320,23 +237,17 @@ class History:
             before, size = batch[0].number, min(2 * size, _LARGEST_BATCH)
 
     def run(self, number: int) -> Run:
-        """Return a run with entries and findings.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If there is no such run.
-        """
+        """Return a run with entries and findings; StoreNotFoundError if there is none of that number."""
         with self._database.reading() as connection:
             require_run(connection, number, file=self.path)
-            (run,) = read_runs(connection, "WHERE number = ?", (number,), file=self.path)
-            found = read_entries(connection, "WHERE runs.number = ? ORDER BY entries.id", (number,), file=self.path)
-            return replace(run, entries=tuple(entry for _, entry in found))
+            (run,) = read_runs(connection, "WHERE number = ?", (number,))
+            found = read_entries(connection, "WHERE runs.number = ? ORDER BY entries.id", (number,))
+            return replace(run, entries=tuple(past.entry for past in found))
 
     def states(self, *, at: datetime | None = None) -> dict[int, str]:
         """Return the states of all runs by number, at a time or now, without reading entries."""
         with self._database.reading() as connection:
-            runs = read_runs(connection, "ORDER BY number", (), file=self.path)
+            runs = read_runs(connection, "ORDER BY number")
         return {run.number: run_state(run, at=at) for run in runs}
 
     def last_good(self, suite: str, name: str, *, before: int) -> Past | None:
@@ -356,7 +267,7 @@ class History:
         where none was accepted, the first good one.
         """
         with self._database.reading() as connection:
-            return reference_entry(connection, suite, entry, before=before, file=self.path)
+            return reference_entry(connection, suite, entry, before=before)
 
     def measured(self, suite: str, name: str, *, before: int, last: int) -> list[Past]:
         """Return the newest `last` entries of that name that are done, in earlier runs of the suite; oldest first."""
@@ -366,19 +277,14 @@ class History:
                 "WHERE runs.suite = ? AND entries.name = ? AND runs.number < ? AND entries.state = ? "
                 "ORDER BY runs.number DESC LIMIT ?",
                 (suite, name, before, DONE, last),
-                file=self.path,
             )
-            return [Past(number, entry) for number, entry in found][::-1]
+            return [*found][::-1]
 
     def report(self, run_number: int, name: str) -> Report:
         """Return the verified report of an entry, without nearest items and pictures.
 
-        Raises
-        ------
-        StoreNotFoundError
-            If there is no such entry, it had no report, or the report was pruned.
-        DamagedStoreError
-            If a digest is wrong.
+        StoreNotFoundError if there is no such entry, it had no report, or the report was pruned; DamagedStoreError if
+        a digest is wrong.
         """
         with self._database.reading() as connection:
             row = require_entry_row(connection, run_number, name, file=self.path)
@@ -395,43 +301,17 @@ class History:
     ) -> Pruned:
         """Remove old runs, or only their reports, and shrink the file.
 
-        Runs that are running stay, and so do those that hold, for a name of their suite, the last good entry or its
-        :meth:`reference`.
-
-        Parameters
-        ----------
-        keep
-            Number of runs of each suite that stay.
-        older_than
-            Age; younger runs stay.  With `keep`, a run is removed only if neither keeps it.
-        keep_reports
-            Number of runs of each suite whose reports stay; older runs keep their numbers.
-        at
-            Time to which `older_than` and the state of runs refer; None for now.
-        dry_run
-            Remove nothing.
-
-        Raises
-        ------
-        InputError
-            If no criterion is given, or a number is negative.
+        `keep` runs of each suite stay, and those younger than `older_than`; with both, a run goes only if neither
+        keeps it.  The reports of `keep_reports` runs of each suite stay.  Runs that are running stay, and so do those
+        that hold, for a name of their suite, the last good entry or its :meth:`reference`.  `at` is the time to which
+        ages and states refer.
         """
         return prune(
             self._database, keep=keep, older_than=older_than, keep_reports=keep_reports, at=at, dry_run=dry_run
         )
 
     def _newest_good(self, more: str, parameters: Sequence[Any]) -> Past | None:
+        where = f"WHERE runs.suite = ? AND entries.name = ? AND runs.number < ? {more} ORDER BY runs.number DESC"
         with self._database.reading() as connection:
-            found = read_entries(
-                connection,
-                f"WHERE runs.suite = ? AND entries.name = ? AND runs.number < ? {more} ORDER BY runs.number DESC",
-                parameters,
-                file=self.path,
-            )
             # Mostly the first one is good.
-            return next((Past(number, entry) for number, entry in found if entry.is_good), None)
-
-
-def _accept(connection: sqlite3.Connection, row: int, why: str) -> None:
-    connection.execute("DELETE FROM accepted WHERE entry = ?", (row,))
-    insert_rows(connection, "accepted", [(row, stored_text(why), utc_now())])
+            return next((past for past in read_entries(connection, where, parameters) if past.entry.is_good), None)

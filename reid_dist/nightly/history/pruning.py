@@ -8,50 +8,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.database import Database
-from reid_dist.nightly.history.entry_rows import read_entries, reference_entry
-from reid_dist.nightly.history.run_rows import read_runs
+from reid_dist.nightly.history.rows import read_entries, read_runs, reference_entry
 from reid_dist.nightly.history.run_state import RUNNING, run_state
 from reid_dist.nightly.history.values import reports_folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """Removed runs and reports.
+    """Removed runs and reports."""
 
-    Attributes
-    ----------
-    runs
-        Numbers of the removed runs.
-    n_entries
-        Number of their entries.
-    n_reports
-        Number of removed reports, of these runs and of others.
-    n_bytes
-        Bytes by which the file shrank; 0 for a dry run.
-    kept
-        Numbers of old runs that stay as baselines, or because they are running.
-    folders
-        Existing report directories of the removed runs, which are not removed.
-    """
-
+    # Numbers of the removed runs, and of their entries and reports; `n_reports` has those of other runs as well.
     runs: tuple[int, ...]
     n_entries: int
     n_reports: int
+    # Bytes by which the file shrank; 0 for a dry run.
     n_bytes: int
+    # Numbers of old runs that stay as baselines, or because they are running.
     kept: tuple[int, ...]
+    # Existing report directories of the removed runs, which are not removed.
     folders: tuple[Path, ...] = ()
-
-
-class _DryRunError(Exception):
-    """Rolls back a dry run, and carries its counts."""
-
-    def __init__(self, pruned: Pruned) -> None:
-        super().__init__()
-        self.pruned = pruned
 
 
 def prune(
@@ -72,13 +50,13 @@ def prune(
     if older_than is not None and older_than < timedelta(0):
         raise InputError(f"the age of what is removed must be 0 or more, found {older_than}")
     before = _size(database)
-    try:
-        with database.writing() as connection:
-            pruned = _removed(connection, database, keep, older_than, keep_reports, at or datetime.now(UTC))
-            if dry_run:
-                raise _DryRunError(pruned)
-    except _DryRunError as dry:
-        return dry.pruned
+    with database.writing() as connection:
+        connection.execute("SAVEPOINT removal")
+        pruned = _removed(connection, keep, older_than, keep_reports, at or datetime.now(UTC))
+        if dry_run:
+            connection.execute("ROLLBACK TO removal")
+    if dry_run:
+        return pruned
     with database.apart() as connection:
         # executescript steps the statement to its end; each step frees one page.
         connection.executescript("PRAGMA incremental_vacuum")
@@ -86,13 +64,7 @@ def prune(
 
 
 def remove_folder(folder: Path) -> str:
-    """Remove a directory of reports without following links; return why it stays, empty if it is gone.
-
-    Parameters
-    ----------
-    folder
-        ``runs/NUMBER`` beside a page, as in :attr:`Pruned.folders`.
-    """
+    """Remove a folder of :attr:`Pruned.folders` without following links; return why it stays, empty if it is gone."""
     # The directory of the page may be a link, since the user chose it; what is inside may not.
     if folder.is_symlink() or folder.parent.is_symlink():
         return "a link leads somewhere else from there"
@@ -107,13 +79,12 @@ def remove_folder(folder: Path) -> str:
 
 def _removed(
     connection: sqlite3.Connection,
-    database: Database,
     keep: int | None,
     older_than: timedelta | None,
     keep_reports: int | None,
     at: datetime,
 ) -> Pruned:
-    needed = _baselines(connection, database) | _running(connection, database, at)
+    needed = _baselines(connection) | _running(connection, at)
     old: set[int] = set()
     if keep is not None or older_than is not None:
         old = {number for suite in _suites(connection) for number in _older(connection, suite, keep or 0)}
@@ -170,32 +141,22 @@ def _older(connection: sqlite3.Connection, suite: str, keep: int) -> list[int]:
     return [number for (number,) in rows]
 
 
-def _baselines(connection: sqlite3.Connection, database: Database) -> set[int]:
+def _baselines(connection: sqlite3.Connection) -> set[int]:
     """Return the runs with the last good entry of a name of their suite, and with its reference."""
-    names = connection.execute(
-        "SELECT DISTINCT suite, name FROM entries JOIN runs ON runs.number = entries.run"
-    ).fetchall()
+    query = "SELECT DISTINCT suite, name FROM entries JOIN runs ON runs.number = entries.run"
     found = set()
-    for suite, name in names:
-        entries = read_entries(
-            connection,
-            "WHERE runs.suite = ? AND entries.name = ? ORDER BY runs.number DESC",
-            (suite, name),
-            file=database.path,
-        )
-        for number, entry in _first(pair for pair in entries if pair[1].is_good):
-            reference = reference_entry(connection, suite, entry, before=number, file=database.path)
-            found |= {number} if reference is None else {number, reference.run}
+    for suite, name in connection.execute(query).fetchall():
+        where = "WHERE runs.suite = ? AND entries.name = ? ORDER BY runs.number DESC"
+        good = next((past for past in read_entries(connection, where, (suite, name)) if past.entry.is_good), None)
+        if good is not None:
+            reference = reference_entry(connection, suite, good.entry, before=good.run)
+            found |= {good.run} if reference is None else {good.run, reference.run}
     return found
 
 
-def _first(items: Iterable[Any]) -> list[Any]:
-    return [item for item, _ in zip(items, range(1), strict=False)]
-
-
-def _running(connection: sqlite3.Connection, database: Database, at: datetime) -> set[int]:
+def _running(connection: sqlite3.Connection, at: datetime) -> set[int]:
     """Return the numbers of the running runs."""
-    runs = read_runs(connection, "WHERE finished IS NULL", (), file=database.path)
+    runs = read_runs(connection, "WHERE finished IS NULL")
     return {run.number for run in runs if run_state(run, at=at) == RUNNING}
 
 

@@ -34,17 +34,10 @@ def this_host() -> str:
 
 
 def run_state(run: Run, *, at: datetime | None = None) -> str:
-    """Return ``finished``, ``killed`` or ``running``.
+    """Return ``finished``, ``killed`` or ``running``, at a time or now.
 
     An unfinished run of this host is killed if its process is gone; one of another host, if it was last seen too long
     ago (`LONGEST_SILENCE`).
-
-    Parameters
-    ----------
-    run
-        The run.
-    at
-        Time of the comparison with `Run.seen`; None for now.
     """
     if run.finished is not None:
         return FINISHED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reid_dist.reports.verdicts import BETTER as BETTER
 from reid_dist.reports.verdicts import SAME as SAME
@@ -40,15 +40,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Query with another value.
-
-    Attributes
-    ----------
-    row, pid, camid
-        Row, identity and camera of the query; None where unknown.
-    baseline, candidate
-        Value before and after.
-    """
+    """Query with another value: its row, identity and camera (None where unknown), and the value before and after."""
 
     row: int
     pid: int | None
@@ -59,60 +51,30 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """Change of one quantity.
-
-    Attributes
-    ----------
-    name
-        Name of a metric, ``seconds`` or ``peak_bytes``.
-    baseline, candidate
-        Before and after; None where undefined.
-    difference
-        Candidate - baseline over the same queries; candidate / baseline for time and memory.
-    low, high
-        Interval of the difference of a metric; for time and memory the ratios beyond which the verdict is better or
-        worse.
-    verdict
-        As of a gate.
-    lost
-        Queries with the largest losses, worst first.
-    """
+    """Change of one quantity: a metric, ``seconds`` or ``peak_bytes``."""
 
     name: str
     baseline: float | None
     candidate: float | None
+    # Candidate - baseline over the same queries; candidate / baseline for time and memory.
     difference: float | None = None
+    # Interval of the difference of a metric; for time and memory the ratios beyond which it is better or worse.
     low: float | None = None
     high: float | None = None
     verdict: str = INCOMPARABLE
+    # Queries with the largest losses, worst first.
     lost: tuple[Moved, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """Result of one gate for one entry.
+    """Result of one gate for one entry."""
 
-    Attributes
-    ----------
-    gate
-        One of `GATES`.
-    verdict
-        One of `VERDICTS`.
-    reason
-        One sentence with the figures.
-    alarm
-        `ALARM`, or empty.
-    baseline
-        Number of the baseline run; None for none or several.
-    changes
-        By metric, or one of time or memory.
-    """
-
-    gate: str
-    verdict: str
-    reason: str
-    alarm: str = ""
-    baseline: int | None = None
+    gate: str  # one of GATES
+    verdict: str  # one of VERDICTS
+    reason: str  # one sentence with the figures
+    alarm: str = ""  # ALARM, or empty
+    baseline: int | None = None  # number of the baseline run; None for none or several
     changes: tuple[Change, ...] = ()
 
     @property
@@ -120,74 +82,49 @@ class Finding:
         """Whether the verdict is worse, or there is an alarm."""
         return self.verdict == WORSE or bool(self.alarm)
 
+    def change(self, name: str) -> Change | None:
+        """Return the change of a quantity; None if the gate has none of it."""
+        return next((change for change in self.changes if change.name == name), None)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One job of one run: a model on a data set, evaluated in one way.
-
-    Attributes
-    ----------
-    model, dataset, job
-        Names in the suite.
-    labels
-        Descriptions of model, data set and job in the suite.
-    state
-        ``done``, ``failed`` or ``skipped``.
-    reason
-        Reason of a failure or skip in one line; empty when done.
-    started
-        UTC, ISO 8601 with seconds and ``Z``.
-    seconds
-        From opening the inputs to the report; None unless done.
-    timing
-        Seconds by stage.
-    peak_bytes
-        Sum over all processes of their peak memory during the job; None if unknown.
-    reused
-        Kinds of stages that earlier jobs of the run left.  Times of entries with different reused stages do not
-        compare.
-    machine
-        What times depend on beside the job: CPU, cores, cluster.
-    metrics
-        By name, in the order of the report.
-    counts, conventions, inputs, environment
-        As in the report; `conventions` holds protocol, distance, expand, rerank, options and definitions in full.
-    input_digest
-        Digest of the content of all inputs; empty unless done.
-    job_digest
-        Digest of `conventions`; empty unless done.
-    result_digest
-        Digest of the report; empty unless done.
-    folder
-        Directory of the report relative to that of the page; empty for none.
-    findings
-        Results of the gates.
-    accepted
-        Reason to accept a regression, which makes the entry the baseline of later nights; empty if not accepted.
-    """
+    """One job of one run: a model on a data set, evaluated in one way."""
 
     model: str
     dataset: str
     job: str
+    # Descriptions of model, data set and job in the suite.
     labels: Mapping[str, str] = field(default_factory=dict)
     state: str = DONE
+    # Of a failure or skip, in one line; empty when done.
     reason: str = ""
+    # UTC, ISO 8601 with seconds and Z.
     started: str = ""
+    # From opening the inputs to the report; None unless done.  `timing` has the seconds by stage.
     seconds: float | None = None
     timing: Mapping[str, float] = field(default_factory=dict)
+    # Sum over all processes of their peak memory during the job; None if unknown.
     peak_bytes: int | None = None
+    # Kinds of stages that earlier jobs of the run left: times with different ones do not compare.
     reused: tuple[str, ...] = ()
+    # What times depend on beside the job: CPU, cores, cluster.
     machine: Mapping[str, Any] = field(default_factory=dict)
+    # In the order of the report.
     metrics: Mapping[str, Estimate] = field(default_factory=dict)
+    # As in the report; `conventions` holds protocol, distance, expand, rerank, options and definitions in full.
     counts: Mapping[str, Any] = field(default_factory=dict)
     conventions: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
+    # Digests of the content of all inputs, of `conventions`, and of the report; empty unless done.
     input_digest: str = ""
     job_digest: str = ""
     result_digest: str = ""
+    # Directory of the report relative to that of the page; empty for none.
     folder: str = ""
     findings: tuple[Finding, ...] = ()
+    # Reason to accept a regression, which makes the entry the baseline of later nights; empty if not accepted.
     accepted: str = ""
 
     @property
@@ -214,52 +151,40 @@ class Entry:
         """Whether a gate found a regression that is not accepted."""
         return not self.accepted and any(finding.is_regression for finding in self.findings)
 
+    @property
+    def alarm(self) -> str:
+        """The first alarm of a gate; empty for none."""
+        return next((finding.alarm for finding in self.findings if finding.alarm), "")
+
+    def finding(self, gate: str) -> Finding | None:
+        """Return the finding of a gate; None for a gate that is switched off."""
+        return next((finding for finding in self.findings if finding.gate == gate), None)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One run of a suite, usually a night.
+    """One run of a suite, usually a night.  Times are UTC, ISO 8601 with seconds and ``Z``."""
 
-    Attributes
-    ----------
-    number
-        Number in its history, from 1; never reused.
-    suite
-        Name of the suite.
-    suite_digest
-        Digest of the content of the suite file.
-    started, finished
-        UTC, ISO 8601 with seconds and ``Z``; `finished` is None while it runs, and of a killed run.
-    exit_code
-        Exit code of the command; None while it runs, and of a killed run.
-    host, pid
-        Process that ran it.
-    version
-        Version of the package.
-    folder
-        Directory of the page and of the reports.
-    entries
-        In the order of the suite.
-    seen
-        UTC, as `started`: time of its last entry, or of its begin.
-    planned
-        Names of all jobs of the suite that night, including those left out.
-    hours
-        Time budget of the suite; None for none.
-    """
-
-    number: int
+    number: int  # from 1, never reused in a history
     suite: str
-    suite_digest: str
+    suite_digest: str  # of the content of the suite file
     started: str
+    # None while it runs, and of a killed run, as its exit code.
     finished: str | None = None
     exit_code: int | None = None
+    # Process that ran it.
     host: str = ""
     pid: int = 0
     version: str = ""
+    # Directory of the page and of the reports.
     folder: str = ""
+    # In the order of the suite.
     entries: tuple[Entry, ...] = ()
+    # Time of its last entry, or of its begin.
     seen: str = ""
+    # Names of all jobs of the suite that night, including those left out.
     planned: tuple[str, ...] = ()
+    # Time budget of the suite; None for none.
     hours: float | None = None
 
     @property
@@ -272,18 +197,13 @@ class Run:
         """Entries that failed."""
         return tuple(entry for entry in self.entries if entry.state == FAILED)
 
+    def entry(self, name: str) -> Entry | None:
+        """Return the entry of that name; None if the run has none."""
+        return next((entry for entry in self.entries if entry.name == name), None)
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """Entry of an earlier run.
 
-    Attributes
-    ----------
-    run
-        Number of the run.
-    entry
-        The entry.
-    """
+class Past(NamedTuple):
+    """Entry of an earlier run, with the number of the run."""
 
     run: int
     entry: Entry

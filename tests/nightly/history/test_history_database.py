@@ -412,7 +412,7 @@ def test_a_change_while_the_file_is_open_is_found_when_rows_are_read(path: Path,
         with sqlite3.connect(path, isolation_level=None) as connection:
             connection.execute(change)
         connection.close()
-        with pytest.raises(DamagedStoreError, match="is not as it was written") as caught:
+        with pytest.raises(DamagedStoreError, match="is not what was written") as caught:
             history.runs()
         assert one_line(caught.value)
         if "runs" in change:
@@ -434,7 +434,7 @@ def test_names_of_a_suite_are_kept_once_and_a_change_of_them_is_found(path: Path
         connection.execute("UPDATE descriptions SET content = '[\"another\"]' WHERE content != '[]'")
         connection.close()
         for look in (history.runs, history.states, lambda: history.run(3)):
-            with pytest.raises(DamagedStoreError, match="run 3 is not as it was written") as caught:
+            with pytest.raises(DamagedStoreError, match="of descriptions is not what was written") as caught:
                 look()
             assert one_line(caught.value)
         assert history.run(4).planned == ()

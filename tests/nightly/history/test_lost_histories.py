@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from history_entries import GOOD, NAME, entry_of, small_report
 
-from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
+from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError
 from reid_dist.nightly.gating import Gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.backups import KEPT_COPIES, copies, marker_path
@@ -141,6 +141,29 @@ def test_runs_that_are_missing_at_the_end_are_reported(path: Path) -> None:
     with History.open(path) as opened:
         assert len(opened.runs()) == 1
         assert "ends with run 1, but run 2 was begun" in opened.caution
+
+
+@pytest.mark.parametrize("n_bytes", [230, 240, 243])
+def test_a_history_with_a_long_name_has_a_marker_and_copies(tmp_path: Path, n_bytes: int) -> None:
+    path = tmp_path / ("n" * n_bytes)
+    nights(path, range(2))
+    assert marker_path(path).exists()
+    assert len(copies(path)) == 1
+
+
+@pytest.mark.parametrize("n_bytes", [244, 250, 255, 256])
+def test_a_name_too_long_for_the_marker_is_refused_and_nothing_is_written(
+    reid_dist, tmp_path: Path, n_bytes: int
+) -> None:
+    (tmp_path / "suite.yaml").write_text(
+        "suite: s\nmodels: {m: {}}\ndatasets: {d: {query: q, gallery: g}}\njobs: {j: {}}\n"
+    )
+    path = tmp_path / "new" / ("n" * (n_bytes - 3) + ".db")
+    with pytest.raises(InputError, match=f"a name of {n_bytes + 12} bytes is too long, 255 are allowed: shorten nnn"):
+        History.open(path)
+    refused = reid_dist("nightly", tmp_path / "suite.yaml", "--history", path, "--workers", 1)
+    assert refused.code == 2
+    assert [item.name for item in tmp_path.iterdir()] == ["suite.yaml"]
 
 
 # -------------------------------------------------------------------------------------------------------- the copies
