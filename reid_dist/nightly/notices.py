@@ -192,7 +192,7 @@ def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
         yield "|---|---|---|"
         for entry in changed[:_MOST_ROWS]:
             sign, why = SIGNS[outcome(entry)], shortened(_why(entry, earlier), most=_LONGEST)
-            yield f"| {_escaped(entry.name)} | {sign.mark} {sign.word} | {_escaped(why)} |"
+            yield f"| {_escaped(entry.name)} | {sign.mark} {sign.kind} | {_escaped(why)} |"
         yield ""
         if len(changed) > _MOST_ROWS:
             yield f"{jobs(len(changed) - _MOST_ROWS)} more with another outcome are on the page."

@@ -1,9 +1,13 @@
-"""Application of the gates to an entry and the history of its job."""
+"""Application of the gates to an entry and the history of its job.
+
+A gate is its settings, what it reads of the earlier nights, and a pure function from that to a finding; `_GATES` has
+all, in the order of the findings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
 from reid_dist.nightly.gating import (
@@ -11,6 +15,7 @@ from reid_dist.nightly.gating import (
     Earlier,
     Gates,
     Night,
+    RatioGate,
     TrendGate,
     dropped,
     gate_accuracy,
@@ -32,34 +37,16 @@ _WINDOWS: Final = 5
 def apply_gates(
     entry: Entry, report: Report | None, history: History, *, suite: str, number: int, gates: Gates
 ) -> tuple[Finding, ...]:
-    """Return the findings of the gates for an entry; none for an entry that is not done.
-
-    Parameters
-    ----------
-    entry
-        Entry, which need not be in the history yet.
-    report
-        Its report.
-    history
-        Earlier runs.
-    suite, number
-        Suite and number of its run.
-    gates
-        Gates; None fields have no finding.
-    """
+    """Return the findings of the gates for an entry of a run, in the history or not; none unless it is done."""
     if entry.state != DONE or report is None:
         return ()
-    findings = []
     earlier = _EarlierNights(entry, report, history, suite, number)
-    if gates.accuracy is not None:
-        findings.append(_accuracy(earlier, gates.accuracy))
-    if gates.trend is not None:
-        findings.append(_trend(earlier, gates.trend))
-    for gate, apply in ((gates.speed, gate_speed), (gates.memory, gate_memory)):
-        if gate is not None:
-            past = history.measured(suite, entry.name, before=number, last=_WINDOWS * gate.window)
-            findings.append(apply(entry, [each.entry for each in past], gate))
-    return tuple(findings)
+    chosen = ((name, getattr(gates, name)) for name in _GATES)
+    return tuple(_finding(name, earlier, settings) for name, settings in chosen if settings is not None)
+
+
+class _UnreadableReportError(Exception):
+    """The report of an earlier night is damaged."""
 
 
 class _EarlierNights:
@@ -73,8 +60,11 @@ class _EarlierNights:
     def past(self, last: int) -> list[Past]:
         """Return the last comparable nights, oldest first; none before the accepted one."""
         since = self.reference.run if self.reference is not None and self.reference.entry.accepted else 0
-        past = self.history.measured(self.suite, self.entry.name, before=self.number, last=last)
-        return [each for each in past if each.run >= since and each.entry.comparison_key == self.entry.comparison_key]
+        return [
+            each
+            for each in self.measured(last)
+            if each.run >= since and each.entry.comparison_key == self.entry.comparison_key
+        ]
 
     def tested(self, gate: AccuracyGate | TrendGate) -> tuple[str, ...]:
         """Return the gated metrics with values per query."""
@@ -92,6 +82,12 @@ class _EarlierNights:
             return Earlier(past.run, past.entry, self.history.report(past.run, past.entry.name))
         except StoreNotFoundError:
             return Earlier(past.run, past.entry)
+        except DamagedStoreError as error:
+            raise _UnreadableReportError(str(error)) from error
+
+    def measured(self, last: int) -> list[Past]:
+        """Return the last nights in which the job was done, oldest first."""
+        return self.history.measured(self.suite, self.entry.name, before=self.number, last=last)
 
     def _night(self, past: Past, metrics: tuple[str, ...]) -> Night | None:
         key = past.entry.result_digest, metrics
@@ -103,29 +99,30 @@ class _EarlierNights:
         return self._nights[key]
 
 
+def _finding(name: str, earlier: _EarlierNights, settings: Any) -> Finding:
+    """Return the finding of a gate.  A damaged baseline does not fail this night, but is reported."""
+    try:
+        return _GATES[name](earlier, settings)
+    except _UnreadableReportError as error:
+        return Finding(gate=name, verdict=INCOMPARABLE, reason=str(error))
+
+
 def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
-    entry, report, history = earlier.entry, earlier.report, earlier.history
+    entry, history = earlier.entry, earlier.history
     good = history.last_good(earlier.suite, entry.name, before=earlier.number)
     same = history.same_options(earlier.suite, entry.name, entry.input_digest, entry.job_digest, before=earlier.number)
     metrics = earlier.tested(gate)
     past = [each for each in earlier.past(gate.nights) if each.entry.is_good]
     may_be_worse = any(dropped(entry, each.entry, metrics, gate.minimum_effect) for each in past)
-    try:
-        baseline, reference = (
-            None if each is None else earlier.with_report(each) for each in (good, earlier.reference)
-        )
-        recent = earlier.nights(past, metrics) if may_be_worse else []
-    except DamagedStoreError as error:
-        # A damaged baseline does not fail this night, but is reported.
-        return Finding(gate="accuracy", verdict=INCOMPARABLE, reason=str(error), baseline=None)
+    last_good, reference = (None if each is None else earlier.with_report(each) for each in (good, earlier.reference))
     return gate_accuracy(
-        report,
+        earlier.report,
         entry,
-        last_good=baseline,
+        last_good=last_good,
         same_options=None if same is None else Earlier(same.run, same.entry),
         gate=gate,
         reference=reference,
-        recent=recent,
+        recent=earlier.nights(past, metrics) if may_be_worse else [],
     )
 
 
@@ -134,13 +131,26 @@ def _trend(earlier: _EarlierNights, gate: TrendGate) -> Finding:
     tonight = night_of(earlier.number, earlier.report, earlier.report, metrics)
     if tonight is None:
         return Finding(gate="trend", verdict=INCOMPARABLE, reason="the labels of tonight are not recorded")
-    try:
-        nights = earlier.nights(past, metrics)
-    except DamagedStoreError as error:
-        return Finding(gate="trend", verdict=INCOMPARABLE, reason=str(error))
+    nights = earlier.nights(past, metrics)
     if past and not nights:
         reason = "no earlier night has a report of the same queries"
         return Finding(gate="trend", verdict=INCOMPARABLE, reason=reason)
     results = {night.digest for night in nights}
     n_earlier = sum(each.entry.result_digest in results for each in past)
     return gate_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)
+
+
+def _speed(earlier: _EarlierNights, gate: RatioGate) -> Finding:
+    return gate_speed(earlier.entry, [each.entry for each in earlier.measured(_WINDOWS * gate.window)], gate)
+
+
+def _memory(earlier: _EarlierNights, gate: RatioGate) -> Finding:
+    return gate_memory(earlier.entry, [each.entry for each in earlier.measured(_WINDOWS * gate.window)], gate)
+
+
+_GATES: Final[Mapping[str, Callable[[_EarlierNights, Any], Finding]]] = {
+    "accuracy": _accuracy,
+    "trend": _trend,
+    "speed": _speed,
+    "memory": _memory,
+}

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from reid_dist.nightly.history.values import FAILED
-from reid_dist.nightly.page.charts import Night, trend_chart
+from reid_dist.nightly.page.charts import Point, trend_chart
 from reid_dist.reports.plots.frame import BOTTOM, HEIGHT, TOP
 
 
-def series(n_nights: int, **at: dict[str, Any]) -> list[Night]:
+def series(n_nights: int, **at: dict[str, Any]) -> list[Point]:
     found = [
-        Night(name=f"run {night}", tick=f"{night}", value=0.8 + 0.001 * night, low=0.7, high=0.9)
+        Point(name=f"run {night}", tick=f"{night}", value=0.8 + 0.001 * night, low=0.7, high=0.9)
         for night in range(n_nights)
     ]
     for place, change in at.items():
@@ -70,7 +70,7 @@ def test_marks_of_every_night_do_not_overlap() -> None:
 def test_bounds_are_drawn_where_the_values_would_be(quantity: str, unit: float) -> None:
     values = [5 * unit, 4 * unit, 6 * unit]
     bounded = [
-        Night(name=f"run {night}", tick="", value=value, low=4 * unit, high=6 * unit)
+        Point(name=f"run {night}", tick="", value=value, low=4 * unit, high=6 * unit)
         for night, value in enumerate(values)
     ]
     plot = drawn(quantity, "Cost", bounded, bounds=True)
@@ -94,7 +94,7 @@ def test_changes_have_a_shape_and_a_word(kind: str) -> None:
 
 def test_bounds_that_reach_far_are_cut_and_the_axis_is_that_of_the_values() -> None:
     times = [0.091, 0.305, 0.12, 0.2, 0.15]
-    nights = [Night(name=f"run {at}", tick=f"{at}", value=each) for at, each in enumerate(times)]
+    nights = [Point(name=f"run {at}", tick=f"{at}", value=each) for at, each in enumerate(times)]
     wide = [dataclasses.replace(night, low=0.0, high=0.2 * 4360.73) for night in nights]
     plot = drawn("seconds", "Time", wide, bounds=True)
     ticks = [float(text.text or "") for text in plot.iter() if re.fullmatch(r"\d+", text.text or "")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from reid_dist.errors import InputError
@@ -13,7 +13,7 @@ from reid_dist.metrics.confidence import Interval
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.nightly.gating.best import BestDrop, drop_from_best
 from reid_dist.nightly.gating.differences import job_differences, listed, place_differences
-from reid_dist.nightly.gating.nights import Night, tested_metrics
+from reid_dist.nightly.gating.nights import Night, Tested, finding_of_metrics, points, tested_metrics
 from reid_dist.nightly.gating.settings import AccuracyGate
 from reid_dist.nightly.history.values import (
     ALARM,
@@ -41,17 +41,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{32,}")
 
 
 class Earlier(NamedTuple):
-    """Entry of an earlier run.
-
-    Attributes
-    ----------
-    number
-        Number of the run.
-    entry
-        Entry of the history.
-    report
-        Its report; None where it was pruned or is not needed.
-    """
+    """Entry of an earlier run with its report; None where it was pruned or is not needed."""
 
     number: int
     entry: Entry
@@ -70,27 +60,11 @@ def gate_accuracy(
 ) -> Finding:
     """Return the finding of accuracy of an entry.
 
-    Parameters
-    ----------
-    candidate
-        Report of the entry.
-    entry
-        Its digests, conventions, environment and machine.
-    last_good
-        Newest good entry of the same name, with its report; None where there is none.
-    same_options
-        Newest good entry of the same name with equal `input_digest` and `job_digest`; None where there is none.  Its
-        report is not needed.
-    gate
-        Settings.
-    reference
-        Last accepted entry, or the first one where none was accepted, with its report; None where there is none.
-    recent
-        Values of the good nights from which the best is chosen, oldest first.
+    `last_good`, the newest good entry of the same name, and `reference`, the last accepted one or else the first, have
+    their reports.  `same_options` is the newest good entry with equal `input_digest` and `job_digest`; its report is
+    not needed.  `recent` are the good nights from which the best is chosen, oldest first.
 
-    Returns
-    -------
-    Finding against the last good entry.  Where that is no loss but another comparison is: the finding against the
+    The finding is that against the last good entry; where that is no loss but another comparison is, that against the
     reference, or else against the best night.
     """
     # Of `same_options` alone only the digest is known.
@@ -173,10 +147,10 @@ def _worse_than_best(candidate: Report, drop: BestDrop, n_nights: int) -> Findin
     )
     words = (
         f"against run {drop.number}, the best of the last {n_nights} nights: {drop.metric} fell by "
-        f"{_points(drop.drop)} points to {_points(after)} % (p {p_value_text(drop.p_value)} with the choice of the "
+        f"{points(drop.drop)} points to {points(after)} % (p {p_value_text(drop.p_value)} with the choice of the "
         "best night taken into account)"
     )
-    return _finding(WORSE, words, drop.number, (change,))
+    return Finding(gate=_GATE, verdict=WORSE, reason=words, baseline=drop.number, changes=(change,))
 
 
 def _moved_without_cause(entry: Entry, earlier: Earlier | None) -> str:
@@ -215,7 +189,8 @@ def _against(
     if entry.result_digest and entry.result_digest == before.result_digest:
         gated = gated_metrics(gate.metrics, candidate)
         changes = tuple(_unmoved(name, candidate) for name in gated if name in candidate.metrics)
-        return _finding(SAME, f"the same result as in run {number}, to the last bit", number, changes)
+        reason = f"the same result as in run {number}, to the last bit"
+        return Finding(gate=_GATE, verdict=SAME, reason=reason, baseline=number, changes=changes)
     if report is None:
         return _incomparable(f"the report of run {number}, the {role} one, was pruned", number)
     conditions = [
@@ -232,7 +207,7 @@ def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGa
     wanted = gated_metrics(gate.metrics, candidate)
     rate = share * gate.false_alarm / len(wanted)
     both = [name for name in wanted if _has(baseline, name) and _has(candidate, name)]
-    tested: dict[str, _Tested] = {}
+    tested: dict[str, Tested] = {}
     if both:
         try:
             comparison = compare(
@@ -249,38 +224,23 @@ def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGa
             return _incomparable(str(error), number)
         tested = {metric.name: _tested(metric, comparison, gate) for metric in comparison.metrics}
     results = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
-    verdict = _overall([each.change.verdict for each in results])
-    # The reason names the decisive metrics; the changes have all.
-    decisive = "; ".join(each.words for each in results if each.change.verdict == verdict)
-    against = f"run {number}" if role == "last good" else f"run {number}, the {role} one"
-    return _finding(verdict, f"against {against}: {decisive}", number, tuple(each.change for each in results))
-
-
-@dataclass(frozen=True, slots=True)
-class _Tested:
-    """Change of a metric and its description."""
-
-    change: Change
-    words: str
-
-
-def _overall(verdicts: Sequence[str]) -> str:
-    """Return one verdict for several metrics: worse, then incomparable, better, undecided, same."""
-    return next((verdict for verdict in (WORSE, INCOMPARABLE, BETTER, UNDECIDED) if verdict in verdicts), SAME)
+    against = f"against run {number}" if role == "last good" else f"against run {number}, the {role} one"
+    order = (WORSE, INCOMPARABLE, BETTER, UNDECIDED, SAME)
+    return finding_of_metrics(_GATE, results, order, against=against, baseline=number)
 
 
 def _has(report: Report, name: str) -> bool:
     return name in report.metrics or parse_metric(name).per_query_name in report.per_query
 
 
-def _missing(name: str, baseline: Report, candidate: Report, number: int) -> _Tested:
+def _missing(name: str, baseline: Report, candidate: Report, number: int) -> Tested:
     runs = ((f"run {number}", baseline), ("this run", candidate))
     lacking = [run for run, report in runs if not _has(report, name)]
     change = Change(name=name, baseline=_value(baseline, name), candidate=_value(candidate, name))
-    return _Tested(change, f"{name} is missing from {' and '.join(lacking)}")
+    return Tested(change, f"{name} is missing from {' and '.join(lacking)}")
 
 
-def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate) -> _Tested:
+def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate) -> Tested:
     """Return the change and the description of one metric."""
     change = Change(
         name=metric.name,
@@ -290,23 +250,23 @@ def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate
         lost=tuple(map(_moved, metric.lost)),
     )
     if metric.untested or metric.interval is None or metric.p_value is None or metric.verdict is None:
-        return _Tested(change, f"{metric.name} cannot be tested: {metric.untested}")
+        return Tested(change, f"{metric.name} cannot be tested: {metric.untested}")
     change = replace(change, low=metric.interval.low, high=metric.interval.high, verdict=metric.verdict)
-    return _Tested(change, _in_words(metric, metric.interval, comparison, gate))
+    return Tested(change, _in_words(metric, metric.interval, comparison, gate))
 
 
 def _in_words(metric: MetricComparison, interval: Interval, comparison: Comparison, gate: AccuracyGate) -> str:
     if metric.difference:
-        moved = f"{'fell' if metric.difference < 0 else 'rose'} by {_points(abs(metric.difference))} points to"
+        moved = f"{'fell' if metric.difference < 0 else 'rose'} by {points(abs(metric.difference))} points to"
     else:
         moved = "stayed at"
     parts = [
-        f"{metric.name} {moved} {_points(metric.candidate)} % ({100 * comparison.level:.6g} % interval of the "
+        f"{metric.name} {moved} {points(metric.candidate)} % ({100 * comparison.level:.6g} % interval of the "
         f"difference [{100 * interval.low:+.2f}, {100 * interval.high:+.2f}] points",
         f"{comparison.n_units} identities",
         f"{metric.n_lost} queries lost and {metric.n_gained} gained",
     ]
-    effect = f"the {_points(gate.minimum_effect)} points that matter"
+    effect = f"the {points(gate.minimum_effect)} points that matter"
     if metric.verdict == SAME:
         parts.append(f"within {effect}")
     elif not decidable(comparison.n_units, comparison.level):
@@ -322,10 +282,6 @@ def _in_words(metric: MetricComparison, interval: Interval, comparison: Comparis
     return ", ".join(parts) + ")"
 
 
-def _points(share: float) -> str:
-    return f"{100 * share:.2f}"
-
-
 def _moved(query: ChangedQuery) -> Moved:
     return Moved(query.row, query.pid, query.camid, query.baseline, query.candidate)
 
@@ -339,9 +295,5 @@ def _unmoved(name: str, report: Report) -> Change:
     return Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME)
 
 
-def _finding(verdict: str, reason: str, number: int | None, changes: tuple[Change, ...] = ()) -> Finding:
-    return Finding(gate=_GATE, verdict=verdict, reason=reason, baseline=number, changes=changes)
-
-
 def _incomparable(reason: str, number: int | None = None) -> Finding:
-    return _finding(INCOMPARABLE, reason, number)
+    return Finding(gate=_GATE, verdict=INCOMPARABLE, reason=reason, baseline=number)

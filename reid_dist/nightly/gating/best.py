@@ -32,16 +32,9 @@ _EQUAL: Final = 1e-9
 
 
 class BestDrop(NamedTuple):
-    """Most significant drop from the best of the last nights.
+    """Most significant drop from the best of the last nights: metric, run of that night, best - tonight as a share.
 
-    Attributes
-    ----------
-    metric, number
-        Name of the metric, and run of the best night.
-    drop
-        Best - tonight, as a share.
-    p_value
-        One-sided, corrected for the choice of the best night and of the metric.
+    The p-value is one-sided, and corrected for the choice of the best night and of the metric.
     """
 
     metric: str
@@ -59,24 +52,10 @@ def drop_from_best(
     n_resamples: int,
     seed: int,
 ) -> BestDrop | None:
-    """Test tonight against the best of earlier nights.
+    """Test tonight against the best of earlier nights, oldest first, with the metrics of tonight.
 
-    Parameters
-    ----------
-    nights
-        Earlier nights with the metrics of tonight, oldest first.
-    tonight
-        The entry.
-    pids
-        Identity of every query, shape (n_query,).
-    smallest_effect
-        Smallest drop of interest, as a share.
-    n_resamples, seed
-        Of the sign changes.
-
-    Returns
-    -------
-    None where no metric dropped by so much from its best night.
+    `pids` has the identity of every query, shape (n_query,); `smallest_effect` is a share.  None where no metric
+    dropped by so much from its best night.
     """
     others = [night for night in distinct(nights) if night.digest != tonight.digest]
     keys = [(name, night) for name in tonight.values for night in others]

@@ -35,14 +35,8 @@ _OF_FEW: Final = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8:
 def noise_floor(logs: Float64, false_alarm: float, *, n_runs: int | None = None) -> float:
     """Return the distance from the median that a new logarithm exceeds with probability `false_alarm` on either side.
 
-    Parameters
-    ----------
-    logs
-        Logarithms of earlier runs, shape (n,), n at least 2.
-    false_alarm
-        At most 0.5.
-    n_runs
-        Number of runs to assume for the spread; None for the actual number.
+    `logs` are those of earlier runs, shape (n,), n at least 2; `false_alarm` is at most 0.5; `n_runs` replaces n for
+    the uncertainty of the spread.
     """
     n = len(logs) if n_runs is None else n_runs
     wider = math.sqrt(1 + math.pi / (2 * n))

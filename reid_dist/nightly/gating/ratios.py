@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from reid_dist.core.formatting import byte_size, duration
 from reid_dist.nightly.gating.differences import differing, job_differences, listed
 from reid_dist.nightly.gating.noise import noise_floor
 from reid_dist.nightly.gating.settings import RatioGate
-from reid_dist.nightly.history.values import BETTER, DONE, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Entry, Finding
+from reid_dist.nightly.history.values import BETTER, DONE, SAME, UNDECIDED, WORSE, Change, Entry, Finding
 from reid_dist.reports.documents import plain
 
 Float64 = NDArray[np.float64]
@@ -26,41 +26,22 @@ _LARGEST_LOG: Final = 700.0
 
 
 def gate_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
-    """Return the finding of speed of an entry.
+    """Return the finding of speed of an entry against entries of the same name from earlier runs, oldest first.
 
-    Parameters
-    ----------
-    entry
-        The entry.
-    past
-        Entries of the same name from earlier runs, oldest first.  Those that were not done or do not compare are passed
-        over, and so are those before the newest that was worse and was accepted.
-    gate
-        Settings.
+    Those that were not done or do not compare are passed over, and so are those before the newest that was worse and
+    was accepted.
     """
     return _gated(_SECONDS, entry, past, gate)
 
 
 def gate_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
-    """Return the finding of memory of an entry; parameters as in `gate_speed`."""
+    """Return the finding of memory of an entry; see `gate_speed`."""
     return _gated(_PEAK_BYTES, entry, past, gate)
 
 
 @dataclass(frozen=True, slots=True)
 class _Quantity:
-    """Quantity of a gate.
-
-    Attributes
-    ----------
-    gate, name
-        Name of the gate, and of the quantity in a `Change`.
-    of
-        Value in an entry; None where unknown.
-    words
-        Value as text.
-    unknown
-        Reason where the value is unknown.
-    """
+    """Quantity of a gate: its name in a `Change`, its value in an entry, and the value and its absence as text."""
 
     gate: str
     name: str
@@ -79,24 +60,21 @@ def _gated(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: Ratio
     value = _known(quantity, entry)
     change = Change(name=quantity.name, baseline=None, candidate=value)
     if value is None:
-        return Finding(gate=quantity.gate, verdict=INCOMPARABLE, reason=quantity.unknown, changes=(change,))
+        return _finding(quantity, change, quantity.unknown)
     known = [(each, earlier) for each in past if (earlier := _known(quantity, each)) is not None]
     known = known[_first_of_new_normal(quantity, [each for each, _ in known]) :]
     comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
     if len(comparable) < gate.minimum_runs:
         unlike = [found for each, _ in known if (found := _obstacles(each, entry))]
-        reason = _too_few(len(comparable), unlike, gate)
-        return Finding(gate=quantity.gate, verdict=INCOMPARABLE, reason=reason, changes=(change,))
+        return _finding(quantity, change, _too_few(len(comparable), unlike, gate))
     logs = np.log(np.array(comparable))
-    noise = noise_floor(logs, gate.false_alarm)
     median = math.exp(float(np.median(logs)))
-    floor = math.exp(min(noise, _LARGEST_LOG))
+    floor = _reach(logs, gate)
     limit = max(gate.smallest_ratio, floor)
     ratio = value / median
+    change = replace(change, baseline=median, difference=ratio)
     if len(logs) < gate.window and floor > max(_WIDEST, gate.smallest_ratio) and 1 / limit <= ratio <= limit:
-        reason = _too_wide(quantity, value, ratio, logs, gate)
-        change = Change(name=quantity.name, baseline=median, candidate=value, difference=ratio, verdict=UNDECIDED)
-        return Finding(gate=quantity.gate, verdict=UNDECIDED, reason=reason, changes=(change,))
+        return _finding(quantity, replace(change, verdict=UNDECIDED), _too_wide(quantity, value, ratio, logs, gate))
     verdict = WORSE if ratio > limit else BETTER if ratio < 1 / limit else SAME
     beyond = "the smallest that matters" if limit == gate.smallest_ratio else "the noise of these runs"
     outside = "outside" if verdict in (WORSE, BETTER) else "within"
@@ -104,16 +82,11 @@ def _gated(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: Ratio
         f"{quantity.words(value)}, {ratio:.2f} times the median {quantity.words(median)} of {len(comparable)} "
         f"comparable runs; {outside} {1 / limit:.2f} to {limit:.2f}, {beyond}"
     )
-    change = Change(
-        name=quantity.name,
-        baseline=median,
-        candidate=value,
-        difference=ratio,
-        low=1 / limit,
-        high=limit,
-        verdict=verdict,
-    )
-    return Finding(gate=quantity.gate, verdict=verdict, reason=reason, changes=(change,))
+    return _finding(quantity, replace(change, low=1 / limit, high=limit, verdict=verdict), reason)
+
+
+def _finding(quantity: _Quantity, change: Change, reason: str) -> Finding:
+    return Finding(gate=quantity.gate, verdict=change.verdict, reason=reason, changes=(change,))
 
 
 def _known(quantity: _Quantity, entry: Entry) -> float | None:
@@ -160,16 +133,16 @@ def _shapes(entry: Entry) -> dict[str, Any]:
 def _too_wide(quantity: _Quantity, value: float, ratio: float, logs: Float64, gate: RatioGate) -> str:
     """Return the reason where the noise of few, differing runs allows any value that occurs."""
     more = range(max(len(logs) + 1, gate.minimum_runs), gate.window)
-    enough = next((n for n in more if _reach(logs, n, gate) <= _WIDEST), gate.window)
+    enough = next((n for n in more if _reach(logs, gate, n) <= _WIDEST), gate.window)
     return (
         f"no verdict yet ({len(logs)} of {enough} runs): {quantity.words(value)} is {ratio:.2f} times their median, "
         f"and they differ so much that noise alone may reach more than {_WIDEST:g} times it"
     )
 
 
-def _reach(logs: Float64, n: int, gate: RatioGate) -> float:
-    """Return the ratio that noise reaches after n runs with this spread."""
-    return math.exp(min(noise_floor(logs, gate.false_alarm, n_runs=n), _LARGEST_LOG))
+def _reach(logs: Float64, gate: RatioGate, n_runs: int | None = None) -> float:
+    """Return the ratio that noise reaches after these runs, or after so many with this spread."""
+    return math.exp(min(noise_floor(logs, gate.false_alarm, n_runs=n_runs), _LARGEST_LOG))
 
 
 def _too_few(n_comparable: int, unlike: list[list[str]], gate: RatioGate) -> str:

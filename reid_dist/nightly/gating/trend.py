@@ -22,13 +22,13 @@ and Smyth, SAGMB 2010 (no p-value is zero).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.metrics.confidence import bootstrap_intervals, sign_flip_p_values
-from reid_dist.nightly.gating.nights import Night, distinct
+from reid_dist.nightly.gating.nights import Night, Tested, distinct, finding_of_metrics, points
 from reid_dist.nightly.gating.settings import TrendGate
 from reid_dist.nightly.history.values import BETTER, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Finding
 from reid_dist.reports.verdicts import p_value_text, verdict_of
@@ -41,28 +41,13 @@ _STREAM: Final = 3
 _EQUAL: Final = 1e-12
 
 
-class _Fitted(NamedTuple):
-    change: Change
-    p_value: float
-
-
 def gate_trend(
     nights: Sequence[Night], tonight: Night, pids: NDArray[np.int64], *, n_earlier: int, gate: TrendGate
 ) -> Finding:
     """Return the finding of the trend of the last nights.
 
-    Parameters
-    ----------
-    nights
-        Earlier comparable nights, oldest first; one per different result is enough.
-    tonight
-        Latest night, with the gated metrics.
-    pids
-        Identity of every query, shape (n_query,).
-    n_earlier
-        Number of earlier nights behind `nights`.
-    gate
-        Settings.
+    `nights` are earlier comparable ones, oldest first; one per different result is enough, and `n_earlier` is the
+    number of nights behind them.  `pids` has the identity of every query, shape (n_query,).
     """
     series = distinct([*nights, tonight])
     if not tonight.values:
@@ -77,18 +62,9 @@ def gate_trend(
     if len(series) < gate.minimum_results:
         reason = f"no verdict yet ({len(series)} of {gate.minimum_results} results that differ)"
         return Finding(gate=_GATE, verdict=INCOMPARABLE, reason=reason)
-    fitted = _fitted(series, pids, gate)
-    verdicts = [each.change.verdict for each in fitted]
-    verdict = next(each for each in (WORSE, BETTER, UNDECIDED, SAME, INCOMPARABLE) if each in verdicts)
-    reasons = "; ".join(_in_words(each, gate) for each in fitted if each.change.verdict == verdict)
-    reason = f"{len(series)} different results since run {series[0].number}: {reasons}"
-    return Finding(
-        gate=_GATE,
-        verdict=verdict,
-        reason=reason,
-        baseline=series[0].number,
-        changes=tuple(each.change for each in fitted),
-    )
+    order = (WORSE, BETTER, UNDECIDED, SAME, INCOMPARABLE)
+    against, first = f"{len(series)} different results since run {series[0].number}", series[0].number
+    return finding_of_metrics(_GATE, _fitted(series, pids, gate), order, against=against, baseline=first)
 
 
 def night_weights(n: int) -> Float64:
@@ -109,7 +85,7 @@ def permutation_p_value(means: Float64, *, n_resamples: int, seed: int) -> float
     return (1 + as_far) / (1 + n_resamples)
 
 
-def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -> list[_Fitted]:
+def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -> list[Tested]:
     weights, names = night_weights(len(series)), [*series[-1].values]
     changes = {
         name: sum(weight * night.values[name] for weight, night in zip(weights, series, strict=True)) for name in names
@@ -138,17 +114,16 @@ def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -
             high=interval.high if interval.is_known else None,
             verdict=verdict,
         )
-        fitted.append(_Fitted(change, p_value))
+        fitted.append(Tested(change, _in_words(change, p_value, gate)))
     return fitted
 
 
-def _in_words(fitted: _Fitted, gate: TrendGate) -> str:
-    change = fitted.change
+def _in_words(change: Change, p_value: float, gate: TrendGate) -> str:
     if change.difference is None or change.low is None or change.high is None:
         return f"{change.name} cannot be tested: fewer than two identities"
     level = 100 * (1 - 2 * gate.false_alarm / (len(gate.metrics) if gate.metrics else 2))
     moved = "falls" if change.difference < 0 else "rises"
     return (
-        f"{change.name} {moved} by {100 * abs(change.difference):.2f} points from first to last ({level:.6g} % "
-        f"interval [{100 * change.low:+.2f}, {100 * change.high:+.2f}], p {p_value_text(fitted.p_value)})"
+        f"{change.name} {moved} by {points(abs(change.difference))} points from first to last ({level:.6g} % "
+        f"interval [{100 * change.low:+.2f}, {100 * change.high:+.2f}], p {p_value_text(p_value)})"
     )

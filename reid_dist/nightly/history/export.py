@@ -106,5 +106,4 @@ def _run(run: Run) -> dict[str, Any]:
 def _verdicts(entry: Entry) -> list[str]:
     """Return the verdict of each gate, and the first alarm."""
     by_gate = {finding.gate: finding.verdict for finding in entry.findings}
-    alarms = [finding.alarm for finding in entry.findings if finding.alarm]
-    return [*(by_gate.get(gate, "") for gate in GATES), alarms[0] if alarms else ""]
+    return [*(by_gate.get(gate, "") for gate in GATES), entry.alarm]

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from reid_dist.nightly.gating.differences import PROSE
 from reid_dist.nightly.history.values import DONE, Entry, Run
-from reid_dist.nightly.page.outcome import finding_of
 from reid_dist.nightly.wording import shortened
 from reid_dist.reports.words import flatten
 
@@ -36,17 +35,7 @@ _MOST_LISTED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One difference.
-
-    Attributes
-    ----------
-    kind
-        One of `KINDS`.
-    what
-        Name of the field.
-    before, after
-        Its values as text.
-    """
+    """One difference: its kind of `KINDS`, the name of the field, and its values as text."""
 
     kind: str
     what: str
@@ -62,21 +51,16 @@ def causes(before: Entry, after: Entry) -> tuple[Cause, ...]:
     return tuple(_causes(before, after))
 
 
-def entry_of(run: Run, name: str) -> Entry | None:
-    """Return the entry of that name; None if the run has none."""
-    return next((entry for entry in run.entries if entry.name == name), None)
-
-
 def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | None:
     """Return the baseline of an entry: its run and the entry there.
 
     The baseline of a gate of accuracy, first of all of one that found a loss; without it, the last run in which the job
     was done.
     """
-    found_by = [finding for gate in ("accuracy", "trend") if (finding := finding_of(entry, gate)) is not None]
-    finding = next((each for each in found_by if each.is_regression), finding_of(entry, "accuracy"))
+    found_by = [finding for gate in ("accuracy", "trend") if (finding := entry.finding(gate)) is not None]
+    finding = next((each for each in found_by if each.is_regression), entry.finding("accuracy"))
     number = None if finding is None else finding.baseline
-    found = [(run, old) for run in earlier if (old := entry_of(run, entry.name)) is not None and old.state == DONE]
+    found = [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == DONE]
     return next((pair for pair in found if pair[0].number == number), found[-1] if found else None)
 
 

@@ -58,23 +58,12 @@ _SHAPES: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Night:
+class Point:
     """One night of one quantity of one job.
 
-    Attributes
-    ----------
-    name
-        Number of the run and day, for titles.
-    tick
-        Text below the axis.
-    value
-        None where the job was not done, or the quantity is undefined.
-    low, high
-        Interval of the value, or bounds beyond which it would have been better or worse.
-    kind
-        Outcome with a shape of its own; others are dots.
-    letters
-        Kinds of what changed since the night before.
+    `name`, number of the run and day, is for titles, `tick` the text below the axis.  `low` and `high` are the interval
+    of the value, or bounds beyond which it would have been better or worse.  A `kind` is an outcome with a shape of its
+    own; others are dots.  `letters` are the kinds of what changed since the night before.
     """
 
     name: str
@@ -101,19 +90,10 @@ class _Plane:
         return self.y(min(max(value / self.scale, self.y.low), self.y.high))
 
 
-def trend_chart(quantity: str, title: str, nights: Sequence[Night], *, bounds: bool = False) -> Markup:
-    """Draw a quantity over the nights.
+def trend_chart(quantity: str, title: str, nights: Sequence[Point], *, bounds: bool = False) -> Markup:
+    """Draw a metric, ``seconds`` or ``peak_bytes`` over the nights, oldest first, with a title above the axis.
 
-    Parameters
-    ----------
-    quantity
-        Name of a metric, ``seconds`` or ``peak_bytes``: decides the format of values.
-    title
-        Text above the axis.
-    nights
-        Oldest first.
-    bounds
-        Whether `low` and `high` of the nights are bounds, drawn as a band, and not intervals.
+    With `bounds`, `low` and `high` of the nights are bounds, drawn as a band, and not intervals.
     """
     known = [night.value for night in nights if night.value is not None]
     if not known:
@@ -139,7 +119,7 @@ def trend_chart(quantity: str, title: str, nights: Sequence[Night], *, bounds: b
     )
 
 
-def _description(quantity: str, title: str, nights: Sequence[Night]) -> str:
+def _description(quantity: str, title: str, nights: Sequence[Point]) -> str:
     """Return the text of a chart for screen readers."""
     known = [(night.name, night.value) for night in nights if night.value is not None]
     (first, start), (last, end) = known[0], known[-1]
@@ -165,7 +145,7 @@ def _x_axis(n_nights: int) -> LinearAxis:
     return LinearAxis(low=low, high=high, start=LEFT + 12, stop=WIDTH - RIGHT - 8)
 
 
-def _y_axis(quantity: str, nights: Sequence[Night], scale: float) -> LinearAxis:
+def _y_axis(quantity: str, nights: Sequence[Point], scale: float) -> LinearAxis:
     low, high = _ends(quantity, nights)
     # Values that agree to the last digits shown are a level line in the middle.
     axis = padded_y_axis(low / scale, high / scale, spread=0.14, level=0.004)
@@ -174,7 +154,7 @@ def _y_axis(quantity: str, nights: Sequence[Night], scale: float) -> LinearAxis:
     return LinearAxis(low=max(axis.low, 0.0), high=axis.high, start=axis.start, stop=axis.stop)
 
 
-def _ends(quantity: str, nights: Sequence[Night]) -> tuple[float, float]:
+def _ends(quantity: str, nights: Sequence[Point]) -> tuple[float, float]:
     """Return the range of the values, and as much of their intervals or bounds as leaves the values readable."""
     values = [night.value for night in nights if night.value is not None]
     low, high = min(values), max(values)
@@ -184,7 +164,7 @@ def _ends(quantity: str, nights: Sequence[Night]) -> tuple[float, float]:
     return min([low, *others]), max([high, *others])
 
 
-def _x_ticks(nights: Sequence[Night]) -> list[tuple[float, str]]:
+def _x_ticks(nights: Sequence[Point]) -> list[tuple[float, str]]:
     count = min(len(nights), _MOST_TICKS)
     places = np.unique(np.linspace(0, len(nights) - 1, count).round()).tolist()
     return [(place, nights[int(place)].tick) for place in places]
@@ -200,7 +180,7 @@ def _stretches(has: Sequence[bool]) -> list[list[int]]:
     return [[at for at, _ in run] for there, run in groupby(enumerate(has), key=lambda pair: pair[1]) if there]
 
 
-def _lines(nights: Sequence[Night], plane: _Plane) -> list[Markup]:
+def _lines(nights: Sequence[Point], plane: _Plane) -> list[Markup]:
     """Return lines through consecutive nights; a night without a value is a gap."""
     return [
         polyline([(plane.x(number), plane.height(nights[number].value or 0.0)) for number in stretch], "line a thin")
@@ -208,7 +188,7 @@ def _lines(nights: Sequence[Night], plane: _Plane) -> list[Markup]:
     ]
 
 
-def _whiskers(nights: Sequence[Night], plane: _Plane) -> list[Markup]:
+def _whiskers(nights: Sequence[Point], plane: _Plane) -> list[Markup]:
     strokes = [
         f"M{at(plane.x(number))} {at(plane.height(night.low))}V{at(plane.height(night.high))}"
         for number, night in enumerate(nights)
@@ -217,7 +197,7 @@ def _whiskers(nights: Sequence[Night], plane: _Plane) -> list[Markup]:
     return [Markup('<path class="whisker" d="{}"/>').format("".join(strokes))] if strokes else []
 
 
-def _bands(nights: Sequence[Night], plane: _Plane) -> list[Markup]:
+def _bands(nights: Sequence[Point], plane: _Plane) -> list[Markup]:
     """Return the bounds as a band per stretch of nights that have them, half a night wide on either side."""
     bands = []
     half = (plane.x(1.0) - plane.x(0.0)) / 2 if len(nights) > 1 else 20.0
@@ -232,7 +212,7 @@ def _bands(nights: Sequence[Night], plane: _Plane) -> list[Markup]:
     return bands
 
 
-def _marks(nights: Sequence[Night], x: LinearAxis) -> list[Markup]:
+def _marks(nights: Sequence[Point], x: LinearAxis) -> list[Markup]:
     """Return a dashed line at each night before which something changed, and its letters where they fit."""
     marks, ends = [], [0.0, 0.0]
     for number, night in enumerate(nights):
@@ -247,7 +227,7 @@ def _marks(nights: Sequence[Night], x: LinearAxis) -> list[Markup]:
     return marks
 
 
-def _points(quantity: str, nights: Sequence[Night], plane: _Plane) -> list[Markup]:
+def _points(quantity: str, nights: Sequence[Point], plane: _Plane) -> list[Markup]:
     """Return a shape with a title per night of a special outcome, and one path with the dots of all others."""
     dots, shapes = [], []
     for number, night in enumerate(nights):

@@ -17,7 +17,6 @@ from reid_dist.nightly.page.outcome import (
     OUTCOMES,
     SIGNS,
     counted,
-    finding_of,
     outcome,
     reasons,
     sign_of_finding,
@@ -55,19 +54,9 @@ _EXITS: Final = {
 
 
 def render_nights(runs: Sequence[Run], *, suite: str) -> str:
-    """Return the page as HTML; equal runs give equal bytes.
+    """Return the page of the last of the runs, oldest first, as HTML; equal runs give equal bytes.
 
-    Parameters
-    ----------
-    runs
-        Oldest first: the last is the latest night, the others are the trend.
-    suite
-        Its name, for the title.
-
-    Raises
-    ------
-    InputError
-        If there is no run.
+    InputError if there is no run.
     """
     if not runs:
         raise InputError(f"no page of suite {suite}: its history has no run yet; run `reid-dist nightly` first")
@@ -139,12 +128,12 @@ def _card(number: int, entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
         "causes": [(KINDS[cause.kind][1], str(cause)) for cause in found[:_MOST_CAUSES]],
         "more": max(0, len(found) - _MOST_CAUSES),
         "link": report_link(entry),
-        "alarm": next((finding.alarm for finding in entry.findings if finding.alarm), ""),
+        "alarm": entry.alarm,
     }
 
 
 def _today(number: int, entry: Entry) -> dict[str, Any]:
-    found = [finding_of(entry, gate) for gate in GATES]
+    found = [entry.finding(gate) for gate in GATES]
     return {
         "id": number,
         "name": entry.name,
@@ -204,7 +193,7 @@ def _glance(runs: Sequence[Run], ranked: Sequence[tuple[int, Entry]]) -> dict[st
 
 
 def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -> dict[str, Any]:
-    past, trend = past_entries(entry.name, runs), finding_of(entry, "trend")
+    past, trend = past_entries(entry.name, runs), entry.finding("trend")
     return {
         "id": number,
         "name": entry.name,
@@ -230,22 +219,21 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -
 
 def _is_moving(entry: Entry) -> bool:
     """Return whether the trend of a job rises or falls."""
-    trend = finding_of(entry, "trend")
+    trend = entry.finding("trend")
     return trend is not None and trend.verdict in (WORSE, BETTER)
 
 
 def _metric_table(entry: Entry) -> list[tuple[str, str, str, str, str]]:
     """Return rows of name, value with interval, value before, change with interval, verdict."""
-    accuracy = finding_of(entry, "accuracy")
-    changes = {} if accuracy is None else {change.name: change for change in accuracy.changes}
+    accuracy = entry.finding("accuracy")
     rows = []
     for name, estimate in entry.metrics.items():
-        change = changes.get(name)
+        change = None if accuracy is None else accuracy.change(name)
         cells = ("-", "-", "-")
         if change is not None:
             sign = SIGNS[change.verdict]
             before = value_text(name, change.baseline)
-            cells = (before, difference_text(change, interval=True) or "-", f"{sign.mark} {sign.word}")
+            cells = (before, difference_text(change, interval=True) or "-", f"{sign.mark} {sign.kind}")
         rows.append((name, estimate_text(name, estimate), *cells))
     return rows
 

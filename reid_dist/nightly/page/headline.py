@@ -42,18 +42,9 @@ _PHRASES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """Headline of a page.
+    """Headline of a page: the most urgent outcome of all jobs, and the number of jobs by outcome as `title`.
 
-    Attributes
-    ----------
-    kind
-        Most urgent outcome of all jobs.
-    title
-        Number of jobs by outcome.
-    clauses
-        Pairs of a job and its change, with significance and possible causes.
-    n_undecided
-        Number of jobs whose queries exclude neither no change nor a relevant one.
+    `clauses` are pairs of a job and its change, with significance and possible causes.
     """
 
     kind: str
@@ -72,15 +63,7 @@ class Headline:
 
 
 def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
-    """Return the headline of a run.
-
-    Parameters
-    ----------
-    run
-        Latest run.
-    earlier
-        Runs before it, oldest first, with the baselines of its entries.
-    """
+    """Return the headline of a run; the earlier ones, oldest first, have the baselines of its entries."""
     counts = counted(run)
     kind = next((name for name in (FAILED, MOVED, WORSE, SKIPPED, BETTER) if counts[name]), "")
     if not kind:
@@ -94,7 +77,7 @@ def leading_change(entry: Entry) -> Change | None:
     wanted = BETTER if outcome(entry) == BETTER else WORSE
     changes = [change for finding in entry.findings for change in finding.changes]
     found = [change for change in changes if change.verdict == wanted]
-    if not found and any(finding.alarm for finding in entry.findings):
+    if not found and entry.alarm:
         found = [change for change in changes if change.difference and change.baseline != change.candidate]
     return found[0] if found else None
 

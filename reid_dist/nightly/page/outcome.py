@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -36,34 +35,26 @@ OUTCOMES: Final = (FAILED, MOVED, WORSE, SKIPPED, INCOMPARABLE, UNDECIDED, ACCEP
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Presentation of an outcome or a verdict without colour.
-
-    Attributes
-    ----------
-    kind
-        Outcome, which is also the name of its style.
-    mark
-        One character.
-    word
-        Text beside it.
-    """
+    """Presentation of an outcome or a verdict without colour: its name, which also names its style, and a mark."""
 
     kind: str
     mark: str
-    word: str
 
 
-SIGNS: Final[Mapping[str, Sign]] = MappingProxyType(
+SIGNS: Final = MappingProxyType(
     {
-        FAILED: Sign(FAILED, "\N{BALLOT X}", "failed"),
-        MOVED: Sign(MOVED, "!", "alarm"),
-        WORSE: Sign(WORSE, "\N{BLACK DOWN-POINTING TRIANGLE}", "worse"),
-        SKIPPED: Sign(SKIPPED, "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}", "skipped"),
-        INCOMPARABLE: Sign(INCOMPARABLE, "?", "incomparable"),
-        UNDECIDED: Sign(UNDECIDED, "\N{PLUS-MINUS SIGN}", "undecided"),
-        ACCEPTED: Sign(ACCEPTED, "\N{CHECK MARK}", "accepted"),
-        BETTER: Sign(BETTER, "\N{BLACK UP-POINTING TRIANGLE}", "better"),
-        SAME: Sign(SAME, "=", "same"),
+        kind: Sign(kind, mark)
+        for kind, mark in {
+            FAILED: "\N{BALLOT X}",
+            MOVED: "!",
+            WORSE: "\N{BLACK DOWN-POINTING TRIANGLE}",
+            SKIPPED: "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}",
+            INCOMPARABLE: "?",
+            UNDECIDED: "\N{PLUS-MINUS SIGN}",
+            ACCEPTED: "\N{CHECK MARK}",
+            BETTER: "\N{BLACK UP-POINTING TRIANGLE}",
+            SAME: "=",
+        }.items()
     }
 )
 """By outcome."""
@@ -80,8 +71,8 @@ def outcome(entry: Entry) -> str:
     if any(finding.is_regression for finding in entry.findings):
         if entry.accepted:
             return ACCEPTED
-        return MOVED if any(finding.alarm for finding in entry.findings) else WORSE
-    accuracy = finding_of(entry, "accuracy")
+        return MOVED if entry.alarm else WORSE
+    accuracy = entry.finding("accuracy")
     if accuracy is not None and accuracy.verdict == INCOMPARABLE:
         return INCOMPARABLE
     verdicts = [finding.verdict for finding in entry.findings]
@@ -96,11 +87,6 @@ def counted(run: Run) -> dict[str, int]:
     """Return the number of entries by outcome, in the order of `OUTCOMES`."""
     found = Counter(map(outcome, run.entries))
     return {name: found[name] for name in OUTCOMES}
-
-
-def finding_of(entry: Entry, gate: str) -> Finding | None:
-    """Return the finding of a gate; None for a gate that is switched off."""
-    return next((finding for finding in entry.findings if finding.gate == gate), None)
 
 
 def sign_of_finding(finding: Finding) -> Sign:
@@ -123,7 +109,7 @@ def reasons(entry: Entry) -> list[tuple[str, str]]:
         changed = [finding for finding in changed if finding.gate == "accuracy"] or changed
     if any(finding.is_regression for finding in changed):
         changed = [finding for finding in changed if finding.is_regression]
-    accuracy = finding_of(entry, "accuracy")
+    accuracy = entry.finding("accuracy")
     shown = changed or ([accuracy] if accuracy is not None else [*entry.findings])
     if not shown:
         return [("", "no gate is switched on")]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from reid_dist.core.formatting import first_few
-from reid_dist.nightly.history.values import BETTER, DONE, FAILED, SKIPPED, WORSE, Change, Entry, Estimate, Run
-from reid_dist.nightly.page.causes import KINDS, Cause, causes, entry_of
-from reid_dist.nightly.page.charts import Night, trend_chart
-from reid_dist.nightly.page.outcome import ACCEPTED, MOVED, SIGNS, finding_of, outcome
+from reid_dist.nightly.history.values import BETTER, DONE, FAILED, SKIPPED, WORSE, Entry, Estimate, Run
+from reid_dist.nightly.page.causes import KINDS, Cause, causes
+from reid_dist.nightly.page.charts import Point, trend_chart
+from reid_dist.nightly.page.outcome import ACCEPTED, MOVED, SIGNS, outcome
 from reid_dist.nightly.wording import estimate_text, shortened, tick_day, value_text, when
 
 MOST_NIGHTS: Final = 90
@@ -35,16 +35,9 @@ _COSTS: Final[tuple[tuple[str, str, str], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class PastEntry:
-    """One night of a job.
+    """One night of a job, whose entry is None where the run did not have it.
 
-    Attributes
-    ----------
-    run
-        Run of the night.
-    entry
-        None where the job was not in that run.
-    changes
-        Differences from the last night in which the job was done.
+    `changes` are the differences from the last night in which it was done.
     """
 
     run: Run
@@ -63,7 +56,7 @@ def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
     found: list[PastEntry] = []
     before: Entry | None = None
     for run in runs:
-        entry = entry_of(run, name)
+        entry = run.entry(name)
         if entry is None and not found:
             continue
         done = entry is not None and entry.state == DONE
@@ -80,20 +73,12 @@ def charts(past: Sequence[PastEntry]) -> dict[str, Any]:
     names = _metric_names(shown)
     if len(names) > MOST_METRICS:
         notes.append(f"Charts show {MOST_METRICS} of {len(names)} metrics; the reports have all.")
-    ticks = _ticks(shown)
-    metrics = [
-        trend_chart(name, name, [_metric_night(name, each, tick) for each, tick in zip(shown, ticks, strict=True)])
-        for name in names[:MOST_METRICS]
-    ]
+    metrics = [trend_chart(name, name, _points(name, "accuracy", shown)) for name in names[:MOST_METRICS]]
+    drawn = [(quantity, title, _points(quantity, gate, shown)) for quantity, gate, title in _COSTS]
     costs = [
-        trend_chart(
-            quantity,
-            title,
-            [_cost_night(quantity, gate, each, tick) for each, tick in zip(shown, ticks, strict=True)],
-            bounds=True,
-        )
-        for quantity, gate, title in _COSTS
-        if any(each.entry is not None and _cost(quantity, each.entry) is not None for each in shown)
+        trend_chart(quantity, title, points, bounds=True)
+        for quantity, title, points in drawn
+        if any(point.value is not None for point in points)
     ]
     return {"metrics": metrics, "costs": costs, "notes": notes}
 
@@ -168,68 +153,41 @@ def _metric_names(past: Sequence[PastEntry]) -> list[str]:
     return list(dict.fromkeys(name for entry in entries for name in entry.metrics))
 
 
-def _ticks(shown: Sequence[PastEntry]) -> list[str]:
-    """Return days as tick labels; numbers of runs if a day has several."""
-    days = [tick_day(each.run.started) for each in shown]
-    return days if len(set(days)) == len(days) else [f"#{each.run.number}" for each in shown]
+def _points(quantity: str, gate: str, shown: Sequence[PastEntry]) -> list[Point]:
+    """Return a quantity in all nights, with its interval, or the bounds of its gate in the unit of the quantity."""
+    ticks = [tick_day(each.run.started) for each in shown]
+    if len(set(ticks)) < len(ticks):
+        # A day has several runs.
+        ticks = [f"#{each.run.number}" for each in shown]
+    return [
+        Point(
+            name=f"run {each.run.number}, {tick_day(each.run.started)}",
+            tick=tick,
+            **asdict(Estimate(None) if each.entry is None else _estimate(quantity, gate, each.entry)),
+            kind="" if each.entry is None else _kind(each.entry, gate, quantity),
+            letters=each.letters,
+        )
+        for each, tick in zip(shown, ticks, strict=True)
+    ]
 
 
-def _night_name(run: Run) -> str:
-    return f"run {run.number}, {tick_day(run.started)}"
-
-
-def _metric_night(name: str, each: PastEntry, tick: str) -> Night:
-    entry = each.entry
-    found = Estimate(None) if entry is None else entry.metrics.get(name, Estimate(None))
-    return Night(
-        name=_night_name(each.run),
-        tick=tick,
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        kind="" if entry is None else _kind(entry, "accuracy", name),
-        letters=each.letters,
-    )
-
-
-def _cost_night(quantity: str, gate: str, each: PastEntry, tick: str) -> Night:
-    entry = each.entry
-    low, high = (None, None) if entry is None else _bounds(quantity, _changes(entry, gate))
-    return Night(
-        name=_night_name(each.run),
-        tick=tick,
-        value=None if entry is None else _cost(quantity, entry),
-        low=low,
-        high=high,
-        kind="" if entry is None else _kind(entry, gate, quantity),
-        letters=each.letters,
-    )
-
-
-def _cost(quantity: str, entry: Entry) -> float | None:
-    if entry.state != DONE:
-        return None
-    return entry.seconds if quantity == "seconds" else entry.peak_bytes
-
-
-def _changes(entry: Entry, gate: str) -> Mapping[str, Change]:
-    finding = finding_of(entry, gate)
-    return {} if finding is None else {change.name: change for change in finding.changes}
-
-
-def _bounds(quantity: str, changes: Mapping[str, Change]) -> tuple[float | None, float | None]:
-    """Return bounds in the unit of the quantity, from the ratios of the gate."""
-    change = changes.get(quantity)
+def _estimate(quantity: str, gate: str, entry: Entry) -> Estimate:
+    if gate == "accuracy":
+        return entry.metrics.get(quantity, Estimate(None))
+    value = getattr(entry, quantity) if entry.state == DONE else None
+    finding = entry.finding(gate)
+    change = None if finding is None else finding.change(quantity)
     if change is None or change.baseline is None or change.low is None or change.high is None:
-        return None, None
-    return change.baseline * change.low, change.baseline * change.high
+        return Estimate(value)
+    return Estimate(value, change.baseline * change.low, change.baseline * change.high)
 
 
 def _kind(entry: Entry, gate: str, name: str) -> str:
     """Return the outcome of one quantity of an entry if it is a change; empty otherwise."""
     if entry.state in (FAILED, SKIPPED):
         return entry.state
-    finding, change = finding_of(entry, gate), _changes(entry, gate).get(name)
+    finding = entry.finding(gate)
+    change = None if finding is None else finding.change(name)
     if finding is not None and finding.alarm:
         moved = not finding.changes if change is None else change.baseline != change.candidate
         return (ACCEPTED if entry.accepted else MOVED) if moved else ""
