@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ import click
 from reid_dist.core.formatting import byte_size, counted
 
 if TYPE_CHECKING:
+    from reid_dist.nightly.history import History
     from reid_dist.nightly.history.values import Run
 
 _UNITS = {"d": "days", "w": "weeks", "h": "hours"}
@@ -148,7 +151,6 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
 @click.option("--why", required=True, metavar="TEXT", help="Reason, which is stored and shown.")
 def accept(run: Path, why: str) -> None:
     """Accept the findings of the gates: the entry, or each of the run, becomes the baseline of later nights."""
-    from reid_dist.cli.opened_history import opened_for_writing
     from reid_dist.nightly.history.address import Address, find_run
 
     address = Address.parse(run)
@@ -182,7 +184,6 @@ def prune(
     Baselines of later nights stay, and so do runs that are still running. Without --reports nothing but
     HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
     """
-    from reid_dist.cli.opened_history import opened_for_writing
     from reid_dist.core.credentials import without_controls
     from reid_dist.nightly.history.pruning import remove_folder
 
@@ -208,16 +209,31 @@ def prune(
             print(without_controls(f"left: {folder}, {why}"))
 
 
+@contextlib.contextmanager
+def opened_for_writing(path: Path, *, create: bool, timeout: float = 30.0) -> Iterator[History]:
+    """Open a history that a command writes to, and print its warning to standard error; `timeout` is in seconds."""
+    from reid_dist.nightly.history import History
+
+    with History.open(path, create=create, timeout=timeout) as history:
+        if history.caution:
+            # Slow to import, and seldom needed.
+            from reid_dist.cli.progress import notify
+            from reid_dist.core.credentials import without_controls
+
+            notify("warning", without_controls(f"Warning: {history.caution}"), message=history.caution)
+        yield history
+
+
 def _only(run: Run, name: str) -> Run:
     from dataclasses import replace
 
     from reid_dist.errors import StoreNotFoundError
 
-    chosen = tuple(entry for entry in run.entries if entry.name == name)
-    if not chosen:
+    entry = run.entry(name)
+    if entry is None:
         known = ", ".join(entry.name for entry in run.entries) or "none"
         raise StoreNotFoundError(f"run {run.number} has no entry {name!r}; it has {known}")
-    return replace(run, entries=chosen)
+    return replace(run, entries=(entry,))
 
 
 def _cause(error: OSError) -> str:

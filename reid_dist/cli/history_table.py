@@ -23,16 +23,10 @@ _DIGEST_DIGITS = 16
 
 
 def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) -> None:
-    """Print runs on standard output, one line for each entry.
+    """Print runs, oldest first, on standard output, one line for each entry.
 
-    Parameters
-    ----------
-    runs
-        Oldest first.
-    metrics
-        Columns; empty for mAP and CMC@1.
-    name
-        Common name of all entries; None where they differ.
+    The metrics are those of columns, by default mAP and CMC@1; `name` is the common name of all entries, None where
+    they differ.
     """
     shown = _shown(runs, metrics)
     suites = {run.suite for run in runs}
@@ -60,17 +54,7 @@ def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) ->
 
 
 def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -> None:
-    """Print a run in detail on standard output.
-
-    Parameters
-    ----------
-    run
-        The run.
-    metrics
-        Metrics to print; empty for all.
-    lasting
-        Streaks of entries, by name.
-    """
+    """Print a run in detail on standard output, with some of its metrics, by default all, and streaks by entry."""
     facts = fact_table()
     for fact, words in (
         ("run", f"{run.number} of suite {run.suite} ({run.suite_digest[:_DIGEST_DIGITS]})"),
@@ -144,7 +128,7 @@ def _verdict(entry: Entry) -> str:
     words = [f"{', '.join(gates)} {verdict}" for verdict, gates in by_verdict.items()]
     if len(by_verdict) == 1:
         words = list(by_verdict)
-    words += [finding.alarm for finding in entry.findings if finding.alarm]
+    words += [entry.alarm] if entry.alarm else []
     if entry.accepted:
         words.append(f"accepted: {entry.accepted}")
     return "; ".join(words) or "no verdict"

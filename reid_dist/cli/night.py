@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from reid_dist.cli.history import opened_for_writing
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
-from reid_dist.cli.opened_history import opened_for_writing
 from reid_dist.cli.progress import notify, rows_progress, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
 from reid_dist.core.credentials import without_controls
@@ -30,15 +30,7 @@ _PATIENCE = 300.0
 
 
 def list_jobs(suite_file: Path, only: Sequence[str]) -> None:
-    """Print the jobs of a suite.
-
-    Parameters
-    ----------
-    suite_file
-        Path of the suite.
-    only
-        Patterns of names; empty for all.
-    """
+    """Print the jobs of a suite whose names match a pattern; without patterns all."""
     for planned in _chosen(read_suite(suite_file), only):
         labels = ", ".join(f"{name} {value}" for name, value in planned.labels.items())
         click.echo(without_controls(planned.name + (f"   {labels}" if labels else "")))
@@ -57,22 +49,8 @@ def run_night(
 ) -> int:
     """Run a night, write its files, print its findings, and return the exit code.
 
-    Parameters
-    ----------
-    suite_file, history_file
-        Paths of the two files.
-    cluster
-        Cluster of the night.
-    output
-        Directory of the page; None for the history without its suffix.
-    only
-        Patterns of names of jobs; empty for all.
-    workspace
-        Directory or URI of what jobs share; None for a directory in `output`.
-    mlflow_uri
-        URI of an MLflow server to log the night to; None for none.
-    as_json
-        Whether to print the verdict as JSON.
+    `output` is the directory of the page, by default the history without its suffix; `workspace` is for what jobs
+    share, by default a directory in `output`; `mlflow_uri` is a server to log the night to.
     """
     # Invalid input is reported before anything is opened or started.
     suite = read_suite(suite_file)

@@ -30,12 +30,7 @@ _MOST_NIGHTS: Final = 60
 def refuse_folder(folder: Path, suite: str) -> Path:
     """Check before a night that its page can be written to a directory; return the directory.
 
-    Raises
-    ------
-    InputError
-        If it holds the page of another suite, or is not local.
-    StoreError
-        If it cannot be written to.
+    InputError if it holds the page of another suite, or is not local; StoreError if it cannot be written to.
     """
     refuse_uri(folder)
     above = next(each for each in (folder, *folder.absolute().parents) if each.exists())
@@ -55,14 +50,7 @@ def refuse_folder(folder: Path, suite: str) -> Path:
 def recent_runs(run: Run, history: History, folder: Path) -> list[Run]:
     """Return the runs of a page, oldest first: the last of its suite, and the run itself.
 
-    Parameters
-    ----------
-    run
-        Latest run.
-    history
-        History of the run.
-    folder
-        Directory of the page; entries whose report is not there have no folder.
+    Entries whose report is not in the directory of the page have no folder.
     """
     runs = [*history.runs(suite=run.suite, last=_MOST_NIGHTS - 1, before=run.number), run]
     return [replace(each, entries=tuple(_linked(entry, folder) for entry in each.entries)) for each in runs]
@@ -74,19 +62,9 @@ def verdict_json(runs: list[Run]) -> str:
 
 
 def deliver_night(runs: list[Run], folder: Path) -> None:
-    """Write the files of a finished night.
+    """Write the files of a finished night, of the runs of :func:`recent_runs`, in place of those of the night before.
 
-    Parameters
-    ----------
-    runs
-        As :func:`recent_runs` returns them.
-    folder
-        Directory, whose files of the night before are replaced.
-
-    Raises
-    ------
-    RunFailedError
-        If they cannot be written.
+    RunFailedError if they cannot be written.
     """
     run = runs[-1]
     contents = {

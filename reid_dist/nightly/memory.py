@@ -19,10 +19,7 @@ _RESET = "5"
 def reset_peaks(client: Client | None) -> None:
     """Reset the peaks of this process and of all workers.
 
-    Raises
-    ------
-    RunFailedError
-        If the cluster was lost since the job before: this is the first use of it for a job.
+    RunFailedError if the cluster was lost since the job before: this is the first use of it for a job.
     """
     _reset_own()
     if client is None:
@@ -34,14 +31,10 @@ def reset_peaks(client: Client | None) -> None:
 
 
 def peak_bytes(client: Client | None) -> int | None:
-    """Return the sum of the peaks of this process and of all workers since the last reset.
+    """Return the bytes of the peaks of this process and all workers since the last reset; None if unknown.
 
     Resident memory: pages that processes share count in each.  Processes need not peak at the same time, so the sum is
     an upper bound.
-
-    Returns
-    -------
-    Bytes; None if the kernel has no counter, or the cluster is gone.
     """
     found = [_own_peak()]
     if client is not None:

@@ -38,31 +38,11 @@ _SKIPPED: Final = "KILLED"
 
 
 def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
-    """Log every entry of a run to MLflow; repeated calls log it once.
+    """Log every entry of a run to an experiment of MLflow, made if missing; return the IDs of the runs of MLflow.
 
-    An entry that was exported before is found by its tags, of which only changes are sent, such as an acceptance.  An
-    interrupted export is completed.
-
-    Parameters
-    ----------
-    run
-        Run of the history.
-    tracking_uri
-        URI of MLflow: a server's ``https://...``, or ``sqlite:///FILE``.
-    experiment
-        Name; made if there is none.
-
-    Returns
-    -------
-    list of str
-        Run IDs of MLflow, in the order of ``run.entries``.
-
-    Raises
-    ------
-    InputError
-        If MLflow is not installed.
-    RunFailedError
-        If MLflow cannot be reached, or refuses something.
+    Repeated calls log it once: an entry that was exported before is found by its tags, of which only changes are sent,
+    such as an acceptance.  An interrupted export is completed.  InputError if MLflow is not installed, RunFailedError
+    if it cannot be reached, or refuses something.
     """
     mlflow = _import_mlflow()
     try:
@@ -171,7 +151,7 @@ def _tags(run: Run, entry: Entry) -> dict[str, str]:
         "job_digest": entry.job_digest,
         "result_digest": entry.result_digest,
         "accepted": entry.accepted,
-        "alarm": "; ".join(finding.alarm for finding in entry.findings if finding.alarm),
+        "alarm": entry.alarm,
         **{f"verdict.{finding.gate}": finding.verdict for finding in entry.findings},
         **{f"label.{name}": value for name, value in entry.labels.items()},
     }

@@ -9,16 +9,18 @@ import math
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple
 from typing import Any, Final
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import upper_first
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
-from reid_dist.nightly.history.values import DONE, SAME, Change, Entry, Estimate, Finding, Run
+from reid_dist.nightly.history.values import DONE, SAME, Entry, Estimate, Run
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.outcome import OUTCOMES, SIGNS, counted, outcome, reasons
 from reid_dist.nightly.wording import jobs, shortened, took, when
+from reid_dist.reports.documents import plain
 from reid_dist.reports.words import is_share
 
 SCHEMA: Final = 1
@@ -37,12 +39,7 @@ _MARKUP: Final = re.compile(r"[\\`*\[\]|~$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
 def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
     """Return the content of ``verdict.json``: plain values, None for a number that is not finite.
 
-    Parameters
-    ----------
-    run
-        Latest run.
-    earlier
-        Runs before it, oldest first, for streaks and baselines.
+    The earlier runs, oldest first, are for streaks and baselines.
     """
     first = headline(run, earlier)
     return {
@@ -64,16 +61,9 @@ def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
 
 
 def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] = ()) -> str:
-    """Return a summary in GitHub-flavoured Markdown, of bounded length.
+    """Return a summary in GitHub-flavoured Markdown, of bounded length, with a link to the address of a page.
 
-    Parameters
-    ----------
-    run
-        Latest run.
-    page
-        Address of its page for a link; None for none.
-    earlier
-        As for `verdict_document`.
+    Earlier runs as for `verdict_document`.
     """
     first = headline(run, earlier)
     facts = [f"run {run.number} of {_escaped(run.suite)}", when(run.started), took(run.started, run.finished)]
@@ -120,65 +110,29 @@ def _is_error_rate(name: str) -> bool:
 
 def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
     lasting = streak(entry, reversed(earlier))
-    return {
+    document = {
         "name": entry.name,
         "model": entry.model,
         "dataset": entry.dataset,
         "job": entry.job,
-        "labels": dict(entry.labels),
+        "labels": entry.labels,
         "state": entry.state,
         "outcome": outcome(entry),
         "reason": entry.reason,
         "regression": entry.is_regression,
         "since": None if lasting is None else lasting.run,
         "accepted": entry.accepted,
-        "findings": [_finding(finding) for finding in entry.findings],
-        "metrics": {name: _estimate(estimate) for name, estimate in entry.metrics.items()},
+        "findings": [asdict(finding) for finding in entry.findings],
+        "metrics": {name: asdict(estimate) for name, estimate in entry.metrics.items()},
         "digests": {"inputs": entry.input_digest, "job": entry.job_digest, "result": entry.result_digest},
         "started": entry.started,
-        "seconds": _number(entry.seconds),
-        "timing": {name: _number(seconds) for name, seconds in entry.timing.items()},
+        "seconds": entry.seconds,
+        "timing": entry.timing,
         "peak_bytes": entry.peak_bytes,
-        "reused": list(entry.reused),
+        "reused": entry.reused,
         "report": entry.folder,
     }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "gate": finding.gate,
-        "verdict": finding.verdict,
-        "alarm": finding.alarm,
-        "reason": finding.reason,
-        "baseline": finding.baseline,
-        "changes": [_change(change) for change in finding.changes],
-    }
-
-
-def _change(change: Change) -> dict[str, Any]:
-    return {
-        "name": change.name,
-        "verdict": change.verdict,
-        **{name: _number(getattr(change, name)) for name in ("baseline", "candidate", "difference", "low", "high")},
-        "lost": [
-            {
-                "row": moved.row,
-                "pid": moved.pid,
-                "camid": moved.camid,
-                "baseline": _number(moved.baseline),
-                "candidate": _number(moved.candidate),
-            }
-            for moved in change.lost
-        ],
-    }
-
-
-def _estimate(estimate: Estimate) -> dict[str, float | None]:
-    return {name: _number(getattr(estimate, name)) for name in ("value", "low", "high")}
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else value
+    return dict(plain(document))
 
 
 def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
@@ -225,10 +179,9 @@ def _escaped(text: str) -> str:
 
 def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Iterator[dict[str, Any]]:
     """Yield the figure of a metric; nothing if it is undefined or no share."""
-    value = _number(estimate.value)
+    value, low, high = plain(astuple(estimate))
     if entry.state != DONE or value is None or not is_share(name):
         return
-    low, high = _number(estimate.low), _number(estimate.high)
     # The dashboard shows one number: the wider side of the interval.
     spread = None if low is None or high is None else 100 * max(value - low, high - value)
     yield _figure(entry, name, "%", 100 * value, run, spread)
