@@ -12,7 +12,6 @@ from typing import Any, Final
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
 from reid_dist.nightly.gating import (
     AccuracyGate,
-    Earlier,
     Gates,
     Night,
     RatioGate,
@@ -76,12 +75,12 @@ class _EarlierNights:
         found = (self._night(each, metrics) for each in sorted(newest.values(), key=lambda each: each.run))
         return [night for night in found if night is not None]
 
-    def with_report(self, past: Past) -> Earlier:
+    def with_report(self, past: Past) -> Past:
         """Return an entry with its report, None for a pruned one."""
         try:
-            return Earlier(past.run, past.entry, self.history.report(past.run, past.entry.name))
+            return past._replace(report=self.history.report(past.run, past.entry.name))
         except StoreNotFoundError:
-            return Earlier(past.run, past.entry)
+            return past
         except DamagedStoreError as error:
             raise _UnreadableReportError(str(error)) from error
 
@@ -119,7 +118,7 @@ def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
         earlier.report,
         entry,
         last_good=last_good,
-        same_options=None if same is None else Earlier(same.run, same.entry),
+        same_options=same,
         gate=gate,
         reference=reference,
         recent=earlier.nights(past, metrics) if may_be_worse else [],

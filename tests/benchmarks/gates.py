@@ -27,14 +27,13 @@ from scipy.stats import beta
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.nightly.gating import (
     AccuracyGate,
-    Earlier,
     RatioGate,
     SpeedGate,
     gate_accuracy,
     gate_memory,
     gate_speed,
 )
-from reid_dist.nightly.history.values import WORSE, Entry
+from reid_dist.nightly.history.values import WORSE, Entry, Past
 from reid_dist.stores.synthetic import MARKET1501, SyntheticSet, SyntheticShape, make_sets
 
 __all__ = [
@@ -225,7 +224,7 @@ def entry_of(report: Report) -> Entry:
 
 def is_worse(near: dict[str, Float64], far: dict[str, Float64], pids: NDArray[np.int64], gate: AccuracyGate) -> bool:
     before, after = report_of(near, pids), report_of(far, pids)
-    earlier = Earlier(1, entry_of(before), before)
+    earlier = Past(1, entry_of(before), before)
     facts = replace(entry_of(after), input_digest="other")
     return gate_accuracy(after, facts, last_good=earlier, same_options=None, gate=gate).verdict == WORSE
 

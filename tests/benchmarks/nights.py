@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist import Report
-from reid_dist.nightly.gating import AccuracyGate, Earlier, Night, TrendGate, gate_accuracy, gate_trend
+from reid_dist.nightly.gating import AccuracyGate, Night, TrendGate, gate_accuracy, gate_trend
 from reid_dist.nightly.gating.trend import night_weights
-from reid_dist.nightly.history.values import WORSE, Entry, Estimate
+from reid_dist.nightly.history.values import WORSE, Entry, Estimate, Past
 from reid_dist.stores.synthetic import make_sets
 from tests.benchmarks import gates
 
@@ -174,7 +174,7 @@ def losses(
     nights = [Night(at, f"{at}", {name: each[at] for name, each in values.items()}) for at in range(tonight + 1)]
     if lost:
         reports = {at: gates.report_of(dict(nights[at].values), pids) for at in {0, tonight - 1, tonight}}
-        earlier = {at: Earlier(at, _entry(each, at), each) for at, each in reports.items()}
+        earlier = {at: Past(at, _entry(each, at), each) for at, each in reports.items()}
         # One after the other, until one is a loss: the verdict is that of all of them together.
         tests: dict[str, dict[str, Any]] = {
             "last": {"last_good": earlier[tonight - 1]},

@@ -24,9 +24,9 @@ from reid_dist.nightly.history.values import (
     Entry,
     Estimate,
     Finding,
-    Moved,
     Run,
 )
+from reid_dist.reports.comparison import ChangedQuery
 
 FIRST = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
 METRICS = {"mAP": 0.852, "mINP": 0.615, "CMC@1": 0.941, "CMC@5": 0.972, "CMC@10": 0.985}
@@ -137,35 +137,41 @@ def run(night: int, entries: Sequence[Entry], *, exit_code: int | None = 0, **mo
     return Run(**(fields | more))
 
 
-def worse_entry(night: int, *, baseline: int, **more: Any) -> Entry:
-    """A model that lost 1.83 points of mAP after its query features and its commit changed."""
-    lost = tuple(
-        Moved(
-            row=31 * place, pid=100 + place, camid=None if place % 5 == 4 else place % 6, baseline=0.9, candidate=0.02
-        )
-        for place in range(10)
-    )
-    found = entry(night=night, shift=-0.0183, features="b", **more)
-    changes = tuple(
+def with_finding(found: Entry, new: Finding, **changes: Any) -> Entry:
+    """The entry with another finding of one gate."""
+    findings = {each.gate: each for each in (*found.findings, new)}
+    return dataclasses.replace(found, findings=tuple(findings.values()), **changes)
+
+
+def changed_metrics(found: Entry, difference: float, low: float, high: float, verdict: str) -> tuple[Change, ...]:
+    return tuple(
         Change(
             name=name,
             baseline=METRICS[name],
-            candidate=estimate.value,
-            difference=-0.0183,
-            low=-0.0241,
-            high=-0.0120,
-            verdict=WORSE,
-            lost=lost if name == "mAP" else (),
+            candidate=each.value,
+            difference=difference,
+            low=low,
+            high=high,
+            verdict=verdict,
         )
-        for name, estimate in found.metrics.items()
+        for name, each in found.metrics.items()
     )
+
+
+def worse_entry(night: int, *, baseline: int, **more: Any) -> Entry:
+    """A model that lost 1.83 points of mAP after its query features and its commit changed."""
+    found = entry(night=night, shift=-0.0183, features="b", **more)
+    first, *others = changed_metrics(found, -0.0183, -0.0241, -0.0120, WORSE)
+    lost = tuple(
+        ChangedQuery(31 * place, 100 + place, None if place % 5 == 4 else place % 6, 0.9, 0.02) for place in range(10)
+    )
+    changes = (dataclasses.replace(first, lost=lost), *others)
     reason = "mAP 85.20 % -> 83.37 %: -1.83 points, 99 % interval [-2.41, -1.20], beyond the 0.50 points that matter"
-    accuracy = finding("accuracy", WORSE, reason, baseline=baseline, changes=changes)
-    return dataclasses.replace(
+    return with_finding(
         found,
+        finding("accuracy", WORSE, reason, baseline=baseline, changes=changes),
         labels=found.labels | {"commit": "77d01be"},
         environment=found.environment | {"numpy": "2.4.0"},
-        findings=(accuracy, *found.findings[1:]),
     )
 
 
@@ -173,62 +179,77 @@ def slow_entry(night: int, **more: Any) -> Entry:
     found = entry(night=night, seconds=301.0, **more)
     assert found.seconds is not None
     reason = f"{found.seconds:.0f} s, {found.seconds / 123:.2f} of the median of 10 nights; the noise allows up to 1.15"
-    speed = finding("speed", WORSE, reason, changes=(cost("seconds", 123.0, found.seconds, 0.87, 1.15, WORSE),))
-    return dataclasses.replace(found, findings=(*found.findings[:2], speed, found.findings[3]))
+    changes = (cost("seconds", 123.0, found.seconds, 0.87, 1.15, WORSE),)
+    return with_finding(found, finding("speed", WORSE, reason, changes=changes))
 
 
 def undecided_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     """A model with too few valid queries for a verdict."""
     found = entry(night=night, **more)
-    moved = dataclasses.replace(
-        found.findings[0].changes[0], difference=-0.1485, low=-0.55, high=0.3, verdict=UNDECIDED
-    )
+    first = found.findings[0].changes[0]
+    moved = dataclasses.replace(first, difference=-0.1485, low=-0.55, high=0.3, verdict=UNDECIDED)
     reason = (
         f"against run {baseline}: mAP fell by 14.85 points, chance and the 0.50 points that matter are both possible"
     )
-    accuracy = finding("accuracy", UNDECIDED, reason, baseline=baseline, changes=(moved,))
-    return dataclasses.replace(found, findings=(accuracy, *found.findings[1:]))
+    return with_finding(found, finding("accuracy", UNDECIDED, reason, baseline=baseline, changes=(moved,)))
 
 
 def falling_entry(night: int, *, since: int, **more: Any) -> Entry:
     """A model that lost a little every night, within the noise of two nights."""
-    found = undecided_entry(night, baseline=night, **more)
     change = Change(
         name="mAP", baseline=0.852, candidate=0.811, difference=-0.041, low=-0.055, high=-0.028, verdict=WORSE
     )
     reason = f"14 results that differ since run {since}: mAP falls by 4.10 points from first to last"
     trend = finding("trend", WORSE, reason, baseline=since, changes=(change,))
-    return dataclasses.replace(found, findings=(found.findings[0], trend, *found.findings[2:]))
+    return with_finding(undecided_entry(night, baseline=night, **more), trend)
 
 
 def alarm_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     """Equal inputs and an equal job with another result."""
     found = entry(night=night, **more)
-    moved = dataclasses.replace(
-        found.findings[0].changes[0], candidate=METRICS["mAP"] - 1e-4, difference=-1e-4, verdict=SAME
-    )
+    moved = dataclasses.replace(found.findings[0].changes[0], candidate=METRICS["mAP"] - 1e-4, difference=-1e-4)
     reason = f"equal inputs and an equal job gave another result digest than in run {baseline}"
     accuracy = finding("accuracy", SAME, reason, alarm=ALARM, baseline=baseline, changes=(moved,))
-    return dataclasses.replace(found, result_digest=digest("something else"), findings=(accuracy, *found.findings[1:]))
+    return with_finding(found, accuracy, result_digest=digest("something else"))
 
 
 def better_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     found = entry(night=night, shift=0.012, features="c", **more)
-    changes = tuple(
-        Change(
-            name=name,
-            baseline=METRICS[name],
-            candidate=each.value,
-            difference=0.012,
-            low=0.006,
-            high=0.018,
-            verdict=BETTER,
-        )
-        for name, each in found.metrics.items()
-    )
     reason = "mAP 85.20 % -> 86.40 %: +1.20 points, 99 % interval [+0.60, +1.80]"
-    accuracy = finding("accuracy", BETTER, reason, baseline=baseline, changes=changes)
-    return dataclasses.replace(found, findings=(accuracy, *found.findings[1:]))
+    changes = changed_metrics(found, 0.012, 0.006, 0.018, BETTER)
+    return with_finding(found, finding("accuracy", BETTER, reason, baseline=baseline, changes=changes))
+
+
+def nights_full_of(text: str, *, folder: str = "") -> list[Run]:
+    """Two nights with a text in every place that comes from outside."""
+    found = worse_entry(1, baseline=1)
+    findings = tuple(
+        dataclasses.replace(
+            each, reason=text, changes=tuple(dataclasses.replace(change, name=text) for change in each.changes)
+        )
+        for each in found.findings
+    )
+    named: dict[str, Any] = {key: {text: text} for key in ("labels", "machine", "environment", "inputs", "conventions")}
+    tonight = dataclasses.replace(
+        found,
+        model=text,
+        dataset=text,
+        job=text,
+        started=text,
+        timing={text: 1.0},
+        reused=(text,),
+        metrics={text: Estimate(0.5, 0.4, 0.6), "mAP": Estimate(0.5)},
+        input_digest=text,
+        folder=folder or found.folder,
+        findings=findings,
+        **named,
+    )
+    before = dataclasses.replace(tonight, input_digest="", job_digest="", **{key: {} for key in named})
+    undone = [dataclasses.replace(tonight, job=each, state=each, reason=text) for each in (FAILED, SKIPPED)]
+    return [
+        run(0, [before], started=text, planned=(text,)),
+        run(1, [tonight, *undone], host=text, version=text, suite_digest=text, finished=text, exit_code=3),
+    ]
 
 
 def undone_entry(state: str, reason: str, *, night: int, **more: Any) -> Entry:
@@ -296,7 +317,7 @@ def eventful_nights(n_nights: int = 24) -> list[Run]:
 
 
 def _as_of(night: int, entry: Entry) -> Entry:
-    """What everybody had from a night on: another version from the 17th, another k1 from the 13th."""
+    """What all jobs have from a night on: another version from the 17th, another k1 from the 13th."""
     if entry.state != "done":
         return entry
     if night >= 12 and entry.job == "reranked":

@@ -43,8 +43,8 @@ def test_nights_of_a_third_of_a_point_each_do_not_pass(tmp_path: Path) -> None:
         save_model(model, noise)
         read = read_suite(suite)
         with History.open(tmp_path / "nights.db") as history:
-            told = Surroundings(connect=contextlib.nullcontext)
-            run = run_suite(read, list(read.planned()), history, folder, told)
+            surroundings = Surroundings(connect=contextlib.nullcontext)
+            run = run_suite(read, list(read.planned()), history, folder, surroundings)
             deliver_night(recent_runs(run, history, folder), folder)
             return run
 

@@ -17,7 +17,7 @@ from reid_dist.nightly.page.outcome import outcome, reasons
 def early_entry(n_before: int) -> Entry:
     entry = nights.entry(night=n_before)
     past = [nights.entry(night=night) for night in range(n_before)]
-    waiting = [judge(entry, past, RatioGate()) for judge in (gate_speed, gate_memory)]
+    waiting = [gate(entry, past, RatioGate()) for gate in (gate_speed, gate_memory)]
     return dataclasses.replace(entry, findings=(*entry.findings[:2], *waiting))
 
 

@@ -27,3 +27,9 @@ def test_control_codes_of_a_suite_never_reach_the_terminal(reid_dist, tmp_path: 
     files = [(tmp_path / "nights" / name).read_text() for name in ("index.html", "summary.md", "verdict.json")]
     for text in (listed.out, done.out, done.err, *files):
         assert not CONTROLS.search(text)
+
+
+def test_a_night_without_a_history_is_refused(reid_dist, tmp_path: Path) -> None:
+    done = reid_dist("nightly", write_suite(tmp_path, {"ours": tmp_path}, {"plain": {}}))
+    assert done.code == 2
+    assert "Missing option '--history'" in done.err

@@ -105,10 +105,10 @@ def test_the_headline_has_the_change_its_significance_and_possible_causes() -> N
     today = nights.run(3, [nights.worse_entry(3, baseline=3)], exit_code=4)
     first = headline(today, earlier)
     assert (first.kind, first.title) == (WORSE, "The one job is worse")
-    said = first.sentence.replace("\N{MINUS SIGN}", "-")
-    assert said.startswith("resnet50/market1501/plain is worse, beyond chance: mAP 85.20 %")
-    assert "-1.83 points [-2.41, -1.20]" in said
-    assert "since run 3 changed: content of query" in said
+    sentence = first.sentence.replace("\N{MINUS SIGN}", "-")
+    assert sentence.startswith("resnet50/market1501/plain is worse, beyond chance: mAP 85.20 %")
+    assert "-1.83 points [-2.41, -1.20]" in sentence
+    assert "since run 3 changed: content of query" in sentence
     page = Outline(render_nights([*earlier, today], suite="nightly"))
     about = page.all("dl", "about")[0][1]
     assert "4: a regression, and nothing failed" in about
@@ -168,7 +168,7 @@ def test_the_title_counts_changes(entries: list[Entry], title: str) -> None:
         (nights.undone_entry(FAILED, "x", night=0), "failed"),
         (nights.undone_entry(SKIPPED, "x", night=0), "skipped"),
         (dataclasses.replace(nights.worse_entry(1, baseline=1), accepted="new backbone"), "accepted"),
-        # A time that nothing is known of yet does not hide that the answer is the same.
+        # A time that nothing is known of yet does not hide that the result is the same.
         (
             dataclasses.replace(
                 nights.entry(), findings=(nights.entry().findings[0], nights.finding("speed", INCOMPARABLE))
@@ -239,8 +239,8 @@ def test_an_alarm_is_of_its_own_kind(page: Outline) -> None:
 
 def test_the_alarm_appears_once() -> None:
     entry = nights.alarm_entry(1, baseline=1)
-    told = dataclasses.replace(entry.findings[0], reason=f"{ALARM}: the digest differs")
-    entry = dataclasses.replace(entry, findings=(told, *entry.findings[1:]))
+    changed = dataclasses.replace(entry.findings[0], reason=f"{ALARM}: the digest differs")
+    entry = dataclasses.replace(entry, findings=(changed, *entry.findings[1:]))
     page = Outline(render_nights([nights.run(1, [entry])], suite="nightly"))
     assert page.all("article")[0][1].count(ALARM) == 1
 
@@ -309,42 +309,7 @@ def test_a_folder_is_a_folder_whatever_its_name(folder: str) -> None:
 
 def test_texts_from_outside_stay_texts() -> None:
     evil = "</style></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7 * 7 }} & | `"
-    entry = nights.worse_entry(1, baseline=1)
-    odd = dataclasses.replace(
-        entry,
-        model=evil,
-        dataset=evil,
-        job=evil,
-        labels={evil: evil},
-        accepted="",
-        started=evil,
-        timing={evil: 1.0},
-        machine={evil: evil},
-        reused=(evil,),
-        metrics={evil: Estimate(0.5, 0.4, 0.6), "mAP": Estimate(0.5)},
-        environment={evil: evil},
-        inputs={evil: evil},
-        conventions={evil: evil},
-        input_digest=evil,
-        findings=tuple(
-            dataclasses.replace(
-                finding,
-                reason=evil,
-                changes=tuple(dataclasses.replace(change, name=evil) for change in finding.changes),
-            )
-            for finding in entry.findings
-        ),
-    )
-    before = dataclasses.replace(
-        odd, environment={}, inputs={}, conventions={}, input_digest="", job_digest="", labels={}
-    )
-    failed = dataclasses.replace(odd, job="2", state=FAILED, reason=evil)
-    skipped = dataclasses.replace(odd, job="3", state=SKIPPED, reason=evil)
-    runs = [
-        nights.run(0, [before], started=evil),
-        nights.run(1, [odd, failed, skipped], host=evil, version=evil, suite_digest=evil, finished=evil),
-    ]
-    text = render_nights(runs, suite=evil)
+    text = render_nights(nights.nights_full_of(evil), suite=evil)
     page = Outline(text)
     names = {tag for tag, _ in page.elements}
     assert not names & {"script", "img", "iframe", "object", "link", "base", "form"}
@@ -354,7 +319,7 @@ def test_texts_from_outside_stay_texts() -> None:
     assert page.text().count("alert('x')") > 20
 
 
-def test_jobs_that_went_from_the_suite_are_named() -> None:
+def test_removed_jobs_are_listed() -> None:
     before, tonight = nights.quiet_nights(2, 2)
     kept, gone = (entry.name for entry in tonight.entries)
     before = dataclasses.replace(before, planned=(kept, gone, "<b>/set/plain"))
@@ -364,8 +329,8 @@ def test_jobs_that_went_from_the_suite_are_named() -> None:
     assert sheet[1] == f"No longer in the suite {gone} last in run 1 <b>/set/plain last in run 1"
     assert page.all("article") == []
     assert page.all("h1")[0][1] == "= The one job is the same as before"
-    told = Outline(render_nights([before, dataclasses.replace(tonight, planned=before.planned)], suite="nightly"))
-    assert "No longer in the suite" not in told.text()
+    changed = Outline(render_nights([before, dataclasses.replace(tonight, planned=before.planned)], suite="nightly"))
+    assert "No longer in the suite" not in changed.text()
 
 
 def test_the_page_needs_no_network_and_no_script(runs: list[Run], page: Outline) -> None:

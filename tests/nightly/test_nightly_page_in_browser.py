@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import json
 import re
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Run
 from reid_dist.nightly.page import render_nights
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -33,23 +31,24 @@ QUIET = (
     "--disable-sync",
     "--hide-scrollbars",
 )
+LONG = "unbroken" * 25
 WIDTHS = (320, 390, 768, 1280)
 LIGHT, DARK = "--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0"
 
-# Opens everything that is folded, and answers for each frame; `found` is what a measurement fills.
+# Opens everything that is folded, and results for each frame; `found` is what a measurement fills.
 MEASURE = """
 onload = () => {
-  const answers = [...document.querySelectorAll('iframe')].map(frame => {
+  const results = [...document.querySelectorAll('iframe')].map(frame => {
     const page = frame.contentDocument, root = page.documentElement, view = frame.contentWindow;
     page.querySelectorAll('details').forEach(each => { each.open = true; });
     const found = [];
     MEASUREMENT
     return found;
   });
-  const answer = document.createElement('pre');
-  answer.id = 'answer';
-  answer.textContent = JSON.stringify(answers);
-  document.body.replaceChildren(answer);
+  const result = document.createElement('pre');
+  result.id = 'result';
+  result.textContent = JSON.stringify(results);
+  document.body.replaceChildren(result);
 };
 """
 
@@ -121,9 +120,9 @@ def measured(pages: list[str], widths: tuple[int, ...], measurement: str, tmp_pa
     script = MEASURE.replace("MEASUREMENT", measurement)
     wrapper.write_text(f"<!DOCTYPE html>{scheme}<title>frames</title><body>{frames}<script>{script}</script>")
     dom = browse(wrapper.as_uri(), tmp_path / "profile", "--dump-dom", *options)
-    answer = re.search(r'<pre id="answer">(.*?)</pre>', dom, re.DOTALL)
-    assert answer is not None
-    found: list[Any] = json.loads(html.unescape(answer[1]))
+    result = re.search(r'<pre id="result">(.*?)</pre>', dom, re.DOTALL)
+    assert result is not None
+    found: list[Any] = json.loads(html.unescape(result[1]))
     assert len(found) == len(pages) * len(widths)
     return found
 
@@ -133,35 +132,10 @@ def page() -> str:
     return render_nights(nights.eventful_nights(), suite="nightly")
 
 
-def long_nights() -> list[Run]:
-    """Long unbroken texts everywhere: what pushes a page out of its frame."""
-    long = "unbroken" * 25
-    entry = nights.worse_entry(1, baseline=1)
-    findings = tuple(dataclasses.replace(each, reason=long) for each in entry.findings)
-    entry = dataclasses.replace(
-        entry,
-        model=long,
-        labels={long: long},
-        machine={long: long},
-        timing={long: 1.0},
-        metrics={**entry.metrics, long: entry.metrics["mAP"]},
-        environment={long: long},
-        inputs={long: long},
-        folder=long,
-        findings=findings,
-        accepted="",
-        input_digest="other",
-    )
-    before = dataclasses.replace(entry, environment={long: "x"}, labels={}, input_digest="", inputs={})
-    undone = [dataclasses.replace(entry, job=each, state=each, reason=long) for each in (FAILED, SKIPPED)]
-    return [
-        nights.run(0, [before], planned=(long,)),
-        nights.run(1, [entry, *undone], host=long, version=long, suite_digest=long, exit_code=3, planned=()),
-    ]
-
-
 def test_nothing_sticks_out_sideways(page: str, tmp_path: Path) -> None:
-    found = measured([page, render_nights(long_nights(), suite="w" * 200)], WIDTHS, STICKS_OUT, tmp_path)
+    found = measured(
+        [page, render_nights(nights.nights_full_of(LONG, folder=LONG), suite="w" * 200)], WIDTHS, STICKS_OUT, tmp_path
+    )
     assert [shown for ((_, shown),) in found] == [*WIDTHS, *WIDTHS]
     assert [needed for ((needed, _),) in found] == [*WIDTHS, *WIDTHS]
 

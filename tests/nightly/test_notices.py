@@ -15,9 +15,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Change, Entry, Estimate, Moved, Run
+from reid_dist.nightly.history.values import FAILED, SKIPPED, Change, Entry, Estimate, Run
 from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
 from reid_dist.nightly.page import render_nights
+from reid_dist.reports.comparison import ChangedQuery
 
 NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
@@ -150,7 +151,7 @@ def test_every_night_has_a_verdict(runs: list[Run]) -> None:
 
 
 def test_what_is_no_number_is_null() -> None:
-    odd = Change(name="mAP", baseline=math.nan, candidate=math.inf, lost=(Moved(0, None, None, math.nan, 0.5),))
+    odd = Change(name="mAP", baseline=math.nan, candidate=math.inf, lost=(ChangedQuery(0, None, None, math.nan, 0.5),))
     entry = nights.entry(metrics={"mAP": Estimate(math.nan)}, seconds=1.0, timing={"plan": math.inf})
     entry = dataclasses.replace(entry, findings=(nights.finding("accuracy", changes=(odd,)),))
     document = as_read(verdict_document(nights.run(0, [entry])))
@@ -198,7 +199,7 @@ def test_the_summary_is_a_headline_a_list_and_a_table(runs: list[Run]) -> None:
         "failed", "alarm", "worse", "worse", "skipped", "incomparable", "better"
     ]  # fmt: skip
     assert all(len(row) == 3 and all(row) for row in rows)
-    assert "osnet/market1501/plain" not in [row[0] for row in rows], "what is the same is a number"
+    assert "osnet/market1501/plain" not in [row[0] for row in rows], "unchanged jobs are only counted"
     assert "1 job is the same as before." in text
     assert "exit code 3" in text
 
@@ -210,7 +211,7 @@ def test_a_quiet_summary_has_no_table() -> None:
     assert "](" not in text
 
 
-def test_jobs_that_went_from_the_suite_are_named() -> None:
+def test_removed_jobs_are_listed() -> None:
     gone = [f"gone_{number:03}/set/plain" for number in range(60)]
     tonight, before = nights.quiet_nights(2, 1)[::-1]
     (entry,) = tonight.entries

@@ -40,7 +40,7 @@ noise of up to 10 % and three times in four at 15 %; after 7 runs nearly always 
 tests.benchmarks gates`` those of each gate.
 """
 
-from reid_dist.nightly.gating.accuracy import Earlier, dropped, gate_accuracy, gated_metrics
+from reid_dist.nightly.gating.accuracy import dropped, gate_accuracy, gated_metrics
 from reid_dist.nightly.gating.nights import Night, night_of, tested_metrics
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, SpeedGate, TrendGate
@@ -48,7 +48,6 @@ from reid_dist.nightly.gating.trend import gate_trend
 
 __all__ = [
     "AccuracyGate",
-    "Earlier",
     "Gates",
     "Night",
     "RatioGate",

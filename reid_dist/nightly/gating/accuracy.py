@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Interval
@@ -25,10 +25,10 @@ from reid_dist.nightly.history.values import (
     Change,
     Entry,
     Finding,
-    Moved,
+    Past,
 )
 from reid_dist.reports import Report
-from reid_dist.reports.comparison import ChangedQuery, Comparison, MetricComparison, compare
+from reid_dist.reports.comparison import Comparison, MetricComparison, compare
 from reid_dist.reports.comparison.conditions import differing_conditions
 from reid_dist.reports.comparison.paired import query_values
 from reid_dist.reports.documents import plain
@@ -40,22 +40,14 @@ _DIGEST_SHOWN: Final = 12
 _DIGEST: Final = re.compile(r"[0-9a-f]{32,}")
 
 
-class Earlier(NamedTuple):
-    """Entry of an earlier run with its report; None where it was pruned or is not needed."""
-
-    number: int
-    entry: Entry
-    report: Report | None = None
-
-
 def gate_accuracy(
     candidate: Report,
     entry: Entry,
     *,
-    last_good: Earlier | None,
-    same_options: Earlier | None,
+    last_good: Past | None,
+    same_options: Past | None,
     gate: AccuracyGate,
-    reference: Earlier | None = None,
+    reference: Past | None = None,
     recent: Sequence[Night] = (),
 ) -> Finding:
     """Return the finding of accuracy of an entry.
@@ -96,13 +88,13 @@ def gated_metrics(metrics: tuple[str, ...] | None, report: Report) -> tuple[str,
 def _longer_losses(
     candidate: Report,
     entry: Entry,
-    last_good: Earlier | None,
-    reference: Earlier | None,
+    last_good: Past | None,
+    reference: Past | None,
     recent: Sequence[Night],
     gate: AccuracyGate,
 ) -> Iterator[Finding]:
     """Yield losses against the reference, and against the best of the last nights."""
-    if reference is not None and (last_good is None or reference.number != last_good.number):
+    if reference is not None and (last_good is None or reference.run != last_good.run):
         role = "last accepted" if reference.entry.accepted else "first"
         if dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
             found = _against(candidate, entry, reference, gate, gate.reference_share, role)
@@ -153,7 +145,7 @@ def _worse_than_best(candidate: Report, drop: BestDrop, n_nights: int) -> Findin
     return Finding(gate=_GATE, verdict=WORSE, reason=words, baseline=drop.number, changes=(change,))
 
 
-def _moved_without_cause(entry: Entry, earlier: Earlier | None) -> str:
+def _moved_without_cause(entry: Entry, earlier: Past | None) -> str:
     """Return the text of the alarm for another result of equal inputs and an equal job; empty for none."""
     if earlier is None:
         return ""
@@ -167,7 +159,7 @@ def _moved_without_cause(entry: Entry, earlier: Earlier | None) -> str:
     where = f"what differs is {listed(places)}" if places else "versions and machine are equal as well"
     return (
         f"{ALARM}: equal inputs and an equal job gave the digest {_brief(before.result_digest)} in run "
-        f"{earlier.number} and {_brief(entry.result_digest)} now; {where}"
+        f"{earlier.run} and {_brief(entry.result_digest)} now; {where}"
     )
 
 
@@ -177,7 +169,7 @@ def _brief(text: str) -> str:
 
 
 def _against(
-    candidate: Report, entry: Entry, earlier: Earlier | None, gate: AccuracyGate, share: float, role: str
+    candidate: Report, entry: Entry, earlier: Past | None, gate: AccuracyGate, share: float, role: str
 ) -> Finding:
     """Compare an entry with an earlier one, at a share of the rate of the gate."""
     if earlier is None:
@@ -247,7 +239,7 @@ def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate
         baseline=plain(metric.baseline),
         candidate=plain(metric.candidate),
         difference=plain(metric.difference),
-        lost=tuple(map(_moved, metric.lost)),
+        lost=tuple(metric.lost),
     )
     if metric.untested or metric.interval is None or metric.p_value is None or metric.verdict is None:
         return Tested(change, f"{metric.name} cannot be tested: {metric.untested}")
@@ -280,10 +272,6 @@ def _in_words(metric: MetricComparison, interval: Interval, comparison: Comparis
             f"less than {effect}, which are not excluded" if small else f"chance and {effect} are both possible"
         )
     return ", ".join(parts) + ")"
-
-
-def _moved(query: ChangedQuery) -> Moved:
-    return Moved(query.row, query.pid, query.camid, query.baseline, query.candidate)
 
 
 def _value(report: Report, name: str) -> Any:

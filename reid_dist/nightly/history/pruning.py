@@ -87,13 +87,11 @@ def _removed(
     needed = _baselines(connection) | _running(connection, at)
     old: set[int] = set()
     if keep is not None or older_than is not None:
-        old = {number for suite in _suites(connection) for number in _older(connection, suite, keep or 0)}
+        old = _beyond_newest(connection, keep or 0)
         if older_than is not None:
             limit = _stamp_before(at, older_than)
             old &= {number for (number,) in connection.execute("SELECT number FROM runs WHERE started < ?", (limit,))}
-    stale: set[int] = set()
-    if keep_reports is not None:
-        stale = {number for suite in _suites(connection) for number in _older(connection, suite, keep_reports)}
+    stale = set() if keep_reports is None else _beyond_newest(connection, keep_reports)
     gone = old - needed
     n_entries = _count(connection, "SELECT count(*) FROM entries WHERE run = ?", gone)
     folders = [
@@ -129,16 +127,10 @@ def _stamp_before(at: datetime, age: timedelta) -> str:
         return ""
 
 
-def _suites(connection: sqlite3.Connection) -> list[str]:
-    return [suite for (suite,) in connection.execute("SELECT DISTINCT suite FROM runs")]
-
-
-def _older(connection: sqlite3.Connection, suite: str, keep: int) -> list[int]:
-    """Return the numbers of all runs of a suite but the newest `keep`."""
-    rows = connection.execute(
-        "SELECT number FROM runs WHERE suite = ? ORDER BY number DESC LIMIT -1 OFFSET ?", (suite, keep)
-    )
-    return [number for (number,) in rows]
+def _beyond_newest(connection: sqlite3.Connection, keep: int) -> set[int]:
+    """Return the numbers of all runs but the newest `keep` of each suite."""
+    places = "SELECT number, row_number() OVER (PARTITION BY suite ORDER BY number DESC) AS place FROM runs"
+    return {number for number, place in connection.execute(places) if place > keep}
 
 
 def _baselines(connection: sqlite3.Connection) -> set[int]:

@@ -34,11 +34,11 @@ from reid_dist.nightly.history.values import (
     Entry,
     Estimate,
     Finding,
-    Moved,
     Past,
     Run,
 )
 from reid_dist.reports import Report
+from reid_dist.reports.comparison import ChangedQuery
 from reid_dist.reports.documents import plain
 from reid_dist.reports.packing import PackedReport, unpack
 
@@ -239,7 +239,7 @@ def _findings(connection: sqlite3.Connection, entry: int) -> Iterator[Finding]:
 
 def _change(values: Mapping[str, Any]) -> Change:
     lost = tuple(
-        Moved(**moved | {side: math.nan for side in ("baseline", "candidate") if moved[side] is None})
+        ChangedQuery(**moved | {side: math.nan for side in ("baseline", "candidate") if moved[side] is None})
         for moved in values["lost"]
     )
     return Change(**{**values, "lost": lost})

@@ -8,6 +8,7 @@ is detected too.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from typing import Final
 
@@ -160,24 +161,13 @@ _TABLES: Final = (
 )
 
 CHECKED: Final = {
-    "made": ("id", "version", "at", "last_run"),
-    "runs": (
-        *("number", "suite", "suite_digest", "started", "finished", "exit_code", "host", "pid", "version", "folder"),
-        *("seen", "hours", "planned"),
-    ),
-    "entries": (
-        *("id", "run", "name", "model", "dataset", "job", "state", "reason", "started", "seconds", "timing"),
-        *("peak_bytes", "reused", "input_digest", "job_digest", "result_digest", "folder", "whole_checksum"),
-    ),
-    "metrics": ("entry", "position", "name", "value", "low", "high"),
-    "descriptions": ("digest", "content"),
-    "entry_descriptions": ("entry", "field", "digest"),
-    "findings": ("entry", "position", "gate", "verdict", "reason", "alarm", "baseline", "changes"),
-    "accepted": ("entry", "why", "at"),
-    "arrays": ("result_digest", "digest"),
-    "reports": ("entry", "result_digest", "digest"),
+    found[1]: tuple(
+        name for name in re.findall(r"^ +(\w+) (?:INTEGER|TEXT|REAL)\b", text, re.MULTILINE) if name != "checksum"
+    )
+    for text in _TABLES
+    if (found := re.search(r"CREATE TABLE (\w+)", text)) and found[1] != "totals"
 }
-"""Columns under the checksum of a row, by table."""
+"""Columns under the checksum of a row, by table: all but the checksum and large values."""
 
 LARGE: Final = {"arrays": "per_query", "reports": "document"}
 """Tables with a large value per row, and its column; the checksum covers its ``digest``."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from reid_dist.reports import Report
+from reid_dist.reports.comparison import ChangedQuery
 from reid_dist.reports.verdicts import BETTER as BETTER
 from reid_dist.reports.verdicts import SAME as SAME
 from reid_dist.reports.verdicts import UNDECIDED as UNDECIDED
@@ -38,17 +40,6 @@ class Estimate:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Query with another value: its row, identity and camera (None where unknown), and the value before and after."""
-
-    row: int
-    pid: int | None
-    camid: int | None
-    baseline: float
-    candidate: float
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """Change of one quantity: a metric, ``seconds`` or ``peak_bytes``."""
@@ -63,7 +54,7 @@ class Change:
     high: float | None = None
     verdict: str = INCOMPARABLE
     # Queries with the largest losses, worst first.
-    lost: tuple[Moved, ...] = ()
+    lost: tuple[ChangedQuery, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,10 +194,11 @@ class Run:
 
 
 class Past(NamedTuple):
-    """Entry of an earlier run, with the number of the run."""
+    """Entry of an earlier run, with the number of the run; the report is None unless it is read, and where pruned."""
 
     run: int
     entry: Entry
+    report: Report | None = None
 
 
 def reports_folder(number: int) -> str:

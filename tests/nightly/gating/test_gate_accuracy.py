@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reid_dist import Report
-from reid_dist.nightly.gating import AccuracyGate, Earlier, gate_accuracy
-from reid_dist.nightly.history.values import ALARM, Change, Entry, Finding
+from reid_dist.nightly.gating import AccuracyGate, gate_accuracy
+from reid_dist.nightly.history.values import ALARM, Change, Entry, Finding, Past
 
 NAN = float("nan")
 GATE = AccuracyGate()
@@ -53,12 +53,12 @@ def entry(of: Report, **changes: Any) -> Entry:
     return Entry(model="m", dataset="d", job="j", **(facts | changes))
 
 
-def earlier(of: Report, number: int = 7, **changes: Any) -> Earlier:
-    return Earlier(number, entry(of, **({"input_digest": "old inputs"} | changes)), of)
+def earlier(of: Report, number: int = 7, **changes: Any) -> Past:
+    return Past(number, entry(of, **({"input_digest": "old inputs"} | changes)), of)
 
 
-def judge(
-    before: Report | None, after: Report, *, same: Earlier | None = None, gate: AccuracyGate = GATE, **facts: Any
+def gated(
+    before: Report | None, after: Report, *, same: Past | None = None, gate: AccuracyGate = GATE, **facts: Any
 ) -> Finding:
     last = None if before is None else earlier(before)
     return gate_accuracy(after, entry(after, **facts), last_good=last, same_options=same, gate=gate)
@@ -78,7 +78,7 @@ def change_of(finding: Finding, name: str) -> Change:
 
 def test_a_clear_loss_is_worse_with_figures_and_the_queries_that_lost() -> None:
     before, after = models(0.06)
-    found = judge(before, after)
+    found = gated(before, after)
     assert (found.verdict, found.alarm, found.baseline, found.is_regression) == ("worse", "", 7, True)
     change = change_of(found, "mAP")
     assert change.verdict == "worse"
@@ -101,7 +101,7 @@ def test_a_clear_loss_is_worse_with_figures_and_the_queries_that_lost() -> None:
 
 def test_a_clear_gain_is_better() -> None:
     before, after = models(0.06)
-    found = judge(after, before)
+    found = gated(after, before)
     assert (found.verdict, found.is_regression) == ("better", False)
     assert "rose by" in found.reason
 
@@ -110,7 +110,7 @@ def test_one_metric_that_is_worse_outweighs_another_that_is_better() -> None:
     pids = np.repeat(np.arange(60), 3)
     before = report(np.full(180, 0.5), pids, np.ones(180))
     mixed = report(np.full(180, 0.6), pids, np.r_[np.zeros(60), np.ones(120)])
-    found = judge(before, mixed)
+    found = gated(before, mixed)
     assert {change.name: change.verdict for change in found.changes} == {"mAP": "better", "CMC@1": "worse"}
     assert found.verdict == "worse"
     assert "CMC@1 fell by 33.33 points" in found.reason
@@ -120,22 +120,22 @@ def test_one_metric_that_is_worse_outweighs_another_that_is_better() -> None:
 def test_a_drop_that_does_not_matter_is_the_same() -> None:
     pids = np.repeat(np.arange(60), 3)
     before, after = report(np.full(180, 0.6), pids), report(np.full(180, 0.597), pids)
-    found = judge(before, after)
+    found = gated(before, after)
     assert found.verdict == "same"
     assert "within the 0.50 points that matter" in found.reason
-    assert judge(before, after, gate=AccuracyGate(minimum_effect=0.003)).verdict == "worse"
-    assert judge(before, after, gate=AccuracyGate(minimum_effect=0.0031)).verdict == "same"
+    assert gated(before, after, gate=AccuracyGate(minimum_effect=0.003)).verdict == "worse"
+    assert gated(before, after, gate=AccuracyGate(minimum_effect=0.0031)).verdict == "same"
 
 
 def test_noise_beyond_what_matters_is_undecided_and_within_it_the_same() -> None:
     rng, pids = np.random.default_rng(0), np.repeat(np.arange(60), 3)
     for _ in range(5):
         near, far = (report(0.5 + 0.1 * rng.standard_normal(180), pids) for _ in range(2))
-        found = judge(near, far, gate=QUICK)
+        found = gated(near, far, gate=QUICK)
         assert (found.verdict, found.is_regression) == ("undecided", False)
         assert "chance and the 0.50 points that matter are both possible" in found.reason
     # The noise of these is small beside half a point.
-    assert [judge(*models(0.0, seed), gate=QUICK).verdict for seed in range(5)] == ["same"] * 5
+    assert [gated(*models(0.0, seed), gate=QUICK).verdict for seed in range(5)] == ["same"] * 5
 
 
 def test_a_large_drop_of_few_queries_is_undecided() -> None:
@@ -143,7 +143,7 @@ def test_a_large_drop_of_few_queries_is_undecided() -> None:
     ap = np.where(np.arange(400) % 57 == 0, 0.6, NAN)
     worse = np.where(np.arange(400) % 114 == 0, 0.08, ap + 0.24)
     worse[np.isnan(ap)] = NAN
-    found = judge(report(ap, pids), report(worse, pids))
+    found = gated(report(ap, pids), report(worse, pids))
     assert (found.verdict, found.is_regression) == ("undecided", False)
     assert "too few to tell a loss from chance" in found.reason
 
@@ -158,12 +158,12 @@ def test_an_equal_digest_is_the_same_without_a_report() -> None:
 
 def test_another_result_of_an_equal_job_is_an_alarm_with_the_differences() -> None:
     before, after = models(0.0)
-    asked = earlier(before, input_digest="new inputs")
+    same_job = earlier(before, input_digest="new inputs")
     found = gate_accuracy(
         after,
         entry(after, environment={"reid_dist": "0.2.0", "host": "a"}, machine={"cores": 8}),
-        last_good=asked,
-        same_options=asked,
+        last_good=same_job,
+        same_options=same_job,
         gate=GATE,
     )
     assert (found.verdict, found.alarm, found.is_regression) == ("same", ALARM, True)
@@ -180,8 +180,8 @@ def test_another_result_of_an_equal_job_is_an_alarm_with_the_differences() -> No
 
 def test_an_alarm_and_a_loss_are_both_reported() -> None:
     before, after = models(0.06)
-    asked = earlier(before, input_digest="new inputs")
-    found = gate_accuracy(after, entry(after), last_good=asked, same_options=asked, gate=GATE)
+    same_job = earlier(before, input_digest="new inputs")
+    found = gate_accuracy(after, entry(after), last_good=same_job, same_options=same_job, gate=GATE)
     assert (found.verdict, found.alarm) == ("worse", ALARM)
     assert "versions and machine are equal as well" in found.reason
     assert "mAP fell by" in found.reason
@@ -189,16 +189,16 @@ def test_an_alarm_and_a_loss_are_both_reported() -> None:
 
 def test_an_old_result_is_compared_with_the_better_one_since() -> None:
     old, better = models(-0.06)
-    asked = earlier(old, 3, input_digest="new inputs")
-    found = gate_accuracy(old, entry(old), last_good=earlier(better, 5), same_options=asked, gate=GATE)
+    same_job = earlier(old, 3, input_digest="new inputs")
+    found = gate_accuracy(old, entry(old), last_good=earlier(better, 5), same_options=same_job, gate=GATE)
     assert (found.verdict, found.alarm, found.baseline) == ("worse", "", 5)
 
 
 @pytest.mark.parametrize("unknown", [{"input_digest": ""}, {"job_digest": ""}, {"job_digest": "other"}])
 def test_no_alarm_without_known_digests(unknown: dict[str, Any]) -> None:
     before, after = models(0.0)
-    asked = earlier(before, input_digest="new inputs")
-    found = gate_accuracy(after, entry(after, **unknown), last_good=None, same_options=asked, gate=GATE)
+    same_job = earlier(before, input_digest="new inputs")
+    found = gate_accuracy(after, entry(after, **unknown), last_good=None, same_options=same_job, gate=GATE)
     assert found.alarm == ""
 
 
@@ -238,7 +238,7 @@ LABELS = {"inputs": BEFORE.inputs | {"gallery": {"content_digest": "c1", "labels
     ],
     ids=["first", "job", "job in a way unknown", "pruned", "labels", "gallery"],
 )
-def test_incomparable_and_why(last: Earlier | None, after: Report, facts: dict[str, Any], reason: str) -> None:
+def test_incomparable_and_why(last: Past | None, after: Report, facts: dict[str, Any], reason: str) -> None:
     found = gate_accuracy(after, entry(after, **facts), last_good=last, same_options=None, gate=GATE)
     assert (found.verdict, found.reason, found.is_regression) == ("incomparable", reason, False)
     assert found.baseline == (None if last is None else 7)
@@ -247,7 +247,7 @@ def test_incomparable_and_why(last: Earlier | None, after: Report, facts: dict[s
 def test_permuted_queries_are_refused() -> None:
     order = np.random.default_rng(0).permutation(len(BEFORE.per_query["pid"]))
     permuted = report(BEFORE.per_query["AP"][order], BEFORE.per_query["pid"][order])
-    found = judge(BEFORE, permuted)
+    found = gated(BEFORE, permuted)
     assert found.verdict == "incomparable"
     assert "different queries" in found.reason
 
@@ -258,14 +258,14 @@ def test_permuted_queries_are_refused() -> None:
 )
 def test_few_identities_are_never_called_the_same(n_identities: int, verdict: str, words: str) -> None:
     pids = np.arange(5 * n_identities) % n_identities
-    found = judge(report(np.full(len(pids), 0.9), pids), report(np.full(len(pids), 0.1), pids))
+    found = gated(report(np.full(len(pids), 0.9), pids), report(np.full(len(pids), 0.1), pids))
     assert found.verdict == verdict
     assert words in found.reason
 
 
 def test_ten_identities_that_all_lost_are_worse() -> None:
     pids = np.arange(50) % 10
-    found = judge(report(np.full(50, 0.9), pids), report(np.full(50, 0.1), pids), gate=AccuracyGate(metrics=("mAP",)))
+    found = gated(report(np.full(50, 0.9), pids), report(np.full(50, 0.1), pids), gate=AccuracyGate(metrics=("mAP",)))
     assert found.verdict == "worse"
 
 
@@ -274,7 +274,7 @@ def test_invalid_queries_are_left_out() -> None:
     invalid = np.arange(400) % 5 == 0
     holes = [report(np.where(invalid, NAN, each.per_query["AP"]), each.per_query["pid"]) for each in (before, after)]
     kept = [report(each.per_query["AP"][~invalid], each.per_query["pid"][~invalid]) for each in (before, after)]
-    with_holes, without = judge(*holes), judge(*kept)
+    with_holes, without = gated(*holes), gated(*kept)
     assert with_holes.reason == without.reason
     assert [replace(change, lost=()) for change in with_holes.changes] == [
         replace(change, lost=()) for change in without.changes
@@ -288,15 +288,15 @@ def test_the_protocols_own_metrics_are_gated(family: str, precision: str) -> Non
     reports = [
         report(each.per_query["AP"], each.per_query["pid"], family=family, precision=precision) for each in models(0.06)
     ]
-    found = judge(*reports)
+    found = gated(*reports)
     assert found.verdict == "worse"
     assert [change.name for change in found.changes] == [precision, f"{family}@1"]
 
 
 def test_without_the_families_own_metric_the_customary_one_is_gated() -> None:
     before, after = models(0.06)
-    told = BEFORE.protocol | {"ap_family": "mAP_trapezoid", "cmc_family": "CMC_allshots"}
-    found = judge(*(replace(each, protocol=told) for each in (before, after)))
+    families = BEFORE.protocol | {"ap_family": "mAP_trapezoid", "cmc_family": "CMC_allshots"}
+    found = gated(*(replace(each, protocol=families) for each in (before, after)))
     assert [change.name for change in found.changes] == ["mAP", "CMC@1"]
 
 
@@ -309,7 +309,7 @@ def without_hits(full: Report) -> Report:
 
 
 def test_a_default_metric_that_no_report_has_is_left_out() -> None:
-    found = judge(*map(without_hits, models(0.06)))
+    found = gated(*map(without_hits, models(0.06)))
     assert found.verdict == "worse"
     assert [change.name for change in found.changes] == ["mAP"]
     # One metric has the whole rate to itself.
@@ -319,12 +319,12 @@ def test_a_default_metric_that_no_report_has_is_left_out() -> None:
 def test_a_named_metric_that_is_missing_hides_no_loss_and_is_no_gain() -> None:
     before, after = models(0.06)
     gate = AccuracyGate(metrics=("mAP", "CMC@1"))
-    assert judge(before, without_hits(after), gate=gate).verdict == "worse"
-    found = judge(without_hits(after), before, gate=gate)
+    assert gated(before, without_hits(after), gate=gate).verdict == "worse"
+    found = gated(without_hits(after), before, gate=gate)
     assert (found.verdict, found.reason) == ("incomparable", "against run 7: CMC@1 is missing from run 7")
     assert [change.verdict for change in found.changes] == ["better", "incomparable"]
     nothing = replace(before, metrics={}, per_query={"pid": before.per_query["pid"]})
-    assert "mAP is missing from run 7 and this run" in judge(nothing, replace(nothing, metrics={"mINP": 0.5})).reason
+    assert "mAP is missing from run 7 and this run" in gated(nothing, replace(nothing, metrics={"mINP": 0.5})).reason
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60))
@@ -332,7 +332,7 @@ def test_a_gate_agrees_with_its_figures(rows: list[tuple[int, int, int]]) -> Non
     gate = AccuracyGate(false_alarm=0.1, n_resamples=500)
     pids, near, far = (np.array(column) for column in zip(*rows, strict=True))
     before, after = report(near / 8, pids), report(far / 8, pids)
-    down, up = judge(before, after, gate=gate), judge(after, before, gate=gate)
+    down, up = gated(before, after, gate=gate), gated(after, before, gate=gate)
     mirrored = {"worse": "better", "better": "worse", "same": "same", "undecided": "undecided"}
     mirrored["incomparable"] = "incomparable"
     for there, back in zip(down.changes, up.changes, strict=True):
@@ -343,7 +343,7 @@ def test_a_gate_agrees_with_its_figures(rows: list[tuple[int, int, int]]) -> Non
             assert there.difference is not None
             assert there.difference <= -gate.minimum_effect + 1e-9
         assert all(query.candidate < query.baseline for query in there.lost)
-    assert judge(before, before, gate=gate).verdict == "same"
+    assert gated(before, before, gate=gate).verdict == "same"
 
 
 def test_invalid_queries_alone_have_no_verdict() -> None:
@@ -352,7 +352,7 @@ def test_invalid_queries_alone_have_no_verdict() -> None:
     before = report(np.ones(20), np.arange(20))
     empty = replace(before, per_query=before.per_query | {"AP": nothing, "CMC@1": nothing}, **metrics)
     empty = replace(empty, counts=empty.counts | {"n_valid": 0})
-    found = judge(before, empty)
+    found = gated(before, empty)
     assert found.verdict == "incomparable"
     assert [change.candidate for change in found.changes] == [None, None]
 
@@ -362,6 +362,6 @@ def test_without_pids_nothing_can_be_drawn_by_identity() -> None:
         replace(each, per_query={name: column for name, column in each.per_query.items() if name != "pid"})
         for each in models(0.06)
     )
-    found = judge(before, after)
+    found = gated(before, after)
     assert found.verdict == "incomparable"
     assert "pids" in found.reason

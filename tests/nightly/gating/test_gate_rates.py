@@ -1,4 +1,4 @@
-"""How often the gates cry wolf over many nights, and what they see; ``python -m tests.benchmarks gates`` is longer."""
+"""Rates of false alarms over many nights, and losses that are found; ``python -m tests.benchmarks gates`` is longer."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_flat_trend_is_the_same_and_few_results_have_no_verdict() -> None:
     assert trend_of(flat).verdict == "same"
     found = trend_of(flat[:7])
     assert (found.verdict, found.reason) == ("incomparable", "no verdict yet (7 of 8 results that differ)")
-    # Nights with one answer count once.
+    # Nights with one result count once.
     again = [Night(at, f"{at % 3}", {"mAP": flat[at % 3]}) for at in range(14)]
     found = gate_trend(again[:-1], again[-1], PIDS, n_earlier=13, gate=TREND)
     assert found.reason == "no verdict yet (3 of 8 results that differ)"

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from reid_dist.nightly.history.values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding, Moved
+from reid_dist.nightly.history.values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding
 from reid_dist.reports import Report
+from reid_dist.reports.comparison import ChangedQuery
 
 NAME = "resnet50/market1501/plain"
 GOOD = Finding(gate="accuracy", verdict=SAME, reason="mAP 50.00 % as before")
@@ -26,7 +27,7 @@ BAD = Finding(
             low=-0.02,
             high=-0.004,
             verdict=WORSE,
-            lost=(Moved(row=7, pid=12, camid=None, baseline=0.9, candidate=1 / 3),),
+            lost=(ChangedQuery(row=7, pid=12, camid=None, baseline=0.9, candidate=1 / 3),),
         ),
         Change(name="mINP", baseline=None, candidate=0.1),
     ),

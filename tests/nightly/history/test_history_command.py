@@ -215,16 +215,19 @@ def test_control_codes_of_others_never_reach_the_terminal(reid_dist, path: Path)
         ("export", path, "--format", "csv"),
         ("export", path, "--format", "json"),
     ):
-        told = reid_dist("history", *words)
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", told.out + told.err), words
-        assert "mAP" in told.out + told.err
+        printed = reid_dist("history", *words)
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", printed.out + printed.err), words
+        assert "mAP" in printed.out + printed.err
 
 
 def test_control_codes_of_an_error_never_reach_the_terminal(reid_dist, path: Path) -> None:
     with History.open(path) as history:
         history.add(history.begin("market", ""), entry_of(name="a/b/\x1b[31m"), None)
-    told = reid_dist("history", "accept", f"{path}#1:a/b/none", "--why", "so")
-    assert (told.code, told.err) == (2, f"Error: run 1 of history {path} has no entry 'a/b/none'; it has a/b/[31m\n")
+    printed = reid_dist("history", "accept", f"{path}#1:a/b/none", "--why", "so")
+    assert (printed.code, printed.err) == (
+        2,
+        f"Error: run 1 of history {path} has no entry 'a/b/none'; it has a/b/[31m\n",
+    )
 
 
 def test_an_export_overwrites_nothing_and_parquet_needs_a_file(reid_dist, nights: Path, tmp_path: Path) -> None:
@@ -327,7 +330,7 @@ def test_show_has_the_first_night_of_a_failure(reid_dist, nights: Path) -> None:
 
 
 def test_show_abbreviates_gates_that_need_more_runs(reid_dist, path: Path) -> None:
-    waits = [judge(entry_of(), [], RatioGate()) for judge in (gate_speed, gate_memory)]
+    waits = [gate(entry_of(), [], RatioGate()) for gate in (gate_speed, gate_memory)]
     with History.open(path) as history:
         history.add(history.begin("market", ""), entry_of(findings=(GOOD, *waits)), None)
     text = " ".join(reid_dist("history", "show", path).out.split())

@@ -48,15 +48,15 @@ def append_runs(path: Path, seed: int, n_runs: int) -> None:
             history.finish(number, 0)
 
 
-def append_for_ever(path: Path, seed: int, answers: Path) -> None:
+def append_for_ever(path: Path, seed: int, records: Path) -> None:
     """Append and prune; log the run and the name of each entry whose call returned."""
-    with History.open(path) as history, answers.open("ab", buffering=0) as told:
+    with History.open(path) as history, records.open("ab", buffering=0) as returned:
         for night in range(100_000):
             number = history.begin("market", "")
             for name in (NAME, OTHER):
                 report = small_report(100_000 * seed + night)
                 history.add(number, entry_of(report, name=name), report)
-                told.write(f"{number} {name} {report.result_digest}\n".encode())
+                returned.write(f"{number} {name} {report.result_digest}\n".encode())
             history.finish(number, 0)
             if night % 4 == 3:
                 history.prune(keep=20)
@@ -168,28 +168,28 @@ def test_kills_at_random_moments(path: Path, tmp_path: Path) -> None:
     dice = random.Random(3)
     total = 0
     for seed in range(40):
-        answers = tmp_path / f"answers-{seed}"
-        process = start(append_for_ever, path, seed, answers)
+        records = tmp_path / f"records-{seed}"
+        process = start(append_for_ever, path, seed, records)
         deadline = time.monotonic() + 60
-        while not answers.exists() or not answers.stat().st_size:
+        while not records.exists() or not records.stat().st_size:
             assert time.monotonic() < deadline
             time.sleep(0.002)
         time.sleep(dice.uniform(0, 0.06))
         process.kill()
         process.join(60)
         assert process.exitcode == -signal.SIGKILL
-        told = [line.split() for line in answers.read_text().splitlines()]
+        returned = [line.split() for line in records.read_text().splitlines()]
         # The first to open the file only reads; it rolls back the journal that the killed process left.
         with History.open(path, create=False, read_only=True) as history:
             runs = {run.number: run for run in history.runs()}
-            newest = sorted({int(number) for number, _, _ in told})[-19:]
+            newest = sorted({int(number) for number, _, _ in returned})[-19:]
             assert set(newest) <= set(runs)
-            for number, name, result_digest in told:
+            for number, name, result_digest in returned:
                 run = runs.get(int(number))
                 if run is not None:
                     assert result_digest in [entry.result_digest for entry in run.entries if entry.name == name]
                     assert history.report(run.number, name).result_digest == result_digest
-            total += len(told)
+            total += len(returned)
         assert is_intact(path)
     assert total > 40
 

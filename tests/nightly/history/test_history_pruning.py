@@ -30,7 +30,7 @@ def night(
 ) -> int:
     """A finished run of one entry with a report of its own; without a finding, a failed one.
 
-    Without `job` every run asks another question, so that none is the reference of a later one.
+    Without `job` every run has another job, so that none is the reference of a later one.
     """
     number = history.begin(suite, "", started=f"2026-01-{day:02}T02:00:00Z")
     if finding is None:

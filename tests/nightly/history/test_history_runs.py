@@ -16,7 +16,7 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History, Past
 from reid_dist.nightly.history.run_state import this_host
 from reid_dist.nightly.history.values import Estimate, Finding, Run
-from reid_dist.reports import Report, TopK
+from reid_dist.reports import TopK
 
 
 def test_a_run_is_read_as_it_was_written(history: History, path: Path) -> None:
@@ -252,11 +252,3 @@ def test_numbers_are_never_used_again(history: History) -> None:
     assert history.prune(keep=0).runs == (1, 2, 3)
     assert history.begin("market", "") == 4
     assert isinstance(history.run(4), Run)
-
-
-def test_loading_a_directory_and_a_history_verify_alike(history: History, tmp_path: Path) -> None:
-    report = small_report(4)
-    report.save(tmp_path / "report")
-    number = history.begin("market", "")
-    history.add(number, entry_of(report), report)
-    assert Report.load(tmp_path / "report").to_dict() == history.report(number, NAME).to_dict()
