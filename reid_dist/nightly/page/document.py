@@ -16,6 +16,7 @@ from reid_dist.nightly.page.outcome import (
     MOVED,
     OUTCOMES,
     SIGNS,
+    Sign,
     counted,
     outcome,
     reasons,
@@ -38,6 +39,7 @@ from reid_dist.reports import words
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.words import is_share
 
+_URGENT: Final = (FAILED, MOVED, WORSE)
 _GLANCE: Final = 14
 _MOST_CARDS: Final = 12
 _MOST_OPEN: Final = 4
@@ -75,9 +77,11 @@ def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:
     today, earlier = runs[-1], runs[:-1]
     first = headline(today, earlier)
     counts = counted(today)
-    numbered = list(enumerate(today.entries, start=1))
+    numbered = enumerate(today.entries, start=1)
     ranked = sorted(numbered, key=lambda pair: OUTCOMES.index(outcome(pair[1])))
-    urgent = [(number, entry) for number, entry in ranked if outcome(entry) in (FAILED, MOVED, WORSE)]
+    urgent = [(number, entry) for number, entry in ranked if outcome(entry) in _URGENT]
+    # Newest first, to fit a narrow screen.
+    last_nights = runs[::-1][:_GLANCE]
     return {
         "suite": suite,
         "headline": first,
@@ -90,9 +94,8 @@ def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:
         "skipped": [(entry.name, shortened(entry.reason)) for entry in today.entries if entry.state == SKIPPED],
         "removed": removed_jobs(today, earlier),
         "gates": GATES,
-        "rows": [_today(number, entry) for number, entry in ranked],
-        "glance": _glance(runs, ranked),
-        "jobs": [_job(number, entry, runs, place < _MOST_OPEN) for place, (number, entry) in enumerate(ranked)],
+        "nights": [(run.number, tick_day(run.started), run.exit_code) for run in last_nights],
+        "jobs": [_job(number, entry, runs, place, last_nights) for place, (number, entry) in enumerate(ranked)],
         "legend": [SIGNS[name] for name in OUTCOMES],
         "kinds": list(KINDS.values()),
         "n_earlier": len(earlier),
@@ -128,37 +131,25 @@ def _card(number: int, entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
         "causes": [(KINDS[cause.kind][1], str(cause)) for cause in found[:_MOST_CAUSES]],
         "more": max(0, len(found) - _MOST_CAUSES),
         "link": report_link(entry),
-        "alarm": entry.alarm,
     }
 
 
-def _today(number: int, entry: Entry) -> dict[str, Any]:
-    found = [entry.finding(gate) for gate in GATES]
-    return {
-        "id": number,
-        "name": entry.name,
-        "done": entry.state == DONE,
-        "sign": SIGNS[outcome(entry)],
-        "gates": [
-            (
-                gate,
-                None if finding is None else sign_of_finding(finding),
-                "" if finding is None else _nights_so_far(finding),
-            )
-            for gate, finding in zip(GATES, found, strict=True)
-        ],
-        "metrics": _metrics(entry),
-        "reasons": reasons(entry),
-    }
+def _verdicts(entry: Entry) -> list[tuple[str, Sign | None, str]]:
+    """Return gate, sign, and the number of nights of a gate that needs more; no sign for one that is switched off."""
+    found = [(gate, entry.finding(gate)) for gate in GATES]
+    return [
+        (gate, None, "")
+        if finding is None
+        else (
+            gate,
+            sign_of_finding(finding),
+            "" if brief_verdict(finding) == finding.verdict else brief_verdict(finding),
+        )
+        for gate, finding in found
+    ]
 
 
-def _nights_so_far(finding: Finding) -> str:
-    """Return the number of nights of a gate that needs more; empty otherwise."""
-    brief = brief_verdict(finding)
-    return "" if brief == finding.verdict else brief
-
-
-def _metrics(entry: Entry) -> list[tuple[str, str, str]]:
+def _values(entry: Entry) -> list[tuple[str, str, str]]:
     """Return name, value and change of the first metrics, time and memory; one metric for an unchanged job."""
     # The change since the last good run has priority over that of the trend.
     changes = {change.name: change for finding in reversed(entry.findings) for change in finding.changes}
@@ -175,37 +166,25 @@ def _metrics(entry: Entry) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _glance(runs: Sequence[Run], ranked: Sequence[tuple[int, Entry]]) -> dict[str, Any]:
-    """Return the outcomes of the last nights of all jobs, newest first to fit a narrow screen."""
-    shown = runs[::-1][:_GLANCE]
-    outcomes = [{entry.name: outcome(entry) for entry in run.entries} for run in shown]
-    return {
-        "nights": [{"run": run.number, "day": tick_day(run.started), "exit": run.exit_code} for run in shown],
-        "rows": [
-            {
-                "id": number,
-                "name": entry.name,
-                "signs": [SIGNS[found[entry.name]] if entry.name in found else None for found in outcomes],
-            }
-            for number, entry in ranked
-        ],
-    }
-
-
-def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -> dict[str, Any]:
+def _job(number: int, entry: Entry, runs: Sequence[Run], place: int, last_nights: Sequence[Run]) -> dict[str, Any]:
+    """Return one job in the table of today, among the last nights, and in its section."""
     past, trend = past_entries(entry.name, runs), entry.finding("trend")
+    earlier = [run.entry(entry.name) for run in last_nights]
     return {
         "id": number,
-        "name": entry.name,
+        "entry": entry,
+        "done": entry.state == DONE,
         "sign": SIGNS[outcome(entry)],
-        "open": (is_among_first and outcome(entry) in (FAILED, MOVED, WORSE)) or _is_moving(entry),
+        "verdicts": _verdicts(entry),
+        "shown": _values(entry),
+        "reasons": reasons(entry),
+        "signs": [None if each is None else SIGNS[outcome(each)] for each in earlier],
+        "open": (place < _MOST_OPEN and outcome(entry) in _URGENT) or _is_moving(trend),
         "trend": None if trend is None else (sign_of_finding(trend), trend.reason),
         "gates": [
             (finding.gate, sign_of_finding(finding), finding_text(finding), finding.baseline)
             for finding in entry.findings
         ],
-        "reason": entry.reason,
-        "accepted": entry.accepted,
         "metrics": _metric_table(entry),
         "lost": _lost(entry),
         "charts": charts(past),
@@ -217,9 +196,7 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], is_among_first: bool) -
     }
 
 
-def _is_moving(entry: Entry) -> bool:
-    """Return whether the trend of a job rises or falls."""
-    trend = entry.finding("trend")
+def _is_moving(trend: Finding | None) -> bool:
     return trend is not None and trend.verdict in (WORSE, BETTER)
 
 
