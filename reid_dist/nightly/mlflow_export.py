@@ -134,24 +134,12 @@ def _export_entry(
 
 
 def _tags(run: Run, entry: Entry) -> dict[str, str]:
+    of_entry = ("model", "dataset", "job", "state", "reason", "input_digest", "job_digest", "result_digest", "accepted")
     own = {
-        "suite": run.suite,
+        **{name: getattr(run, name) for name in ("suite", "started", "version", "host", "suite_digest")},
         "run": str(run.number),
-        "started": run.started,
         "entry": entry.name,
-        "model": entry.model,
-        "dataset": entry.dataset,
-        "job": entry.job,
-        "state": entry.state,
-        "reason": entry.reason,
-        "version": run.version,
-        "host": run.host,
-        "suite_digest": run.suite_digest,
-        "input_digest": entry.input_digest,
-        "job_digest": entry.job_digest,
-        "result_digest": entry.result_digest,
-        "accepted": entry.accepted,
-        "alarm": entry.alarm,
+        **{name: getattr(entry, name) for name in (*of_entry, "alarm")},
         **{f"verdict.{finding.gate}": finding.verdict for finding in entry.findings},
         **{f"label.{name}": value for name, value in entry.labels.items()},
     }

@@ -42,16 +42,11 @@ def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
     The earlier runs, oldest first, are for streaks and baselines.
     """
     first = headline(run, earlier)
+    names = ("suite", "suite_digest", "started", "finished", "exit_code", "version", "host")
     return {
         "schema": SCHEMA,
-        "suite": run.suite,
-        "suite_digest": run.suite_digest,
         "run": run.number,
-        "started": run.started,
-        "finished": run.finished,
-        "exit_code": run.exit_code,
-        "version": run.version,
-        "host": run.host,
+        **{name: getattr(run, name) for name in names},
         "headline": upper_first(first.title),
         "summary": first.sentence,
         "counts": counted(run),
@@ -110,26 +105,15 @@ def _is_error_rate(name: str) -> bool:
 
 def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
     lasting = streak(entry, reversed(earlier))
+    names = ("name", "model", "dataset", "job", "labels", "state", "reason", "accepted", "started", "seconds", "timing")
     document = {
-        "name": entry.name,
-        "model": entry.model,
-        "dataset": entry.dataset,
-        "job": entry.job,
-        "labels": entry.labels,
-        "state": entry.state,
+        **{name: getattr(entry, name) for name in (*names, "peak_bytes", "reused")},
         "outcome": outcome(entry),
-        "reason": entry.reason,
         "regression": entry.is_regression,
         "since": None if lasting is None else lasting.run,
-        "accepted": entry.accepted,
         "findings": [asdict(finding) for finding in entry.findings],
         "metrics": {name: asdict(estimate) for name, estimate in entry.metrics.items()},
         "digests": {"inputs": entry.input_digest, "job": entry.job_digest, "result": entry.result_digest},
-        "started": entry.started,
-        "seconds": entry.seconds,
-        "timing": entry.timing,
-        "peak_bytes": entry.peak_bytes,
-        "reused": entry.reused,
         "report": entry.folder,
     }
     return dict(plain(document))

@@ -70,13 +70,7 @@ def write_csv(runs: Sequence[Run], file: IO[str]) -> None:
 
 
 def write_parquet(runs: Sequence[Run], file: IO[bytes]) -> None:
-    """Write :func:`to_rows` as a parquet table.
-
-    Raises
-    ------
-    InputError
-        If pyarrow is not installed.
-    """
+    """Write :func:`to_rows` as a parquet table; InputError if pyarrow is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("parquet needs pyarrow, which is not installed: pip install 'reid-dist[parquet]'")
     # Optional and slow to import, hence only here.

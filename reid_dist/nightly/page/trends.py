@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from reid_dist.core.formatting import first_few
+from reid_dist.nightly.gating.differences import listed
 from reid_dist.nightly.history.values import BETTER, DONE, FAILED, SKIPPED, WORSE, Entry, Estimate, Run
 from reid_dist.nightly.page.causes import KINDS, Cause, causes
 from reid_dist.nightly.page.charts import Point, trend_chart
@@ -24,7 +24,6 @@ _FULL_NIGHTS: Final = 14
 _MOST_OLDER: Final = 16
 _STRIDE: Final = 7
 _MOST_CHANGES: Final = 20
-_MOST_LISTED: Final = 6
 _UNCHANGED: Final = ("same", "undecided", "incomparable")
 
 _COSTS: Final[tuple[tuple[str, str, str], ...]] = (
@@ -90,16 +89,8 @@ def change_list(past: Sequence[PastEntry]) -> dict[str, Any]:
         for kind, (letter, meaning) in KINDS.items():
             texts = [str(cause) for cause in each.changes if cause.kind == kind]
             if texts:
-                text = first_few(texts, _MOST_LISTED, "; ")
-                rows.append(
-                    {
-                        "run": each.run.number,
-                        "day": when(each.run.started),
-                        "letter": letter,
-                        "meaning": meaning,
-                        "words": text,
-                    }
-                )
+                row = {"run": each.run.number, "day": when(each.run.started), "letter": letter, "meaning": meaning}
+                rows.append(row | {"words": listed(texts)})
     left = len(rows) - _MOST_CHANGES
     return {"rows": rows[:_MOST_CHANGES], "note": f"{left:,} older changes are left out." if left > 0 else ""}
 
