@@ -107,3 +107,10 @@ def entry_of(report: Report | None = None, *, name: str = NAME, **changes: Any) 
 def failed_entry(name: str = NAME) -> Entry:
     model, dataset, job = name.split("/")
     return Entry(model=model, dataset=dataset, job=job, state="failed", reason="query.zarr is damaged: chunk 3")
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error, which has no line break."""
+    text = str(error)
+    assert "\n" not in text
+    return text

@@ -9,11 +9,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from history_entries import BAD, GOOD, NAME, entry_of, small_report
+from history_entries import BAD, GOOD, NAME, entry_of, one_line, small_report
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history import History
@@ -22,12 +24,6 @@ from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA
 
 def digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def one_line(error: BaseException) -> str:
-    text = str(error)
-    assert "\n" not in text
-    return text
 
 
 def two_nights(path: Path) -> None:
@@ -227,6 +223,14 @@ def test_a_write_error_is_one_line(path: Path) -> None:
         assert [len(run.entries) for run in history.runs()] == [1, 1, 0]
 
 
+@pytest.fixture
+def path_for_all() -> Iterator[Path]:
+    """In a directory that all users may read; every start of pytest closes its own to others."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder) / "nightly.db"
+
+
 _AS_NOBODY = """
 import os, sys
 sys.path.insert(0, {tests!r})
@@ -247,11 +251,9 @@ except ReidDistError as error:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
-def test_a_directory_that_cannot_be_written_to_is_enough_for_reading(path: Path) -> None:
+def test_a_directory_that_cannot_be_written_to_is_enough_for_reading(path_for_all: Path) -> None:
+    path = path_for_all
     two_nights(path)
-    for folder in (path.parent, *path.parent.parents):
-        if folder.stat().st_mode & 0o005 != 0o005:
-            folder.chmod(folder.stat().st_mode | 0o005)
     words = _AS_NOBODY.format(tests=str(Path(__file__).parent), path=str(path))
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True)
     assert done.stderr == ""
@@ -284,15 +286,13 @@ except ReidDistError as error:
 """
 
 
-def test_the_first_reader_rolls_back_what_a_killed_process_left(path: Path) -> None:
+def test_the_first_reader_rolls_back_what_a_killed_process_left(path_for_all: Path) -> None:
+    path = path_for_all
     two_nights(path)
     journal = path.with_name(f"{path.name}-journal")
     subprocess.run([sys.executable, "-c", _KILLED.format(path=str(path))], check=False)
     assert journal.stat().st_size
     if os.getuid() == 0:
-        for folder in (path.parent, *path.parent.parents):
-            if folder.stat().st_mode & 0o005 != 0o005:
-                folder.chmod(folder.stat().st_mode | 0o005)
         words = _READ_AS_NOBODY.format(tests=str(Path(__file__).parent), path=str(path))
         done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
         assert done.stdout.startswith(f"cannot read history {path}: a process was killed while it wrote, and rolling ")

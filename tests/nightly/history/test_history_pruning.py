@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from history_entries import BAD, GOOD, NAME, entry_of, failed_entry, small_report
 
-from reid_dist.errors import InputError, StoreError, StoreNotFoundError
+from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.values import Finding
 
@@ -199,21 +199,6 @@ def test_the_file_becomes_smaller(history: History, path: Path) -> None:
     pruned = history.prune(keep=1)
     assert path.stat().st_size < before / 3
     assert pruned.n_bytes == before - path.stat().st_size
-
-
-def test_pruning_beside_another_that_reads_is_done_or_not(path: Path) -> None:
-    with History.open(path, timeout=0.2) as history:
-        for _ in range(3):
-            night(history)
-        reader = sqlite3.connect(path, isolation_level=None)
-        reader.execute("BEGIN")
-        assert reader.execute("SELECT count(*) FROM runs").fetchone() == (3,)
-        with pytest.raises(StoreError, match="is locked"):
-            history.prune(keep=1)
-        assert numbers(history) == [1, 2, 3]
-        reader.close()
-        assert history.prune(keep=1).runs == (1, 2)
-        assert numbers(history) == [3]
 
 
 def test_nonsense_is_refused(history: History) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_entries import GOOD, NAME, entry_of, small_report
+from history_entries import GOOD, NAME, entry_of, one_line, small_report
 
 from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError
 from reid_dist.nightly.gating import Gates
@@ -37,12 +37,6 @@ def the_next_night(path: Path) -> list[Any]:
         report = small_report(50)
         found = apply_gates(entry_of(report), report, history, suite="market", number=99, gates=Gates())
         return [found, history.runs(), history.states().keys()]
-
-
-def one_line(error: BaseException) -> str:
-    text = str(error)
-    assert "\n" not in text
-    return text
 
 
 def everything(path: Path) -> list[Any]:
