@@ -12,7 +12,7 @@ from reid_dist.nightly.history.values import FAILED, Entry
 from reid_dist.nightly.page.causes import causes, compared_with
 
 
-def test_what_is_compared_is_what_the_gate_took() -> None:
+def test_causes_are_searched_since_the_baseline_of_the_gate() -> None:
     """The last good run may be older than last night."""
     old, bad = nights.entry(night=0), nights.entry(night=1, features="z")
     earlier = [nights.run(0, [old]), nights.run(1, [bad]), nights.run(2, [nights.undone_entry(FAILED, "x", night=2)])]
@@ -41,7 +41,7 @@ def test_what_is_compared_is_what_the_gate_took() -> None:
         ({"machine": {"cores": 8}}, [("machine", "cores", "8")]),
     ],
 )
-def test_changes_have_kinds(change: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
+def test_causes_and_their_kinds(change: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
     before = Entry(
         model="m",
         dataset="d",

@@ -34,7 +34,7 @@ NAME = "m/d/j"
 
 
 @pytest.mark.slow
-def test_nights_of_a_third_of_a_point_each_do_not_pass(tmp_path: Path) -> None:
+def test_losses_of_a_third_of_a_point_a_night_are_found(tmp_path: Path) -> None:
     model = tmp_path / "model"
     suite = write_suite(tmp_path, {"model": model}, {"plain": {}}, gates={"speed": None, "memory": None})
     folder = tmp_path / "nights"
@@ -124,7 +124,7 @@ def test_a_trend_is_found_between_levels_that_no_pair_of_nights_separates(nights
 
 
 @pytest.mark.slow
-def test_what_was_accepted_begins_the_trend_and_the_choice_of_the_best(nights: Nights) -> None:
+def test_an_accepted_night_begins_the_trend_and_the_choice_of_the_best(nights: Nights) -> None:
     for _ in range(9):
         nights.add(0.08)
     accuracy, _ = nights.add(0.0)
@@ -137,7 +137,7 @@ def test_what_was_accepted_begins_the_trend_and_the_choice_of_the_best(nights: N
     assert found[-1][1].baseline == 10
 
 
-def test_the_best_of_the_last_nights_is_held_against_a_job_that_was_better_since_the_first(nights: Nights) -> None:
+def test_a_loss_against_the_best_of_the_last_nights_is_found(nights: Nights) -> None:
     nights.add(0.0)
     nights.add(0.05, noise=0.05)
     # Down in steps that are too small, from a level that is far above the first night.

@@ -46,13 +46,13 @@ def of(*findings: Finding) -> Entry:
         (of(), INCOMPARABLE, [""]),
     ],
 )
-def test_without_a_gate_of_accuracy_the_others_speak(entry: Entry, word: str, gates: list[str]) -> None:
+def test_without_a_gate_of_accuracy_the_other_gates_decide(entry: Entry, word: str, gates: list[str]) -> None:
     assert outcome(entry) == word
     assert [gate for gate, _ in reasons(entry)][:1] == gates
     assert all(reason for _, reason in reasons(entry))
 
 
-def test_what_is_gated_is_shown_first() -> None:
+def test_gated_metrics_are_shown_first() -> None:
     entry = nights.entry()
     change = nights.same_change("CMC@1", entry.metrics)
     entry = dataclasses.replace(entry, findings=(nights.finding("accuracy", changes=(change,)),))

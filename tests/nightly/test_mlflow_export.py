@@ -94,7 +94,7 @@ def test_a_second_export_finds_the_first(tracking_uri: str, night: Run) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_accepted_since_is_brought_up_to_date(tracking_uri: str, night: Run) -> None:
+def test_later_acceptances_are_exported(tracking_uri: str, night: Run) -> None:
     (run_id, *_) = export_run(night, tracking_uri=tracking_uri, experiment="nights")
     accepted = dataclasses.replace(night.entries[0], accepted="the new labels are right")
     again = dataclasses.replace(night, entries=(accepted, *night.entries[1:]))
@@ -155,7 +155,7 @@ def test_the_report_is_an_artifact(tracking_uri: str, night: Run) -> None:
     assert client.list_artifacts(run_ids[1]) == []
 
 
-def test_names_and_texts_that_mlflow_does_not_take(tracking_uri: str) -> None:
+def test_names_and_texts_are_adapted_to_mlflow(tracking_uri: str) -> None:
     values = {"a@1": 0.1, "a=1": 0.2, "../b": 0.3, ".": 0.4, "x" * 300: 0.5, "x" * 299 + "y": 0.6, "ö/ü": 0.7}
     values |= {"undefined": None, "nan": float("nan")}
     entry = example_nights.entry(
@@ -178,7 +178,7 @@ def test_names_and_texts_that_mlflow_does_not_take(tracking_uri: str) -> None:
     assert set(data.tags["reid_dist.label.owner_team"]) == {"o"}
 
 
-def test_a_server_that_is_not_there_is_one_clear_error(night: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_one_clear_error(night: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(RunFailedError, match=r"not exported to MLflow at http://\*\*\*@127.0.0.1:1/: ") as caught:
         export_run(night, tracking_uri="http://me:secret@127.0.0.1:1/", experiment="nights")

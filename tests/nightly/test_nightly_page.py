@@ -177,7 +177,7 @@ def test_the_title_counts_changes(entries: list[Entry], title: str) -> None:
         ),
     ],
 )
-def test_an_entry_comes_to_one_word(entry: Entry, expected: str) -> None:
+def test_outcomes_of_entries(entry: Entry, expected: str) -> None:
     assert outcome(entry) == expected
 
 
@@ -195,7 +195,7 @@ def _is_tally(text: str) -> bool:
     return re.fullmatch(r"\S \w+ \d+", text) is not None
 
 
-def test_no_colour_is_alone(page: Outline) -> None:
+def test_every_colour_has_a_sign_and_a_word(page: Outline) -> None:
     words = {"failed", "alarm", "worse", "skipped", "incomparable", "undecided", "accepted", "better", "same"}
     badges = page.all("span", "badge")
     assert len(badges) > 40
@@ -211,7 +211,7 @@ def test_no_colour_is_alone(page: Outline) -> None:
     assert all(word in legend for word in words)
 
 
-def test_the_table_of_today_begins_with_what_needs_a_look(runs: list[Run], page: Outline) -> None:
+def test_the_table_of_today_begins_with_urgent_jobs(runs: list[Run], page: Outline) -> None:
     head, *rows = table_rows(page, "today")
     assert head == "Job Accuracy Trend Speed Memory Values and changes Reason"
     assert len(rows) == len(runs[-1].entries)
@@ -292,13 +292,13 @@ def test_reports_are_linked_relative_to_the_page(runs: list[Run], page: Outline)
 
 
 @pytest.mark.parametrize("folder", ["", "/srv/elsewhere", "//evil.example/x"])
-def test_no_link_leads_nowhere(folder: str) -> None:
+def test_missing_and_absolute_folders_have_no_link(folder: str) -> None:
     page = Outline(render_nights([nights.run(0, [nights.entry(folder=folder)])], suite="nightly"))
     assert [attributes["href"] for attributes, _ in page.all("a") if not attributes["href"].startswith("#")] == []
 
 
 @pytest.mark.parametrize("folder", ["javascript:alert(1)", "https://evil.example", 'a" onclick="x', "a?b#c"])
-def test_a_folder_is_a_folder_whatever_its_name(folder: str) -> None:
+def test_names_of_folders_are_quoted_in_links(folder: str) -> None:
     page = Outline(render_nights([nights.run(0, [nights.entry(folder=folder)])], suite="nightly"))
     links = {attributes["href"] for attributes, _ in page.all("a") if not attributes["href"].startswith("#")}
     (link,) = links
@@ -307,7 +307,7 @@ def test_a_folder_is_a_folder_whatever_its_name(folder: str) -> None:
     assert all("onclick" not in attributes for _, attributes in page.elements)
 
 
-def test_texts_from_outside_stay_texts() -> None:
+def test_foreign_texts_are_escaped() -> None:
     evil = "</style></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7 * 7 }} & | `"
     text = render_nights(nights.nights_full_of(evil), suite=evil)
     page = Outline(text)
@@ -383,7 +383,7 @@ def test_an_empty_history_is_one_clear_line() -> None:
     ],
     ids=["no jobs", "killed", "failed", "no metrics", "undefined", "another job", "all zero", "a threshold"],
 )
-def test_meagre_histories_have_a_page(runs: list[Run]) -> None:
+def test_small_histories_have_a_page(runs: list[Run]) -> None:
     page = Outline(render_nights(runs, suite="nightly"))
     assert "nan" not in page.text().split()
     assert len(page.all("details", "job")) == len(runs[-1].entries)

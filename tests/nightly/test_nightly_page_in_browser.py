@@ -132,7 +132,7 @@ def page() -> str:
     return render_nights(nights.eventful_nights(), suite="nightly")
 
 
-def test_nothing_sticks_out_sideways(page: str, tmp_path: Path) -> None:
+def test_no_page_is_wider_than_its_window(page: str, tmp_path: Path) -> None:
     found = measured(
         [page, render_nights(nights.nights_full_of(LONG, folder=LONG), suite="w" * 200)], WIDTHS, STICKS_OUT, tmp_path
     )

@@ -115,7 +115,7 @@ def as_read(content: object) -> object:
     return json.loads(json.dumps(content, allow_nan=False))
 
 
-def test_control_codes_of_others_are_left_out() -> None:
+def test_control_codes_in_stored_texts_are_left_out() -> None:
     """Of reasons, labels and names: a terminal that shows the summary acts on nothing."""
     codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
     failed = nights.entry(state=FAILED, reason=f"there is no {codes}.zarr", labels={"team": codes})
@@ -150,7 +150,7 @@ def test_every_night_has_a_verdict(runs: list[Run]) -> None:
         jsonschema.validate(as_read(verdict_document(run)), DOCUMENT)
 
 
-def test_what_is_no_number_is_null() -> None:
+def test_numbers_that_are_not_finite_are_null() -> None:
     odd = Change(name="mAP", baseline=math.nan, candidate=math.inf, lost=(ChangedQuery(0, None, None, math.nan, 0.5),))
     entry = nights.entry(metrics={"mAP": Estimate(math.nan)}, seconds=1.0, timing={"plan": math.inf})
     entry = dataclasses.replace(entry, findings=(nights.finding("accuracy", changes=(odd,)),))
@@ -233,7 +233,7 @@ HOSTILE = "a|b `c` **d** _e_ [f](javascript:x) <script>g</script> \\| ~~h~~ $i$ 
 
 
 @pytest.mark.parametrize("state", [FAILED, SKIPPED])
-def test_texts_from_outside_are_shown_as_they_are(state: str) -> None:
+def test_foreign_texts_are_shown_as_they_are(state: str) -> None:
     entry = Entry(model=HOSTILE, dataset="d", job="j", state=state, reason=HOSTILE)
     text = summary_markdown(nights.run(0, [entry], suite=HOSTILE))
     flat = " ".join(HOSTILE.split())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from reid_dist._version import __version__
-from reid_dist.core.file_names import refuse_long_names
+from reid_dist.core.file_names import LONGEST_NAME, refuse_long_names
 from reid_dist.core.formatting import utc_now
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history.backups import how_to_restore, marker_path, read_marker
@@ -47,8 +47,7 @@ class Database:
         # Warning in one line about recorded runs that are not in the file; empty for none.
         self.missing_runs = ""
         if create and not read_only:
-            # Before anything is made: files beside the history have longer names.
-            refuse_long_names(marker_path(self.path))
+            self._refuse_long_name()
         found = self.path.exists()
         if not found:
             self._refuse_lost("its file is missing")
@@ -177,6 +176,16 @@ class Database:
         finally:
             connection.rollback()
         return schema
+
+    def _refuse_long_name(self) -> None:
+        """Raise InputError, before anything is made, if the files beside the history would have too long names."""
+        refuse_long_names(self.path.parent)
+        excess = len(os.fsencode(marker_path(self.path).name)) - LONGEST_NAME
+        if excess > 0:
+            raise InputError(
+                f"the name of history {self.path} is {excess} bytes too long, as files beside it have longer names; "
+                "shorten it"
+            )
 
     def _refuse_lost(self, found: str) -> None:
         """Raise DamagedStoreError for a missing or empty file that had runs."""

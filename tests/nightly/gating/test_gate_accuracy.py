@@ -238,7 +238,7 @@ LABELS = {"inputs": BEFORE.inputs | {"gallery": {"content_digest": "c1", "labels
     ],
     ids=["first", "job", "job in a way unknown", "pruned", "labels", "gallery"],
 )
-def test_incomparable_and_why(last: Past | None, after: Report, facts: dict[str, Any], reason: str) -> None:
+def test_reasons_of_incomparable_ones(last: Past | None, after: Report, facts: dict[str, Any], reason: str) -> None:
     found = gate_accuracy(after, entry(after, **facts), last_good=last, same_options=None, gate=GATE)
     assert (found.verdict, found.reason, found.is_regression) == ("incomparable", reason, False)
     assert found.baseline == (None if last is None else 7)

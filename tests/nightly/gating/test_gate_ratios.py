@@ -78,7 +78,7 @@ def test_a_slow_run_stays_slow_the_night_after() -> None:
         past.append(took(100))
 
 
-def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
+def test_an_accepted_slow_run_begins_a_new_baseline() -> None:
     past = nights(20)
     slow = took(100)
     past.append(replace(slow, findings=(gate_speed(slow, past, GATE),), accepted="another scheduler"))
@@ -102,7 +102,7 @@ def test_a_slow_run_that_was_accepted_is_the_measure_from_then_on() -> None:
         ),
     ],
 )
-def test_what_does_not_compare_and_why(changes: dict[str, Any], reason: str) -> None:
+def test_entries_that_do_not_compare_are_named_with_the_reason(changes: dict[str, Any], reason: str) -> None:
     past = nights(12)
     found = gate_speed(took(600, **changes), past, GATE)
     assert (found.verdict, found.is_regression) == ("incomparable", False)
@@ -146,7 +146,7 @@ def test_runs_without_a_value_are_passed_over() -> None:
     assert gate_memory(took(None), past, GATE).reason == "its peak memory is not known"
 
 
-def test_what_went_through_a_history_compares_with_what_did_not() -> None:
+def test_stored_entries_compare_with_new_ones() -> None:
     past = [replace(each, machine={"gpus": ["a", "b"]}) for each in nights(9)]
     shapes = {"query": {"shape": (10, 8), "dtype": "float32"}, "gallery": {"shape": (20, 8)}}
     tonight = took(60, machine={"gpus": ("a", "b")}, inputs=shapes)
@@ -158,7 +158,7 @@ def test_a_long_list_of_differences_is_cut() -> None:
     assert "and 5 more" in gate_speed(took(60), past, GATE).reason
 
 
-def test_a_night_may_be_slow_for_reasons_of_its_own() -> None:
+def test_speed_allows_more_than_memory() -> None:
     past = nights(20)
     # A third more is what another tenant costs; memory has no such neighbour.
     assert gate_speed(took(60 * 1.45), past, SpeedGate()).verdict == "same"

@@ -146,7 +146,7 @@ def test_an_empty_history_prints_one_line(reid_dist, path: Path) -> None:
     assert reid_dist("history", "prune", path, "--keep", 3).out.startswith("removed: 0 runs, 0 entries, 0 reports")
 
 
-def test_what_is_wrong_with_the_file_is_one_line(reid_dist, tmp_path: Path, nights: Path) -> None:
+def test_errors_of_the_file_are_one_line(reid_dist, tmp_path: Path, nights: Path) -> None:
     (tmp_path / "text.db").write_text("no database")
     (tmp_path / "cut.db").write_bytes(nights.read_bytes()[:9000])
     for name, words in (("missing.db", "there is no history"), ("text.db", "no SQLite file"), ("cut.db", "is damaged")):
@@ -199,7 +199,7 @@ def test_negative_numbers_of_a_csv_file_are_numbers(reid_dist, path: Path) -> No
     assert row["value"] == "-0.25"
 
 
-def test_control_codes_of_others_never_reach_the_terminal(reid_dist, path: Path) -> None:
+def test_control_codes_in_stored_texts_never_reach_the_terminal(reid_dist, path: Path) -> None:
     """A job that failed on a path with an escape sequence, a reason to accept with one, a label, a host, a metric."""
     codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
     with History.open(path) as history:
@@ -275,7 +275,7 @@ def test_prune_prints_what_it_removes(reid_dist, nights: Path) -> None:
     assert [reid_dist("history", "prune", nights, *words).code for words in ((), ("--older-than", "soon"))] == [2, 2]
 
 
-def test_prune_removes_the_reports_of_runs_that_go(reid_dist, path: Path, tmp_path: Path) -> None:
+def test_prune_removes_the_reports_of_removed_runs(reid_dist, path: Path, tmp_path: Path) -> None:
     page, elsewhere = tmp_path / "page", tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "mine").write_text("mine")

@@ -69,7 +69,7 @@ def test_a_history_has_a_rollback_journal_and_strict_tables(path: Path) -> None:
     connection.close()
 
 
-def test_what_is_no_history_is_refused_and_left_alone(path: Path, tmp_path: Path) -> None:
+def test_other_files_are_refused_and_left_alone(path: Path, tmp_path: Path) -> None:
     path.write_text("run;mAP\n1;0.5\n" * 100)
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as connection:
@@ -110,7 +110,7 @@ def test_a_history_of_another_schema_is_refused_and_left_alone(path: Path, schem
     assert digest_of(path) == before
 
 
-def test_a_write_ahead_log_that_another_program_set_is_given_up(path: Path) -> None:
+def test_a_write_ahead_log_of_another_program_is_replaced(path: Path) -> None:
     two_nights(path)
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
@@ -344,7 +344,7 @@ REMOVALS = (
 
 @pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("change", CHANGES + REMOVALS)
-def test_a_change_by_another_hand_is_found_when_the_file_is_opened(path: Path, change: str) -> None:
+def test_a_change_by_another_program_is_found_when_the_file_is_opened(path: Path, change: str) -> None:
     two_nights(path)
     with History.open(path) as history:
         history.accept(2, NAME, "on purpose")

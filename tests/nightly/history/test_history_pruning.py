@@ -120,13 +120,13 @@ def test_the_reference_is_the_last_accepted_run_or_the_first_comparable_one(hist
     assert history.reference("market", other, before=99) is None, "another gallery"
 
 
-def test_a_name_counts_in_its_own_suite(history: History) -> None:
+def test_baselines_are_kept_per_suite(history: History) -> None:
     first, second = night(history), night(history, suite="veri")
     assert history.prune(keep=0).runs == ()
     assert numbers(history) == [first, second]
 
 
-def test_a_run_goes_by_its_age(history: History) -> None:
+def test_runs_are_removed_by_age(history: History) -> None:
     for day in (1, 10, 20, 30):
         night(history, day=day)
     at = datetime(2026, 1, 31, 2, tzinfo=UTC)
@@ -149,7 +149,7 @@ def test_a_dry_run_removes_nothing(history: History, path: Path) -> None:
     assert would.n_bytes == 0
 
 
-def test_reports_go_before_numbers_do(history: History, path: Path) -> None:
+def test_reports_are_removed_without_their_runs(history: History, path: Path) -> None:
     good = night(history)
     for _ in range(4):
         night(history, BAD)
@@ -201,7 +201,7 @@ def test_the_file_becomes_smaller(history: History, path: Path) -> None:
     assert pruned.n_bytes == before - path.stat().st_size
 
 
-def test_nonsense_is_refused(history: History) -> None:
+def test_missing_and_negative_criteria_are_refused(history: History) -> None:
     for options in ({}, {"keep": -1}, {"keep_reports": -2}, {"older_than": timedelta(days=-1)}):
         with pytest.raises(InputError, match=r"keep|0 or more"):
             history.prune(**options)
