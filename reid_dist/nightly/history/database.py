@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from reid_dist._version import __version__
-from reid_dist.core.file_names import LONGEST_NAME, refuse_long_names
 from reid_dist.core.formatting import utc_now
+from reid_dist.core.limits import LONGEST_NAME, refuse_long_names
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history.backups import how_to_restore, marker_path, read_marker
 from reid_dist.nightly.history.checksums import ChangedRowError, check_everything, checksum_of
