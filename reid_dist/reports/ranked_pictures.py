@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
@@ -106,6 +107,11 @@ class Pictures:
             for shown in self.queries
         ]
         return json.dumps({"note": self.note, "queries": queries}, indent=1) + "\n"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the JSON, 64 hexadecimal digits."""
+        return hashlib.sha256(self.to_json().encode("ascii")).hexdigest()
 
     @classmethod
     def from_json(cls, text: str) -> Pictures:

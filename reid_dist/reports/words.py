@@ -131,6 +131,12 @@ def counted_queries(counts: Mapping[str, Any]) -> str:
     )
 
 
+def counts_line(counts: Mapping[str, Any]) -> str:
+    """Return the numbers of queries and of gallery rows for a small table."""
+    n_valid, n_query, n_gallery = (integer(counts[name]) for name in ("n_valid", "n_query", "n_gallery"))
+    return f"{n_valid} valid of {n_query}, gallery {n_gallery} rows"
+
+
 def breakdown_title(name: str) -> str:
     """Return the heading of a breakdown; the name of a label column is kept."""
     known = {"camera_pair": "Camera pairs", "gallery_size": "Distractor curve"}
