@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reid_dist.core.formatting import counted, duration, integer
-from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution, without_warnings
+from reid_dist.reports.heading import CAUTION, STRONG, Caution, without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
@@ -38,7 +38,7 @@ def print_report(report: ReportData, file: IO[str] | None = None) -> None:
 
 def render_table(report: ReportData) -> RenderableType:
     """Return the report as something that a :class:`rich.console.Console` prints."""
-    caution = report_caution(report)
+    caution = report.caution
     parts: list[RenderableType] = [_head(report, caution), _metrics(report, caution)]
     if sides := tie_values(report):
         parts.append(_ties(report, sides))
@@ -96,7 +96,7 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     counts = report.counts
     n_query, n_valid = counts["n_query"], counts["n_valid"]
     yield from report.heading.chosen("date", "command").items()
-    identities = n_identities(report)
+    identities = report.n_identities
     of = "" if identities is None else f", of {counted(identities, 'identity')}"
     yield "queries", f"{integer(n_valid)} valid of {integer(n_query)}{of}"
     for reason, count in counts["n_invalid_by_reason"].items():

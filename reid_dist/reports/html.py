@@ -18,8 +18,7 @@ from markupsafe import Markup
 from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
-from reid_dist.reports.caution import Caution, n_identities, report_caution, without_warnings
-from reid_dist.reports.heading import make_heading
+from reid_dist.reports.heading import Caution, make_heading, without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
@@ -118,11 +117,11 @@ def _headings(body: str) -> list[tuple[str, str]]:
 
 def _content(report: ReportData) -> dict[str, Any]:
     """Return everything that the template names, as text, numbers and drawn charts."""
-    identities = n_identities(report)
+    identities = report.n_identities
     return {
         "kicker": "Re-identification report",
         "heading": report.heading,
-        "caution": report_caution(report),
+        "caution": report.caution,
         "counted_at": "counts",
         "has_images": report.pictures is not None and bool(report.pictures.queries),
         "compared": [

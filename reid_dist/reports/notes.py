@@ -18,11 +18,9 @@ from reid_dist.core.formatting import counted, have
 from reid_dist.core.model import RankedQueries
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
+from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import shared_items
-
-WARNING: Final = "warning: "
-"""Prefix of notes that are shown before any number."""
 
 LEAST_FALSE_ACCEPTS: Final = 10
 """A rate of false accepts is supported by a sample in which it comes to this many."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.documents import DocumentReport, number, require_digest
 from reid_dist.reports.extras import (
@@ -35,7 +36,7 @@ from reid_dist.reports.files import (
     write_npz,
     write_parquet,
 )
-from reid_dist.reports.heading import Heading, make_heading
+from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading
 from reid_dist.reports.ranked_pictures import Pictures
 from reid_dist.reports.topk import TopK
 
@@ -169,6 +170,39 @@ class ReportData(DocumentReport):
         """Name of the run (without one, its stages), date, version, digest and command."""
         stages = [self.protocol, self.distance, self.expand, self.rerank]
         return make_heading(self.run, stages, self.environment, self.result_digest)
+
+    @property
+    def n_identities(self) -> int | None:
+        """Number of identities that the means rest on; None where it is not known."""
+        pids, reasons = self.per_query.get("pid"), self.per_query.get("reason")
+        if pids is None or reasons is None:
+            return None
+        counts_as_zero = self.protocol.get("invalid_query") == ZERO
+        number = len(np.unique(pids if counts_as_zero else pids[reasons == ""]))
+        # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
+        return None if number == 1 and "ground_truth" in self.protocol else number
+
+    @property
+    def caution(self) -> Caution | None:
+        """Warnings and weak evidence; None where there is neither."""
+        return caution_of(self.counts, self.protocol, self.n_identities, self.notes)
+
+    @property
+    def average_precision_column(self) -> str:
+        """Column of the protocol's average precision in `per_query`, the other one where that is missing."""
+        both = ["AP", "AP_trapezoid"]
+        if "trapezoid" in str(self.protocol.get("ap_family", "")):
+            both.reverse()
+        return next((name for name in both if name in self.per_query), "AP")
+
+    def hardest_queries(self, n_most: int) -> NDArray[np.int64]:
+        """Rows of the valid queries of lowest AP, then lowest INP, then lowest row; empty without AP by query."""
+        average = self.per_query.get(self.average_precision_column)
+        if average is None:
+            return np.zeros(0, np.int64)
+        rows = np.flatnonzero(np.isfinite(average))
+        inverse = self.per_query.get("INP", average)
+        return rows[np.lexsort((rows, inverse[rows], average[rows]))][:n_most]
 
     def entries(self) -> dict[str, Any]:
         """Entries of ``report.json`` without schema and digests.

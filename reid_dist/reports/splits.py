@@ -10,8 +10,7 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
-from reid_dist.reports.caution import Caution, caution_of
-from reid_dist.reports.documents import restored_number
+from reid_dist.reports.heading import Caution, caution_of
 from reid_dist.reports.html import page_environment, page_opening
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from reid_dist.core import formatting
 from reid_dist.reports import words
-from reid_dist.reports.caution import caution_of
+from reid_dist.reports.heading import caution_of
 from reid_dist.reports.html import page_environment, page_opening
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
 

@@ -23,7 +23,7 @@ from pages import Page, section
 from PIL import Image
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.reports import Pictures, Report, TopK, make_pictures, thumbnails
+from reid_dist.reports import ImageSet, Pictures, Report, TopK, make_pictures, thumbnails
 from reid_dist.reports import pictures as pictures_module
 from reid_dist.reports.thumbnails import UnreadableImageError, thumbnail
 
@@ -49,14 +49,11 @@ def colours(image: bytes | None) -> np.ndarray:
 def test_each_item_has_its_own_picture_mark_and_rank(names: list[str], tmp_path: Path) -> None:
     made = make_pictures(
         LISTS,
-        names[:3],
-        names[3:],
+        ImageSet(names[:3], [7, 8, 9]),
+        ImageSet(names[3:], np.array([1, 7, 7, 3, 7, 5]), [1, 2, 3, 4, 5, 6]),
         chosen=[0],
         n_hardest=0,
         root=tmp_path,
-        query_pids=[7, 8, 9],
-        gallery_pids=np.array([1, 7, 7, 3, 7, 5]),
-        gallery_camids=[1, 2, 3, 4, 5, 6],
     )
     (shown,) = made.queries
     assert made.note == ""
@@ -75,10 +72,19 @@ def test_each_item_has_its_own_picture_mark_and_rank(names: list[str], tmp_path:
 
 
 def test_an_absent_entry_ends_a_list_and_depth_cuts_it(names: list[str], tmp_path: Path) -> None:
-    made = make_pictures(LISTS, names[:3], names[3:], chosen=[1, 2], n_hardest=0, depth=3, root=tmp_path)
+    made = make_pictures(
+        LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[1, 2], n_hardest=0, depth=3, root=tmp_path
+    )
     assert [len(shown.items) for shown in made.queries] == [3, 3]
     assert [item.rank for item in made.queries[0].items] == [1, None, 2]
-    assert len(make_pictures(LISTS, names[:3], names[3:], chosen=[1], n_hardest=0, root=tmp_path).queries[0].items) == 3
+    assert (
+        len(
+            make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[1], n_hardest=0, root=tmp_path)
+            .queries[0]
+            .items
+        )
+        == 3
+    )
 
 
 def test_the_hardest_come_after_the_chosen_and_nobody_twice(
@@ -89,31 +95,44 @@ def test_the_hardest_come_after_the_chosen_and_nobody_twice(
         n_invalid=0,
         n_gallery=6,
         topk=LISTS,
-        per_query={"AP": np.array([0.9, 0.1, 0.5]), "pid": np.array([7, 8, 9]), "camid": np.array([1, 1, 2])},
+        per_query={"AP": np.array([0.9, 0.1, 0.5])},
     )
-    made = make_pictures(report, names[:3], names[3:], chosen=[2, 2], n_hardest=2, root=tmp_path)
+    made = make_pictures(
+        report,
+        ImageSet(names[:3], [7, 8, 9], [1, 1, 2]),
+        ImageSet(names[3:]),
+        chosen=[2, 2],
+        n_hardest=2,
+        root=tmp_path,
+    )
     assert [(shown.query.row, shown.reason) for shown in made.queries] == [(2, "chosen"), (1, "hardest")]
     assert [(shown.query.pid, shown.query.camid) for shown in made.queries] == [(9, 2), (8, 1)]
-    assert make_pictures(report, names[:3], names[3:], n_hardest=1, root=tmp_path).queries[0].query.row == 1
+    assert (
+        make_pictures(report, ImageSet(names[:3]), ImageSet(names[3:]), n_hardest=1, root=tmp_path).queries[0].query.row
+        == 1
+    )
 
 
 def test_lists_alone_know_who_is_hard(names: list[str], tmp_path: Path) -> None:
-    made = make_pictures(LISTS, names[:3], names[3:], root=tmp_path)
+    made = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path)
     assert [shown.query.row for shown in made.queries] == [1, 2, 0]
     unjudged = TopK(index=LISTS.index, distance=LISTS.distance)
-    assert make_pictures(unjudged, names[:3], names[3:], root=tmp_path).queries == ()
-    (shown,) = make_pictures(unjudged, names[:3], names[3:], chosen=[0], root=tmp_path).queries
+    assert make_pictures(unjudged, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path).queries == ()
+    (shown,) = make_pictures(unjudged, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], root=tmp_path).queries
     assert {item.mark for item in shown.items} == {"not judged"}
 
 
 def test_paths_start_at_the_root_or_at_the_current_directory(
     names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_root = make_pictures(LISTS, names[:3], names[3:], root=tmp_path)
+    by_root = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path)
     absolute = [str(tmp_path / name) for name in names]
-    assert make_pictures(LISTS, np.array(absolute[:3]), np.array(absolute[3:]), root="/nowhere") == by_root
+    assert (
+        make_pictures(LISTS, ImageSet(np.array(absolute[:3])), ImageSet(np.array(absolute[3:])), root="/nowhere")
+        == by_root
+    )
     monkeypatch.chdir(tmp_path)
-    assert make_pictures(LISTS, names[:3], names[3:]) == by_root
+    assert make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:])) == by_root
 
 
 def test_one_line_says_why_there_are_none(
@@ -121,15 +140,17 @@ def test_one_line_says_why_there_are_none(
 ) -> None:
     without_lists = make_report(n_query=3, n_invalid=0, k=None)
     lost = ["lost.jpg"] * 6
-    assert "no top-k lists were kept" in make_pictures(without_lists, names[:3], names[3:]).note
-    assert "the query set has no image paths" in make_pictures(LISTS, None, names).note
-    assert "the gallery set has no image paths" in make_pictures(LISTS, names, None).note
-    nothing = make_pictures(LISTS, lost[:3], lost, root=tmp_path)
+    assert "no top-k lists were kept" in make_pictures(without_lists, ImageSet(names[:3]), ImageSet(names[3:])).note
+    assert "the query set has no image paths" in make_pictures(LISTS, ImageSet(None), ImageSet(names)).note
+    assert "the gallery set has no image paths" in make_pictures(LISTS, ImageSet(names), ImageSet(None)).note
+    nothing = make_pictures(LISTS, ImageSet(lost[:3]), ImageSet(lost), root=tmp_path)
     assert nothing.queries == ()
     assert "none of 14 could be read; the first: 'lost.jpg': No such file" in nothing.note
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    assert "Pillow is not installed" in make_pictures(LISTS, names[:3], names[3:], root=tmp_path).note
-    report = dataclasses.replace(without_lists, pictures=make_pictures(without_lists, None, None))
+    assert (
+        "Pillow is not installed" in make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path).note
+    )
+    report = dataclasses.replace(without_lists, pictures=make_pictures(without_lists, ImageSet(None), ImageSet(None)))
     page = report.to_html()
     assert "no top-k lists were kept" in section(page, "pictures")
     assert "img-src" not in page
@@ -137,17 +158,19 @@ def test_one_line_says_why_there_are_none(
 
 def test_some_that_cannot_be_read_are_counted(names: list[str], tmp_path: Path) -> None:
     (tmp_path / names[3 + 2]).write_text("no picture")
-    made = make_pictures(LISTS, names[:3], [*names[3:-1], ""], chosen=[0, 1], n_hardest=0, root=tmp_path)
+    made = make_pictures(
+        LISTS, ImageSet(names[:3]), ImageSet([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0, root=tmp_path
+    )
     assert made.note.startswith("2 of 9 pictures could not be read; the first: '00005.jpg': cannot identify")
     assert [item.image is None for item in made.queries[0].items] == [True, False, False, False]
     assert made.queries[1].items[0].image is None
 
 
 def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = make_pictures(LISTS, names[:3], names[3:], chosen=[0], n_hardest=0, root=tmp_path)
+    one = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], n_hardest=0, root=tmp_path)
     size = sum(len(picture.image or b"") for picture in (one.queries[0].query, *one.queries[0].items))
     monkeypatch.setattr(pictures_module, "_MOST_IMAGE_BYTES", size - 1)
-    made = make_pictures(LISTS, names[:3], names[3:], chosen=[0], root=tmp_path)
+    made = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], root=tmp_path)
     assert [shown.query.row for shown in made.queries] == [0]
     assert "2 more queries left out" in made.note
 
@@ -157,14 +180,14 @@ def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch:
     [
         ({"chosen": [3]}, "chosen query row 3 is none of the 3 queries"),
         ({"chosen": [-1]}, "chosen query row -1"),
-        ({"query_paths": ["a"]}, "query paths hold 1 row, the lists are for 3"),
-        ({"gallery_paths": ["a"] * 5}, "gallery paths hold 5 rows, the lists are for 6"),
-        ({"gallery_pids": [1, 2]}, "gallery pids hold 2 rows"),
-        ({"query_camids": [1, 2]}, "query camids hold 2 rows"),
+        ({"query": ImageSet(["a"])}, "query paths hold 1 row, the lists are for 3"),
+        ({"gallery": ImageSet(["a"] * 5)}, "gallery paths hold 5 rows, the lists are for 6"),
+        ({"gallery": ImageSet(["a"] * 6, pids=[1, 2])}, "gallery pids hold 2 rows"),
+        ({"query": ImageSet(["a"] * 3, camids=[1, 2])}, "query camids hold 2 rows"),
     ],
 )
 def test_rows_that_are_not_there_are_refused(changes: dict[str, Any], words: str) -> None:
-    given: dict[str, Any] = {"query_paths": ["a"] * 3, "gallery_paths": ["a"] * 6}
+    given: dict[str, Any] = {"query": ImageSet(["a"] * 3), "gallery": ImageSet(["a"] * 6)}
     with pytest.raises(InputError, match=words):
         make_pictures(LISTS, **(given | changes))
 
@@ -215,7 +238,12 @@ def test_a_file_that_is_none_is_refused(full_report: Report, tmp_path: Path, con
 
 def test_the_page_marks_with_signs_and_words(names: list[str], tmp_path: Path, report: Report) -> None:
     made = make_pictures(
-        LISTS, names[:3], names[3:], chosen=[0], n_hardest=0, root=tmp_path, gallery_pids=range(100, 106)
+        LISTS,
+        ImageSet(names[:3]),
+        ImageSet(names[3:], range(100, 106)),
+        chosen=[0],
+        n_hardest=0,
+        root=tmp_path,
     )
     part = section(dataclasses.replace(report, pictures=made).to_html(), "pictures")
     signs = re.findall(r'<span class="sign">(.*?)</span>', part)
@@ -233,7 +261,7 @@ def test_the_page_marks_with_signs_and_words(names: list[str], tmp_path: Path, r
 
 def test_a_path_is_text_on_the_page(report: Report, tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>.jpg"
-    made = make_pictures(LISTS, [evil] * 3, [evil] * 6, root=tmp_path)
+    made = make_pictures(LISTS, ImageSet([evil] * 3), ImageSet([evil] * 6), root=tmp_path)
     page = Page(dataclasses.replace(report, pictures=made).to_html())
     assert not page.named("script")
     assert "<script>alert(1)</script>" in page.text

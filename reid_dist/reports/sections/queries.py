@@ -12,7 +12,6 @@ from markupsafe import Markup
 from reid_dist.core import formatting
 from reid_dist.metrics.definitions import METRICS
 from reid_dist.reports import words
-from reid_dist.reports.hardest import average_precision_column, hardest_queries
 from reid_dist.reports.ranked_pictures import Picture, RankedPictures
 from reid_dist.reports.report_data import ReportData
 
@@ -44,14 +43,14 @@ _WORDS = {"not judged": "not assessed"}
 
 def hardest_table(report: ReportData) -> dict[str, Any]:
     """Return the heads and rows of the table of the hardest queries."""
-    average = average_precision_column(report)
+    average = report.average_precision_column
     columns = report.per_query
     shown = [name for name in _COLUMNS if name in columns and name not in _AVERAGES - {average}]
     return {
         "heads": ["query row", *(_COLUMNS[name] for name in shown)],
         "rows": [
             [str(row), *(_cell(name, columns[name][row].item()) for name in shown)]
-            for row in hardest_queries(report, _HARDEST).tolist()
+            for row in report.hardest_queries(_HARDEST).tolist()
         ],
     }
 
@@ -86,7 +85,7 @@ def ranked_pictures(report: ReportData) -> dict[str, Any]:
 def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
     row = shown.query.row
     facts = [shown.reason]
-    for name in (average_precision_column(report), "first_rank"):
+    for name in (report.average_precision_column, "first_rank"):
         if name in report.per_query and row < len(report.per_query[name]):
             value = float(report.per_query[name][row])
             if math.isfinite(value):
