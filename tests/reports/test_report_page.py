@@ -13,7 +13,7 @@ import pytest
 from pages import Page, assert_drawn_inside
 
 from reid_dist.reports import Report, render_html
-from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
+from reid_dist.reports.plots.curves import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
 
 
 def test_the_page_is_well_formed_and_accessible(report: Report) -> None:

@@ -14,16 +14,10 @@ from hypothesis import strategies as st
 from pages import assert_drawn_inside
 
 from reid_dist.core.formatting import compact, rate
-from reid_dist.reports.plots import (
-    cmc_plot,
-    det_plot,
-    distractor_plot,
-    distractor_scale,
-    heat_map,
-    heat_map_is_wide,
-    roc_plot,
-)
+from reid_dist.reports.plots.curves import cmc_plot, distractor_plot, distractor_scale
 from reid_dist.reports.plots.frame import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, log_ticks, thinned
+from reid_dist.reports.plots.heat import heat_map, heat_map_is_wide
+from reid_dist.reports.plots.verification import det_plot, roc_plot
 from reid_dist.reports.words import bounded_value, interval
 
 

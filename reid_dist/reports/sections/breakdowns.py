@@ -10,7 +10,8 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
 from reid_dist.reports.extras import BREAKDOWN_KEYS
-from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map, heat_map_is_wide
+from reid_dist.reports.plots.curves import distractor_plot, distractor_scale
+from reid_dist.reports.plots.heat import heat_map, heat_map_is_wide
 from reid_dist.reports.report_data import ReportData
 
 _MOST_GROUPS = 40

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.metrics.definitions import curve_family
-from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
+from reid_dist.reports.plots.curves import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
 from reid_dist.reports.report_data import ReportData
 
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
