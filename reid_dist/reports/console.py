@@ -24,15 +24,7 @@ _COLOURS = {CAUTION: "yellow", STRONG: "red"}
 
 
 def print_report(report: ReportData, file: IO[str] | None = None) -> None:
-    """Print a report.
-
-    Parameters
-    ----------
-    report
-        What to print.
-    file
-        As in `print_parts`.
-    """
+    """Print a report, as `print_parts` does."""
     print_parts(render_table(report), file=file)
 
 

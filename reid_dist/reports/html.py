@@ -54,20 +54,10 @@ def page_opening(
     counted_at: str,
     first: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what the pages of saved documents have in common: heading, caution, notes, inputs, conventions, digest.
+    """Return what the pages of sweeps and splits have in common: heading, caution, notes, inputs, conventions, digest.
 
-    Parameters
-    ----------
-    document
-        The content of the file.
-    kicker
-        Line above the heading.
-    caution
-        Of its counts and notes.
-    counted_at
-        Identifier of the section with the counts.
-    first
-        Other tables of conventions, before those of protocol, distance and options, by title.
+    `counted_at` is the identifier of the section with the counts; `first` holds other tables of conventions, by title,
+    before those of protocol, distance and options.
     """
     seconds = document["timing"].get("total")
     stages = [document["protocol"], document["distance"], *([document["method"]] if "method" in document else [])]
@@ -90,13 +80,7 @@ def page_opening(
 
 @functools.cache
 def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
-    """Return what renders every page; texts are escaped, and a name that is not there is an error.
-
-    Parameters
-    ----------
-    package
-        Whose templates it finds first; those of the reports (macros, style) are there for every package.
-    """
+    """Return the environment of templates of a package and of the reports; missing names are errors."""
     packages = dict.fromkeys([package, "reid_dist.reports"])
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in packages]),

@@ -15,13 +15,7 @@ from reid_dist.reports.html import page_environment, page_opening
 
 
 def render_splits(document: Mapping[str, Any]) -> str:
-    """Return the page of a report over splits.
-
-    Parameters
-    ----------
-    document
-        The content of ``splits.json``.
-    """
+    """Return the page of a report over splits from the content of ``splits.json``."""
     return page_environment().get_template("splits.html.j2").render(_content(document))
 
 

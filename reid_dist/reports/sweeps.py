@@ -21,13 +21,7 @@ _Row = Mapping[str, Any]
 
 
 def render_sweep(document: Mapping[str, Any]) -> str:
-    """Return the page of a sweep.
-
-    Parameters
-    ----------
-    document
-        The content of ``sweep.json``.
-    """
+    """Return the page of a sweep from the content of ``sweep.json``."""
     return page_environment().get_template("sweep.html.j2").render(_content(document))
 
 

@@ -42,15 +42,9 @@ def fact_table() -> Table:
 
 
 def print_parts(*parts: RenderableType, file: IO[str] | None = None) -> None:
-    """Print parts below each other.
+    """Print tables and texts below each other, on standard output when `file` is None.
 
-    Parameters
-    ----------
-    parts
-        Tables and texts.
-    file
-        Where to; standard output when None.  A file that is not a terminal gets plain text, 80 columns wide, and only
-        characters that its encoding has.
+    A file that is not a terminal gets plain text, 80 columns wide, and only characters that its encoding has.
     """
     stream = sys.stdout if file is None else file
     if stream.isatty():

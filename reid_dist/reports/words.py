@@ -73,17 +73,7 @@ def metric_value(name: str, value: float) -> str:
 
 
 def bounded_value(name: str, value: float, bounds: Sequence[float] | None) -> str:
-    """Return a metric as it is printed; ``between a and b`` where only ``bounds`` are known.
-
-    Parameters
-    ----------
-    name
-        The metric.
-    value
-        Its value, NaN where it has none.
-    bounds
-        Its lowest and highest possible value; None where the value is known.
-    """
+    """Return a metric as it is printed; ``between a and b`` where only its lowest and highest value are known."""
     if bounds is None:
         return metric_value(name, value)
     low, high = bounds
@@ -144,15 +134,7 @@ def breakdown_title(name: str) -> str:
 
 
 def advice(reason: str, *, listed: bool = False) -> str:
-    """Return what to look at when queries are invalid for this reason; empty when nothing is known.
-
-    Parameters
-    ----------
-    reason
-        As the report has it.
-    listed
-        Whether lists of a ground truth, not labels, define what is relevant.
-    """
+    """Return what to check when queries are invalid for this reason; `listed` if lists define what is relevant."""
     if listed:
         return (
             "The ground truth lists no relevant row for this query. Check that its lists are in the order of the "

@@ -28,15 +28,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ChangedQuery:
-    """A query whose value changed.
-
-    Attributes
-    ----------
-    row, pid, camid
-        The query; camid is None where there are no cameras.
-    baseline, candidate
-        Its value before and after.
-    """
+    """A query whose value changed, and both values."""
 
     row: int
     pid: int | None

@@ -24,15 +24,7 @@ _COUNTS = {"n_query": "queries", "n_valid": "valid"}
 
 
 def breakdowns(report: ReportData) -> list[dict[str, Any]]:
-    """Return what the page shows of every breakdown.
-
-    Returns
-    -------
-    list of dict
-        Each with ``id``, ``title``, ``caption``, ``charts`` (drawings with captions and tables; may be empty),
-        ``wide`` (whether a chart takes the width of the page), ``table`` (heads and rows of text; may be None) and
-        ``counts`` (a table of the valid queries behind the cells; may be None).
-    """
+    """Return title, caption, charts and tables of every breakdown; ``wide`` is a chart of the width of the page."""
     shown = []
     for number, (name, table) in enumerate(report.breakdowns.items()):
         make = {"camera_pair": _pairs, "gallery_size": _sizes}.get(name)
