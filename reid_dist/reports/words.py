@@ -121,6 +121,17 @@ def counted_queries(counts: Mapping[str, Any]) -> str:
     )
 
 
+def parameter_text(value: object) -> str:
+    """Return the value of a swept parameter as text."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def named(description: Mapping[str, Any], detail: str) -> str:
+    """Return the name of a stage and one of its texts, where it has it."""
+    name, text = str(description.get("name", "unnamed")), description.get(detail)
+    return f"{name}: {text}" if text else name
+
+
 def counts_line(counts: Mapping[str, Any]) -> str:
     """Return the numbers of queries and of gallery rows for a small table."""
     n_valid, n_query, n_gallery = (integer(counts[name]) for name in ("n_valid", "n_query", "n_gallery"))

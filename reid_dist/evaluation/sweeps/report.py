@@ -17,7 +17,7 @@ from reid_dist.reports.documents import DocumentReport, number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
-from reid_dist.reports.words import counts_line, metric_value
+from reid_dist.reports.words import counts_line, metric_value, parameter_text
 
 DOCUMENT: Final = "sweep.json"
 PAGE: Final = "sweep.html"
@@ -129,7 +129,7 @@ class SweepReport(DocumentReport):
         """Return the table of all points."""
         rows = [
             (
-                *(f"{value:g}" if isinstance(value, float) else str(value) for value in row["parameters"].values()),
+                *(parameter_text(value) for value in row["parameters"].values()),
                 *(metric_value(name, row["metrics"][name]) for name in self.metric_names),
             )
             for row in self.rows

@@ -91,7 +91,7 @@ def compare(
             compared.append(replace(plain, difference=plain.candidate - plain.baseline))
             continue
         changed = _changes(plain, pair.baseline, pair.candidate, baseline.per_query, n_changed)
-        compared.append(_judge(changed, confidence, p_values[name], minimum_effect))
+        compared.append(_with_verdict(changed, confidence, p_values[name], minimum_effect))
     n_paired = max((int(np.count_nonzero(~np.isnan(values))) for values in differences.values()), default=0)
     return Comparison(
         identical=baseline.result_digest == candidate.result_digest,
@@ -257,7 +257,9 @@ def _changes(
     )
 
 
-def _judge(metric: MetricComparison, confidence: Confidence, p_value: float, minimum_effect: float) -> MetricComparison:
+def _with_verdict(
+    metric: MetricComparison, confidence: Confidence, p_value: float, minimum_effect: float
+) -> MetricComparison:
     interval = confidence.intervals[metric.name]
     if not interval.is_known:
         return replace(metric, untested="fewer than two identities or queries to draw from")
