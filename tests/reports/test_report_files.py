@@ -268,7 +268,7 @@ def test_a_flipped_bit_never_changes_a_number(saved: Path, small_report: Report,
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "metrics": 3}', "\udcff"])
-def test_a_document_that_is_none_is_found(saved: Path, text: str) -> None:
+def test_a_file_that_is_no_document_is_refused(saved: Path, text: str) -> None:
     (saved / "report.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(StoreError):
         Report.load(saved)

@@ -78,7 +78,7 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
 
 
 @pytest.mark.slow
-def test_nothing_sticks_out(report: Report, full_report: Report, wide_report: Report, tmp_path: Path) -> None:
+def test_no_page_overflows(report: Report, full_report: Report, wide_report: Report, tmp_path: Path) -> None:
     # The page itself runs no script (its policy forbids it), so a frame around it measures; every width at once.
     widths = (320, 360, 600, 1200)
     frames = "".join(

@@ -1,4 +1,4 @@
-"""Ranked pictures: the right files, the right marks, and nothing believed of what a file says of itself."""
+"""Ranked pictures: files, marks and ranks; content of image files is untrusted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pages import Page, section
 from PIL import Image
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.reports import ImageSet, Pictures, Report, TopK, make_pictures, thumbnails
+from reid_dist.reports import ImageSet, Report, TopK, make_pictures, thumbnails
 from reid_dist.reports import pictures as pictures_module
 from reid_dist.reports.thumbnails import UnreadableImageError, thumbnail
 
@@ -87,7 +87,7 @@ def test_an_absent_entry_ends_a_list_and_depth_cuts_it(names: list[str], tmp_pat
     )
 
 
-def test_the_hardest_come_after_the_chosen_and_nobody_twice(
+def test_the_hardest_come_after_the_chosen_and_no_query_twice(
     make_report: Callable[..., Report], names: list[str], tmp_path: Path
 ) -> None:
     report = make_report(
@@ -113,12 +113,12 @@ def test_the_hardest_come_after_the_chosen_and_nobody_twice(
     )
 
 
-def test_lists_alone_know_who_is_hard(names: list[str], tmp_path: Path) -> None:
+def test_the_hardest_queries_of_lists_alone(names: list[str], tmp_path: Path) -> None:
     made = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path)
     assert [shown.query.row for shown in made.queries] == [1, 2, 0]
-    unjudged = TopK(index=LISTS.index, distance=LISTS.distance)
-    assert make_pictures(unjudged, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path).queries == ()
-    (shown,) = make_pictures(unjudged, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], root=tmp_path).queries
+    unlabelled = TopK(index=LISTS.index, distance=LISTS.distance)
+    assert make_pictures(unlabelled, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path).queries == ()
+    (shown,) = make_pictures(unlabelled, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], root=tmp_path).queries
     assert {item.mark for item in shown.items} == {"not judged"}
 
 
@@ -135,7 +135,7 @@ def test_paths_start_at_the_root_or_at_the_current_directory(
     assert make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:])) == by_root
 
 
-def test_one_line_says_why_there_are_none(
+def test_a_note_gives_the_reason_for_no_pictures(
     make_report: Callable[..., Report], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_lists = make_report(n_query=3, n_invalid=0, k=None)
@@ -156,7 +156,7 @@ def test_one_line_says_why_there_are_none(
     assert "img-src" not in page
 
 
-def test_some_that_cannot_be_read_are_counted(names: list[str], tmp_path: Path) -> None:
+def test_unreadable_pictures_are_counted(names: list[str], tmp_path: Path) -> None:
     (tmp_path / names[3 + 2]).write_text("no picture")
     made = make_pictures(
         LISTS, ImageSet(names[:3]), ImageSet([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0, root=tmp_path
@@ -166,7 +166,7 @@ def test_some_that_cannot_be_read_are_counted(names: list[str], tmp_path: Path) 
     assert made.queries[1].items[0].image is None
 
 
-def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_stop_at_a_total_size(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], n_hardest=0, root=tmp_path)
     size = sum(len(picture.image or b"") for picture in (one.queries[0].query, *one.queries[0].items))
     monkeypatch.setattr(pictures_module, "_MOST_IMAGE_BYTES", size - 1)
@@ -186,21 +186,17 @@ def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch:
         ({"query": ImageSet(["a"] * 3, camids=[1, 2])}, "query camids hold 2 rows"),
     ],
 )
-def test_rows_that_are_not_there_are_refused(changes: dict[str, Any], words: str) -> None:
+def test_missing_rows_are_refused(changes: dict[str, Any], words: str) -> None:
     given: dict[str, Any] = {"query": ImageSet(["a"] * 3), "gallery": ImageSet(["a"] * 6)}
     with pytest.raises(InputError, match=words):
         make_pictures(LISTS, **(given | changes))
 
 
-def test_they_come_back_from_the_files(full_report: Report, tmp_path: Path) -> None:
+def test_they_have_a_file_of_their_own(full_report: Report, tmp_path: Path) -> None:
     directory = full_report.save(tmp_path / "out")
     assert (directory / "pictures.json").exists()
     assert "base64" not in (directory / "report.json").read_text()
-    assert full_report.pictures is not None
-    assert Pictures.from_json(full_report.pictures.to_json()) == full_report.pictures
-    again = Report.load(directory)
-    assert again.pictures == full_report.pictures
-    dataclasses.replace(again, pictures=None).save(directory, overwrite=True)
+    dataclasses.replace(full_report, pictures=None).save(directory, overwrite=True)
     assert not (directory / "pictures.json").exists()
 
 
@@ -229,7 +225,7 @@ def test_a_file_of_pictures_that_was_changed_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"note": 3, "queries": []}', b"\xff", b"[" * 100_000])
-def test_a_file_that_is_none_is_refused(full_report: Report, tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_pictures_is_refused(full_report: Report, tmp_path: Path, content: bytes) -> None:
     directory = full_report.save(tmp_path / "out")
     (directory / "pictures.json").write_bytes(content)
     with pytest.raises(DamagedStoreError):
@@ -281,7 +277,7 @@ def png(width: int, height: int, rows: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [(20_000, 20_000), (2**31 - 1, 2**31 - 1), (60_000, 1_000), (8_000, 8_000)])
-def test_a_picture_that_claims_to_be_huge_is_not_decoded(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path, size: tuple[int, int]) -> None:
     path = tmp_path / "bomb.png"
     path.write_bytes(png(*size, b"\0" * 100))
     with pytest.raises(UnreadableImageError, match=r"pixels|limit"):
@@ -363,7 +359,7 @@ def test_pictures_of_every_mode(tmp_path: Path, mode: str) -> None:
     assert thumbnail(path).startswith(b"\xff\xd8\xff")
 
 
-def test_what_a_file_says_of_its_author_stays_there(tmp_path: Path) -> None:
+def test_comments_and_metadata_stay_out_of_thumbnails(tmp_path: Path) -> None:
     path = tmp_path / "signed.jpg"
     Image.new("RGB", (10, 20)).save(path, comment=b"taken by somebody", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0secret")
     assert b"somebody" in path.read_bytes()
