@@ -12,7 +12,7 @@ from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.documents import number
 from reid_dist.reports.heading import Caution, caution_of
-from reid_dist.reports.html import page_environment, page_opening
+from reid_dist.reports.html import document_opening, page_environment
 
 
 def render_splits(document: Mapping[str, Any]) -> str:
@@ -25,11 +25,12 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     conventions = words.conventions_once(names, document["definitions"])
     n_splits = len(document["digests"]["result"])
     headline = headline_metrics(names, str(document["protocol"].get("ap_family", ""))) or names[:3]
-    return page_opening(
+    return document_opening(
         document,
         kicker=f"Evaluation over {counted(n_splits, 'split')}",
         caution=splits_caution(document["counts"], document["protocol"], document["notes"]),
         counted_at="splits",
+        stages=[document["protocol"], document["distance"]],
         first={"Draw": document["draw"]},
     ) | {
         "headline": [_card(document, name, n_splits) for name in headline],

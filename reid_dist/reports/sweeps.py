@@ -9,7 +9,7 @@ from reid_dist.core import formatting
 from reid_dist.reports import words
 from reid_dist.reports.documents import number
 from reid_dist.reports.heading import caution_of
-from reid_dist.reports.html import page_environment, page_opening
+from reid_dist.reports.html import document_opening, page_environment
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
 
 BEST = "\N{BLACK DIAMOND}"
@@ -30,11 +30,12 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     rows, best = document["rows"], document["best"]
     names = list(rows[0]["metrics"])
     counts = document["counts"]
-    return page_opening(
+    return document_opening(
         document,
         kicker="Parameter sweep",
         caution=caution_of(counts, document["protocol"], counts.get("n_identities"), document["notes"]),
         counted_at="points",
+        stages=[document["protocol"], document["distance"], document["method"]],
         first={"Method": document["method"]},
     ) | {
         "headline": [

@@ -187,6 +187,11 @@ def test_names_the_queries_that_changed_most() -> None:
 BASE, LIKE = pair(1)
 
 
+def like(**changes: Any) -> Report:
+    """Another run over the same values, changed."""
+    return run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes)
+
+
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
@@ -203,7 +208,7 @@ BASE, LIKE = pair(1)
     ],
 )  # fmt: skip
 def test_unlike_conditions_are_refused_by_name(changes: dict[str, Any], parts: list[str]) -> None:
-    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes)
+    other = like(**changes)
     with pytest.raises(InputError, match="not comparable") as refused:
         compare(BASE, other)
     for part in [*parts, "--allow-different"]:
@@ -224,7 +229,7 @@ def test_labels_without_a_digest_are_not_equal() -> None:
 
 def test_other_labels_are_a_condition_and_other_features_an_option() -> None:
     changes = changed_inputs(BASE, "gallery", labels_digest="l1", content_digest="c1")
-    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes)
+    other = like(**changes)
     found = compare(BASE, other, allow_different=True, n_resamples=100)
     assert [difference.what for difference in found.conditions] == ["labels of the gallery set"]
     assert [difference.what for difference in found.options] == ["gallery.content_digest"]
@@ -257,7 +262,7 @@ def test_compared_options_may_differ_and_are_listed() -> None:
             "distances": {"content_digest": "d1"},
         },
     }
-    found = compare(BASE, run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes), n_resamples=100)
+    found = compare(BASE, like(**changes), n_resamples=100)
     assert [str(option).replace(" in the ", " ") for option in found.options] == [
         "query.uri: memory baseline, elsewhere candidate",
         "query.shape: 240, 8 baseline, 240, 16 candidate",
@@ -271,12 +276,12 @@ def test_compared_options_may_differ_and_are_listed() -> None:
 
 
 def test_the_wording_of_a_protocol_is_not_its_meaning() -> None:
-    reworded = run(LIKE.per_query["AP"], LIKE.per_query["pid"], protocol={"summary": "other prose", "source": "x"})
+    reworded = like(protocol={"summary": "other prose", "source": "x"})
     assert compare(BASE, reworded, n_resamples=100).conditions == ()
 
 
 def test_metrics_that_are_no_means_over_queries_are_listed_without_a_test() -> None:
-    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"])
+    other = like()
     other.metrics["TAR@FAR=0.01"] = 0.25
     found = of(compare(BASE, other, n_resamples=100), "TAR@FAR=0.01")
     assert (found.baseline, found.candidate, found.difference) == (0.5, 0.25, -0.25)
@@ -287,7 +292,7 @@ def test_metrics_that_are_no_means_over_queries_are_listed_without_a_test() -> N
 
 def test_a_column_that_does_not_give_the_metric_is_not_tested() -> None:
     metrics = dict(LIKE.metrics) | {"mAP": LIKE.metrics["mAP"] + 0.01}
-    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], metrics=metrics)
+    other = like(metrics=metrics)
     found = of(compare(BASE, other, n_resamples=100), "mAP")
     assert found.verdict is None
     assert found.untested == "not the mean of its values per query"
@@ -317,7 +322,7 @@ def test_a_metric_may_come_from_its_values_per_query() -> None:
 
 
 def test_metrics_that_are_not_there() -> None:
-    more = run(LIKE.per_query["AP"], LIKE.per_query["pid"], metrics=dict(LIKE.metrics) | {"MRR": 0.5})
+    more = like(metrics=dict(LIKE.metrics) | {"MRR": 0.5})
     found = compare(BASE, more, n_resamples=100)
     assert [metric.name for metric in found.metrics] == ["mAP", "TAR@FAR=0.01"]
     assert "MRR: only the candidate has it" in found.notes

@@ -22,15 +22,6 @@ from reid_dist.reports.extras import checked_breakdowns, checked_confidence, che
 PLAIN = {"n_query": 5, "n_invalid": 0, "k": None}
 
 
-def test_everything_comes_back_from_the_files(full_report: Report, tmp_path: Path) -> None:
-    loaded = Report.load(full_report.save(tmp_path / "out"))
-    for name in ("confidence", "bounds", "breakdowns", "verification", "ties", "metrics"):
-        assert getattr(loaded, name) == getattr(full_report, name), name
-    assert loaded.to_json() == full_report.to_json()
-    assert loaded.to_html() == full_report.to_html()
-    assert loaded.pictures == full_report.pictures
-
-
 def test_arrays_and_nan_become_plain_values(full_report: Report) -> None:
     table = full_report.breakdowns["camera_pair"]
     assert table["query_camid"] == [1, 2, 3, 4, 5, 6]
