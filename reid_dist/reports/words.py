@@ -33,7 +33,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"junk",
         "Every gallery item of this query is junk. Look for a pid of -1, for a gallery that has the query's camera "
-        "alone, and for a ground truth whose junk list swallows the good one.",
+        "alone, and for a ground truth whose junk list contains the good one.",
     ),
     (
         r"positive|relevant|identity|pid|gallery|mate",
