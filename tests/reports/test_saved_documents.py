@@ -18,7 +18,7 @@ from strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate_splits, sweep_parameters
 from reid_dist.cli import main
-from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
+from reid_dist.errors import DamagedStoreError, IncompleteStoreError, ReidDistError, StoreError
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.evaluation.sweeps import SweepReport
 from reid_dist.reports import Report
@@ -174,6 +174,14 @@ def test_a_document_of_an_earlier_version_is_refused(saved: dict[str, tuple[Path
     del document[DIGEST]
     file.write_text(json.dumps(document))
     with pytest.raises(StoreError, match="written by an earlier version, or is damaged; evaluate again"):
+        load(file.parent)
+
+
+@KINDS
+def test_a_directory_without_its_document_is_unfinished(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
+    file, load = saved[kind]
+    file.unlink()
+    with pytest.raises(IncompleteStoreError, match="never finished"):
         load(file.parent)
 
 
