@@ -23,7 +23,7 @@ from pages import Page, section
 from PIL import Image
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.reports import ImageSet, Report, TopK, make_pictures, thumbnails
+from reid_dist.reports import ImageSet, Pictures, Report, TopK, make_pictures, thumbnails
 from reid_dist.reports import pictures as pictures_module
 from reid_dist.reports.thumbnails import UnreadableImageError, thumbnail
 
@@ -41,20 +41,27 @@ def names(tmp_path: Path) -> list[str]:
     return write_images(tmp_path, 9)
 
 
+@pytest.fixture
+def collect(names: list[str], tmp_path: Path) -> Callable[..., Pictures]:
+    """Collects pictures of the written images, by default of LISTS and without labels."""
+
+    def collected(source: Report | TopK = LISTS, **options: Any) -> Pictures:
+        sides = {"query": ImageSet(names[:3]), "gallery": ImageSet(names[3:]), "root": tmp_path}
+        return make_pictures(source, **(sides | options))
+
+    return collected
+
+
 def colours(image: bytes | None) -> np.ndarray:
     assert image is not None
     return np.asarray(Image.open(io.BytesIO(image)).convert("RGB")).astype(int)
 
 
-def test_each_item_has_its_own_picture_mark_and_rank(names: list[str], tmp_path: Path) -> None:
-    made = make_pictures(
-        LISTS,
-        ImageSet(names[:3], [7, 8, 9]),
-        ImageSet(names[3:], np.array([1, 7, 7, 3, 7, 5]), [1, 2, 3, 4, 5, 6]),
-        chosen=[0],
-        n_hardest=0,
-        root=tmp_path,
-    )
+def test_each_item_has_its_own_picture_mark_and_rank(
+    names: list[str], tmp_path: Path, collect: Callable[..., Pictures]
+) -> None:
+    gallery = ImageSet(names[3:], np.array([1, 7, 7, 3, 7, 5]), [1, 2, 3, 4, 5, 6])
+    made = collect(query=ImageSet(names[:3], [7, 8, 9]), gallery=gallery, chosen=[0], n_hardest=0)
     (shown,) = made.queries
     assert made.note == ""
     assert shown.reason == "chosen"
@@ -71,106 +78,75 @@ def test_each_item_has_its_own_picture_mark_and_rank(names: list[str], tmp_path:
         assert np.abs(colours(item.image) - original).mean() < 12, "a JPEG of a JPEG, and of the right one"
 
 
-def test_an_absent_entry_ends_a_list_and_depth_cuts_it(names: list[str], tmp_path: Path) -> None:
-    made = make_pictures(
-        LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[1, 2], n_hardest=0, depth=3, root=tmp_path
-    )
+def test_an_absent_entry_ends_a_list_and_depth_cuts_it(collect: Callable[..., Pictures]) -> None:
+    made = collect(chosen=[1, 2], n_hardest=0, depth=3)
     assert [len(shown.items) for shown in made.queries] == [3, 3]
     assert [item.rank for item in made.queries[0].items] == [1, None, 2]
-    assert (
-        len(
-            make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[1], n_hardest=0, root=tmp_path)
-            .queries[0]
-            .items
-        )
-        == 3
-    )
+    assert len(collect(chosen=[1], n_hardest=0).queries[0].items) == 3
 
 
 def test_the_hardest_come_after_the_chosen_and_no_query_twice(
-    make_report: Callable[..., Report], names: list[str], tmp_path: Path
+    make_report: Callable[..., Report], names: list[str], collect: Callable[..., Pictures]
 ) -> None:
-    report = make_report(
-        n_query=3,
-        n_invalid=0,
-        n_gallery=6,
-        topk=LISTS,
-        per_query={"AP": np.array([0.9, 0.1, 0.5])},
-    )
-    made = make_pictures(
-        report,
-        ImageSet(names[:3], [7, 8, 9], [1, 1, 2]),
-        ImageSet(names[3:]),
-        chosen=[2, 2],
-        n_hardest=2,
-        root=tmp_path,
-    )
+    columns = {"AP": np.array([0.9, 0.1, 0.5])}
+    report = make_report(n_query=3, n_invalid=0, n_gallery=6, topk=LISTS, per_query=columns)
+    made = collect(report, query=ImageSet(names[:3], [7, 8, 9], [1, 1, 2]), chosen=[2, 2], n_hardest=2)
     assert [(shown.query.row, shown.reason) for shown in made.queries] == [(2, "chosen"), (1, "hardest")]
     assert [(shown.query.pid, shown.query.camid) for shown in made.queries] == [(9, 2), (8, 1)]
-    assert (
-        make_pictures(report, ImageSet(names[:3]), ImageSet(names[3:]), n_hardest=1, root=tmp_path).queries[0].query.row
-        == 1
-    )
+    assert collect(report, n_hardest=1).queries[0].query.row == 1
 
 
-def test_the_hardest_queries_of_lists_alone(names: list[str], tmp_path: Path) -> None:
-    made = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path)
-    assert [shown.query.row for shown in made.queries] == [1, 2, 0]
+def test_the_hardest_queries_of_lists_alone(collect: Callable[..., Pictures]) -> None:
+    assert [shown.query.row for shown in collect().queries] == [1, 2, 0]
     unlabelled = TopK(index=LISTS.index, distance=LISTS.distance)
-    assert make_pictures(unlabelled, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path).queries == ()
-    (shown,) = make_pictures(unlabelled, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], root=tmp_path).queries
+    assert collect(unlabelled).queries == ()
+    (shown,) = collect(unlabelled, chosen=[0]).queries
     assert {item.mark for item in shown.items} == {"not judged"}
 
 
 def test_paths_start_at_the_root_or_at_the_current_directory(
-    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: list[str], tmp_path: Path, collect: Callable[..., Pictures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_root = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path)
-    absolute = [str(tmp_path / name) for name in names]
-    assert (
-        make_pictures(LISTS, ImageSet(np.array(absolute[:3])), ImageSet(np.array(absolute[3:])), root="/nowhere")
-        == by_root
-    )
+    by_root = collect()
+    absolute = np.array([str(tmp_path / name) for name in names])
+    assert collect(query=ImageSet(absolute[:3]), gallery=ImageSet(absolute[3:]), root="/nowhere") == by_root
     monkeypatch.chdir(tmp_path)
-    assert make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:])) == by_root
+    assert collect(root=None) == by_root
 
 
 def test_a_note_gives_the_reason_for_no_pictures(
-    make_report: Callable[..., Report], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_report: Callable[..., Report], collect: Callable[..., Pictures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_lists = make_report(n_query=3, n_invalid=0, k=None)
     lost = ["lost.jpg"] * 6
-    assert "no top-k lists were kept" in make_pictures(without_lists, ImageSet(names[:3]), ImageSet(names[3:])).note
-    assert "the query set has no image paths" in make_pictures(LISTS, ImageSet(None), ImageSet(names)).note
-    assert "the gallery set has no image paths" in make_pictures(LISTS, ImageSet(names), ImageSet(None)).note
-    nothing = make_pictures(LISTS, ImageSet(lost[:3]), ImageSet(lost), root=tmp_path)
+    assert "the query set has no image paths" in collect(query=ImageSet(None)).note
+    assert "the gallery set has no image paths" in collect(gallery=ImageSet(None)).note
+    nothing = collect(query=ImageSet(lost[:3]), gallery=ImageSet(lost))
     assert nothing.queries == ()
     assert "none of 14 could be read; the first: 'lost.jpg': No such file" in nothing.note
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    assert (
-        "Pillow is not installed" in make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), root=tmp_path).note
-    )
-    report = dataclasses.replace(without_lists, pictures=make_pictures(without_lists, ImageSet(None), ImageSet(None)))
-    page = report.to_html()
+    assert "Pillow is not installed" in collect().note
+    for paths in ({}, {"query": ImageSet(None), "gallery": ImageSet(None)}):
+        made = collect(without_lists, **paths)
+        assert "no top-k lists were kept" in made.note
+    page = dataclasses.replace(without_lists, pictures=made).to_html()
     assert "no top-k lists were kept" in section(page, "pictures")
     assert "img-src" not in page
 
 
-def test_unreadable_pictures_are_counted(names: list[str], tmp_path: Path) -> None:
+def test_unreadable_pictures_are_counted(names: list[str], tmp_path: Path, collect: Callable[..., Pictures]) -> None:
     (tmp_path / names[3 + 2]).write_text("no picture")
-    made = make_pictures(
-        LISTS, ImageSet(names[:3]), ImageSet([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0, root=tmp_path
-    )
+    made = collect(gallery=ImageSet([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0)
     assert made.note.startswith("2 of 9 pictures could not be read; the first: '00005.jpg': cannot identify")
     assert [item.image is None for item in made.queries[0].items] == [True, False, False, False]
     assert made.queries[1].items[0].image is None
 
 
-def test_pictures_stop_at_a_total_size(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], n_hardest=0, root=tmp_path)
+def test_pictures_stop_at_a_total_size(collect: Callable[..., Pictures], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = collect(chosen=[0], n_hardest=0)
     size = sum(len(picture.image or b"") for picture in (one.queries[0].query, *one.queries[0].items))
     monkeypatch.setattr(pictures_module, "_MOST_IMAGE_BYTES", size - 1)
-    made = make_pictures(LISTS, ImageSet(names[:3]), ImageSet(names[3:]), chosen=[0], root=tmp_path)
+    made = collect(chosen=[0])
     assert [shown.query.row for shown in made.queries] == [0]
     assert "2 more queries left out" in made.note
 
@@ -232,15 +208,10 @@ def test_a_file_without_pictures_is_refused(full_report: Report, tmp_path: Path,
         Report.load(directory)
 
 
-def test_the_page_marks_with_signs_and_words(names: list[str], tmp_path: Path, report: Report) -> None:
-    made = make_pictures(
-        LISTS,
-        ImageSet(names[:3]),
-        ImageSet(names[3:], range(100, 106)),
-        chosen=[0],
-        n_hardest=0,
-        root=tmp_path,
-    )
+def test_the_page_marks_with_signs_and_words(
+    names: list[str], collect: Callable[..., Pictures], report: Report
+) -> None:
+    made = collect(gallery=ImageSet(names[3:], range(100, 106)), chosen=[0], n_hardest=0)
     part = section(dataclasses.replace(report, pictures=made).to_html(), "pictures")
     signs = re.findall(r'<span class="sign">(.*?)</span>', part)
     assert signs == ["query", "1 \N{CHECK MARK} right", "2 \N{BALLOT X} wrong", "junk", "3 \N{CHECK MARK} right"]
