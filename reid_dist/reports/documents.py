@@ -224,11 +224,6 @@ def plain(value: object) -> Any:
             return str(value)
 
 
-def number(value: float | None) -> float:
-    """Return a value of a document, in which None is what was not finite."""
-    return math.nan if value is None else float(value)
-
-
 def _verify(document: Mapping[str, Any], schema: int, where: str) -> None:
     """Refuse a document of another schema or with another digest."""
     if document.get("schema") != schema:

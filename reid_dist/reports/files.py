@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.file_names import refuse_long_names
+from reid_dist.core.limits import refuse_long_names
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 
 DOCUMENT = "report.json"

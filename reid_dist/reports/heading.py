@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from reid_dist.core.formatting import counted, integer, share
+from reid_dist.core.formatting import counted, integer, share, utc_now
 from reid_dist.metrics.confidence import FEW_UNITS, VERY_FEW_UNITS
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED, ZERO
 
@@ -52,8 +51,7 @@ class Heading:
 
 def described_run(name: str, *, description: str = "", command: str = "") -> dict[str, str]:
     """Return the entry `run` of a report, with the current date; texts may be empty."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    given = {"name": name, "description": " ".join(description.split()), "date": now, "command": command}
+    given = {"name": name, "description": " ".join(description.split()), "date": utc_now(), "command": command}
     return {key: text for key, text in given.items() if text}
 
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import METRICS
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.digest import result_digest
-from reid_dist.reports.documents import DocumentReport, number, require_digest
+from reid_dist.reports.documents import DocumentReport, require_digest, restored_number
 from reid_dist.reports.extras import (
     checked_bounds,
     checked_breakdowns,
@@ -190,10 +191,10 @@ class ReportData(DocumentReport):
     @property
     def average_precision_column(self) -> str:
         """Column of the protocol's average precision in `per_query`, the other one where that is missing."""
-        both = ["AP", "AP_trapezoid"]
-        if "trapezoid" in str(self.protocol.get("ap_family", "")):
-            both.reverse()
-        return next((name for name in both if name in self.per_query), "AP")
+        families = [family for family in METRICS if family.headline == "average"]
+        families.sort(key=lambda family: family.name != self.protocol.get("ap_family"))
+        names = [family.per_query_name for family in families]
+        return next((name for name in names if name in self.per_query), names[0])
 
     def hardest_queries(self, n_most: int) -> NDArray[np.int64]:
         """Rows of the valid queries of lowest AP, then lowest INP, then lowest row; empty without AP by query."""
@@ -243,7 +244,7 @@ class ReportData(DocumentReport):
             entries["pictures"] = Pictures.from_json(read(PICTURES).decode("ascii"))
             require_digest("pictures", entries["pictures"].digest, pictures["digest"])
         values = {
-            "metrics": {name: number(value) for name, value in entries["metrics"].items()},
+            "metrics": {name: restored_number(value) for name, value in entries["metrics"].items()},
             "curves": {name: np.array(values, dtype=np.float64) for name, values in entries["curves"].items()},
             "thresholds": (entries["verification"] or {}).get("thresholds", {}),
         }
@@ -254,7 +255,7 @@ class ReportData(DocumentReport):
             "metrics": values["metrics"],
             "curves": values["curves"],
             "per_query": unpack_arrays(read(PER_QUERY), f"{PER_QUERY} of {where}"),
-            "timing": {stage: number(value) for stage, value in entries["timing"].items()},
+            "timing": {stage: restored_number(value) for stage, value in entries["timing"].items()},
         }
 
 

@@ -10,7 +10,7 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
-from reid_dist.reports.documents import number
+from reid_dist.reports.documents import restored_number
 from reid_dist.reports.heading import Caution, caution_of
 from reid_dist.reports.html import document_opening, page_environment
 
@@ -45,10 +45,10 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _card(document: Mapping[str, Any], name: str, n_splits: int) -> dict[str, str]:
-    spread = words.metric_value(name, number(document["spread"][name]))
+    spread = words.metric_value(name, restored_number(document["spread"][name]))
     return {
         "name": name,
-        "value": words.metric_value(name, number(document["metrics"][name])),
+        "value": words.metric_value(name, restored_number(document["metrics"][name])),
         "interval": f"spread {spread}" if n_splits > 1 else "",
         "words": words.metric_words(name, document["definitions"]),
     }
@@ -56,9 +56,14 @@ def _card(document: Mapping[str, Any], name: str, n_splits: int) -> dict[str, st
 
 def _facts(document: Mapping[str, Any], name: str) -> list[float]:
     """Return mean, spread, lowest and highest value of a metric; NaN for one that is not defined."""
-    values = [number(value) for value in document["per_split"][name]]
+    values = [restored_number(value) for value in document["per_split"][name]]
     known = [math.nan] if any(map(math.isnan, values)) else values
-    return [number(document["metrics"][name]), number(document["spread"][name]), min(known), max(known)]
+    return [
+        restored_number(document["metrics"][name]),
+        restored_number(document["spread"][name]),
+        min(known),
+        max(known),
+    ]
 
 
 def _splits(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -67,7 +72,7 @@ def _splits(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
         [
             str(split),
             *(formatting.integer(counts[count][split]) for count in ("n_query", "n_valid", "n_gallery")),
-            *(words.metric_value(name, number(document["per_split"][name][split])) for name in names),
+            *(words.metric_value(name, restored_number(document["per_split"][name][split])) for name in names),
         ]
         for split in range(len(document["digests"]["result"]))
     ]

@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.formatting import aligned
 from reid_dist.errors import InputError
 
 _MOST_ROWS = 30

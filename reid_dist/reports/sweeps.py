@@ -7,7 +7,7 @@ from typing import Any
 
 from reid_dist.core import formatting
 from reid_dist.reports import words
-from reid_dist.reports.documents import number
+from reid_dist.reports.documents import restored_number
 from reid_dist.reports.heading import caution_of
 from reid_dist.reports.html import document_opening, page_environment
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
@@ -79,7 +79,7 @@ def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, 
     for position, row in enumerate(rows):
         values = []
         for name in names:
-            text = words.metric_value(name, number(row["metrics"][name]))
+            text = words.metric_value(name, restored_number(row["metrics"][name]))
             values.append(f"{BEST} {text}" if name in best and best[name]["row"] == position else text)
         cells.append([*(words.parameter_text(value) for value in row["parameters"].values()), *values])
     return {"heads": [*rows[0]["parameters"], *names], "rows": cells}

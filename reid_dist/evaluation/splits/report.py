@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, number
+from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.splits import render_splits
 from reid_dist.reports.summary import Summary, make_frame
@@ -147,8 +147,8 @@ class SplitReport(DocumentReport):
     @classmethod
     def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
-        means = {name: {metric: number(value) for metric, value in entries[name].items()} for name in _MEANS}
-        values = {metric: [number(each) for each in values] for metric, values in entries["per_split"].items()}
+        means = {name: {metric: restored_number(value) for metric, value in entries[name].items()} for name in _MEANS}
+        values = {metric: [restored_number(each) for each in values] for metric, values in entries["per_split"].items()}
         return {**entries, **means, "per_split": values}
 
 

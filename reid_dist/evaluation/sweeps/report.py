@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, number
+from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
@@ -179,5 +179,5 @@ class SweepReport(DocumentReport):
     def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         for row in entries["rows"]:
-            row["metrics"] = {name: number(value) for name, value in row["metrics"].items()}
+            row["metrics"] = {name: restored_number(value) for name, value in row["metrics"].items()}
         return entries

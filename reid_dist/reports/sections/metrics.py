@@ -7,7 +7,7 @@ from typing import Any
 
 from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
-from reid_dist.reports.documents import number
+from reid_dist.reports.documents import restored_number
 from reid_dist.reports.report_data import ReportData
 
 
@@ -56,7 +56,7 @@ def tie_values(report: ReportData) -> list[dict[str, float]]:
     sides = [report.ties.get(side) for side in ("optimistic", "pessimistic")]
     if not all(sides):
         return []
-    return [{name: number(value) for name, value in (side or {}).items()} for side in sides]
+    return [{name: restored_number(value) for name, value in (side or {}).items()} for side in sides]
 
 
 def _metric(report: ReportData, name: str) -> dict[str, str]:
