@@ -12,7 +12,7 @@ from rich.text import Text
 
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.comparison import Comparison, MetricComparison
-from reid_dist.reports.tables import fact_table, print_parts, value_table
+from reid_dist.reports.console import fact_table, print_parts, value_table
 from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE, p_value_text
 from reid_dist.reports.words import metric_value
 

@@ -15,7 +15,7 @@ from reid_dist.nightly.history.earlier_runs import Streak
 from reid_dist.nightly.history.run_state import FINISHED, run_state
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
 from reid_dist.nightly.wording import brief_verdict
-from reid_dist.reports.tables import fact_table, print_parts, value_table
+from reid_dist.reports.console import fact_table, print_parts, value_table
 from reid_dist.reports.words import interval, metric_value
 
 _USUAL = tuple(headline_metrics()[:2])

@@ -17,7 +17,7 @@ from reid_dist.evaluation.splits import Draw, SplitReport, evaluate_splits
 from reid_dist.evaluation.splits.report import DOCUMENT
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.reports.caution import without_warnings
+from reid_dist.reports.heading import without_warnings
 from reid_dist.reports.splits import splits_caution
 from reid_dist.reports.words import metric_value
 from reid_dist.stores import FeatureSet, open_features

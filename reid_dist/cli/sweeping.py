@@ -18,8 +18,8 @@ from reid_dist.evaluation.pipelines import SweptParameters
 from reid_dist.evaluation.sweeps import SweepReport, make_grid, options_at, sweep_parameters
 from reid_dist.evaluation.sweeps.grid import Grid
 from reid_dist.evaluation.sweeps.report import DOCUMENT
-from reid_dist.reports.caution import caution_of, without_warnings
 from reid_dist.reports.documents import plain
+from reid_dist.reports.heading import caution_of, without_warnings
 from reid_dist.reports.words import metric_value
 from reid_dist.stores import FeatureSet, open_features
 

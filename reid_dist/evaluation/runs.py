@@ -21,7 +21,7 @@ from reid_dist.evaluation.lists import evaluate_lists, lists_digest
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.reports import Report
-from reid_dist.reports.pictures import make_pictures
+from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Role, open_features, open_labels
 
 if TYPE_CHECKING:
@@ -130,14 +130,10 @@ def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery
     """Add thumbnails of the hardest and of chosen queries."""
     pictures = make_pictures(
         report,
-        query.image_paths,
-        gallery.image_paths,
+        ImageSet(query.image_paths, query.pids, query.camids),
+        ImageSet(gallery.image_paths, gallery.pids, gallery.camids),
         chosen=() if isinstance(job.pictures, str) else job.pictures or (),
         root=job.image_root,
-        query_pids=query.pids,
-        query_camids=query.camids,
-        gallery_pids=gallery.pids,
-        gallery_camids=gallery.camids,
     )
     options = {**report.options, "pictures": job.pictures, "image_root": job.image_root}
     return replace(report, pictures=pictures, options=options)

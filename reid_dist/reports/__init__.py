@@ -10,13 +10,13 @@ from reid_dist.reports.console import print_report, render_table
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.heading import described_run
 from reid_dist.reports.html import render_html
-from reid_dist.reports.pictures import make_pictures
+from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.reports.ranked_pictures import Pictures
-from reid_dist.reports.report import SCHEMA, Report
+from reid_dist.reports.report import Report
 from reid_dist.reports.topk import TopK
 
 __all__ = [
-    "SCHEMA",
+    "ImageSet",
     "Pictures",
     "Report",
     "TopK",

@@ -1,44 +1,84 @@
-"""The report on the console: every number beside its convention, readable in 80 columns and in a log file."""
+"""Console tables in one style, and the report as such tables: every number beside its convention, in 80 columns.
+
+No cell brings in control characters; a log file gets plain text.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+import sys
+from collections.abc import Iterable, Iterator
+from typing import IO
 
-from rich.console import Group, RenderableType
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, duration, integer
-from reid_dist.reports.caution import CAUTION, STRONG, Caution, n_identities, report_caution, without_warnings
+from reid_dist.reports.heading import CAUTION, STRONG, Caution, without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.verification import distance_words
-from reid_dist.reports.tables import fact_table, print_parts, value_table
-from reid_dist.reports.words import bounded_value, call, conventions_once, interval, metric_value, resampled
+from reid_dist.reports.words import bounded_value, call, conventions_once, interval, metric_value, named, resampled
 
+_LOG_COLUMNS = 80
 _CALM = "cyan"
 _COLOURS = {CAUTION: "yellow", STRONG: "red"}
 
 
-def print_report(report: ReportData, file: IO[str] | None = None) -> None:
-    """Print a report.
+class _TextConsole(Console):
+    """A console on which text brings in no control characters; styles and rules are its own."""
 
-    Parameters
-    ----------
-    report
-        What to print.
-    file
-        As in `print_parts`.
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(without_controls(segment.text), segment.style)
+
+
+def value_table(first: str | None = None) -> Table:
+    """Return an empty table with a rule below its heads; `first` is the head of a bold column of names."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    if first is not None:
+        table.add_column(first, style="bold", no_wrap=True)
+    return table
+
+
+def fact_table() -> Table:
+    """Return an empty table of two columns: names and folded text."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def print_parts(*parts: RenderableType, file: IO[str] | None = None) -> None:
+    """Print tables and texts below each other, on standard output when `file` is None.
+
+    A file that is not a terminal gets plain text, 80 columns wide, and only characters that its encoding has.
     """
+    stream = sys.stdout if file is None else file
+    if stream.isatty():
+        _TextConsole(file=stream, highlight=False).print(Group(*parts))
+        return
+    # A buffer of the stream's own encoding: rich then draws rules out of the characters that there are.
+    buffer = io.TextIOWrapper(io.BytesIO(), encoding=getattr(stream, "encoding", None) or "utf-8", errors="replace")
+    _TextConsole(file=buffer, width=_LOG_COLUMNS, color_system=None, force_terminal=False).print(Group(*parts))
+    buffer.seek(0)
+    stream.writelines(f"{line.rstrip()}\n" for line in buffer)
+
+
+def print_report(report: ReportData, file: IO[str] | None = None) -> None:
+    """Print a report, as `print_parts` does."""
     print_parts(render_table(report), file=file)
 
 
 def render_table(report: ReportData) -> RenderableType:
     """Return the report as something that a :class:`rich.console.Console` prints."""
-    caution = report_caution(report)
+    caution = report.caution
     parts: list[RenderableType] = [_head(report, caution), _metrics(report, caution)]
     if sides := tie_values(report):
         parts.append(_ties(report, sides))
@@ -96,7 +136,7 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     counts = report.counts
     n_query, n_valid = counts["n_query"], counts["n_valid"]
     yield from report.heading.chosen("date", "command").items()
-    identities = n_identities(report)
+    identities = report.n_identities
     of = "" if identities is None else f", of {counted(identities, 'identity')}"
     yield "queries", f"{integer(n_valid)} valid of {integer(n_query)}{of}"
     for reason, count in counts["n_invalid_by_reason"].items():
@@ -111,8 +151,8 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     if "n_relevant" in counts:
         pairs = f"{integer(counts['n_relevant'])} relevant, {pairs}"
     yield "pairs", pairs
-    yield "protocol", _named(report.protocol, "summary")
-    yield "distance", _named(report.distance, "definition")
+    yield "protocol", named(report.protocol, "summary")
+    yield "distance", named(report.distance, "definition")
     for name, value in (("expand", report.expand), ("rerank", report.rerank)):
         if value is not None:
             yield name, call(value)
@@ -146,8 +186,3 @@ def _verification(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "verification", ", ".join(parts)
     for name, threshold in found.get("thresholds", {}).items():
         yield "threshold", f"{name}: {distance_words(threshold)}"
-
-
-def _named(description: Mapping[str, Any], detail: str) -> str:
-    name, words = str(description.get("name", "unnamed")), description.get(detail)
-    return f"{name}: {words}" if words else name

@@ -1,4 +1,4 @@
-"""One hash that is equal for two evaluations if their results are equal, to the last bit.
+"""Result digest: equal for two evaluations if their results are equal to the last bit.
 
 The hash is SHA-256 over a byte string that can be read in one way only, so that no two different results share
 it because of their layout (``{"a": [1, 2]}`` and ``{"a": [1], "b": [2]}`` are different byte strings)::
@@ -35,35 +35,13 @@ def result_digest(
     curves: Mapping[str, NDArray[Any]],
     per_query: Mapping[str, NDArray[Any]],
 ) -> str:
-    """Return the SHA-256 of a result as 64 lower-case hexadecimal digits.
-
-    Parameters
-    ----------
-    metrics
-        Value by name; each is hashed as a float64 scalar.
-    curves
-        Array by name; any shape.
-    per_query
-        Array by name; any shape.
-
-    Raises
-    ------
-    TypeError
-        If an array holds anything but booleans, integers, real numbers or strings: such values have no bytes
-        of their own.
-    """
+    """Return the SHA-256 of a result as 64 lower-case hexadecimal digits; metrics are hashed as float64 scalars."""
     scalars = {name: np.asarray(value, dtype=np.float64) for name, value in metrics.items()}
     return arrays_digest({"metrics": scalars, "curves": curves, "per_query": per_query})
 
 
 def arrays_digest(sections: Mapping[str, Mapping[str, NDArray[Any]]]) -> str:
-    """Return the SHA-256 of named arrays in named sections; the sections are hashed in the order given.
-
-    Raises
-    ------
-    TypeError
-        As :func:`result_digest`.
-    """
+    """Return the SHA-256 of named arrays in named sections; the sections are hashed in the order given."""
     digest = hashlib.sha256(_HEADER)
     for tag, arrays in sections.items():
         digest.update(_text(tag))

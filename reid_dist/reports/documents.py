@@ -1,7 +1,7 @@
-"""A saved document: JSON that carries the digest of its own content, written at once and whole, compared when read.
+"""Saved documents: reports as JSON that carries the digest of its own content, and the files beside it.
 
-The digest is the SHA-256 of the document as compact JSON, in its order, without ``timing`` and the digest itself: a
-changed option, input, interval or count is found when it is read.
+The document digest is the SHA-256 of the document as compact JSON, in its order, without ``timing`` and the digest
+itself: a changed option, input, interval or count is found when the document is read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -19,178 +19,113 @@ from typing import IO, Any, ClassVar, Final, Self
 
 import numpy as np
 
-from reid_dist.errors import DamagedStoreError, InputError, StoreError
-from reid_dist.reports.files import Writer, read_document, refuse_occupied, refuse_uri, write_together
+from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.reports.files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
+from reid_dist.reports.heading import Heading
+from reid_dist.reports.summary import Summary
 
 DIGEST: Final = "document_digest"
-"""The entry that holds the digest."""
+"""Entry that holds the digest of the document."""
 
 _TIMING: Final = "timing"
 
 
-@dataclass(frozen=True)
-class SavedDocument:
-    """One kind of saved documents.
-
-    Attributes
-    ----------
-    name
-        Of the file.
-    schema
-        The version that is written; a reader refuses every other one.
-    what
-        What errors call such a document, in the singular.
-    """
-
-    name: str
-    schema: int
-    what: str
-
-    def with_digest(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a content of plain values with its digest as the last entry."""
-        document = {name: value for name, value in content.items() if name != DIGEST}
-        return {**document, DIGEST: _digest_of(document)}
-
-    def text(self, content: Mapping[str, Any]) -> str:
-        """Return a content of plain values and its digest as indented ASCII JSON; floats read back to the same bits."""
-        return json.dumps(self.with_digest(content), indent=2, allow_nan=False) + "\n"
-
-    def verify(self, document: Mapping[str, Any], where: str) -> None:
-        """Refuse a document that is not what was written.
-
-        Parameters
-        ----------
-        document
-            The document as it was read.
-        where
-            What errors call it.
-
-        Raises
-        ------
-        StoreError
-            If it is of another schema, or has no digest.
-        DamagedStoreError
-            If its digest is another, or its timing is no table of seconds.
-        """
-        if document.get("schema") != self.schema:
-            raise StoreError(f"{where} has schema {document.get('schema')!r}, this version reads {self.schema}")
-        if DIGEST not in document:
-            raise StoreError(
-                f"{where} has no {DIGEST}: it was written by an earlier version, or is damaged; evaluate again"
-            )
-        actual = _digest_of(document)
-        if document[DIGEST] != actual:
-            raise DamagedStoreError(
-                f"{where} was changed after it was written: its document digest is {actual}, recorded is "
-                f"{document[DIGEST]!s:.64}; evaluate again"
-            )
-        timing = document.get(_TIMING)
-        if not isinstance(timing, dict) or not all(map(_is_seconds, timing.values())):
-            raise DamagedStoreError(f"{where} was changed after it was written: its timing holds no seconds by stage")
-
-    def read(self, directory: str | os.PathLike[str]) -> dict[str, Any]:
-        """Read the document of a directory, verified.
-
-        Raises
-        ------
-        InputError
-            If the directory is a URI.
-        StoreNotFoundError
-            If there is none.
-        StoreError
-            If it cannot be read, is of another schema, or has no digest.
-        DamagedStoreError
-            If it cannot be decoded, or is not what was written.
-        """
-        document = read_document(directory, self.name)
-        self.verify(document, f"{self.what} in {os.fspath(directory)}")
-        return document
-
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        content: Mapping[str, Any],
-        others: Mapping[str, Writer] | None = None,
-        *,
-        overwrite: bool = False,
-        known: Sequence[str] = (),
-    ) -> Path:
-        """Write a document, and other files before it; a directory that has the document is whole.
-
-        Parameters
-        ----------
-        directory
-            A local directory; made when it is missing.
-        content
-            Plain values.
-        others
-            What writes each of the other files, by name.
-        overwrite
-            Replace an older one; files of other names are not touched.
-        known
-            Names of files that belong to an older one: those that are not written are removed.
-
-        Returns
-        -------
-        The directory.
-
-        Raises
-        ------
-        InputError
-            If it is a URI.
-        StoreExistsError
-            If it holds anything and `overwrite` is false.
-        StoreError
-            If it cannot be written.
-        """
-        path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
-        write = partial(_write, self.text(content).encode("ascii"))
-        write_together(path, {**(others or {}), self.name: write}, known=known)
-        return path
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DocumentReport(ABC):
-    """Base of reports that are one JSON document and one page.
+    """Base of reports: one JSON document, one page, and other files beside them.
 
     A subclass is a frozen data class.  Its fields are the entries of the document, in their order.
     """
 
-    saved: ClassVar[SavedDocument]
+    schema: ClassVar[int] = 1
+    """Version of the document; no other one is read."""
+    document: ClassVar[str]
+    """Name of the file of the document."""
     page: ClassVar[str]
     """Name of the file of the page."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Names of all other files that a report may have."""
+    what: ClassVar[str]
+    """Kind of report, for messages."""
 
     @property
     @abstractmethod
     def result_digest(self) -> str:
         """SHA-256 over the values, 64 hexadecimal digits."""
 
-    @staticmethod
+    @property
     @abstractmethod
-    def render(document: Mapping[str, Any]) -> str:
-        """Return the page of a document."""
+    def heading(self) -> Heading:
+        """Name of the run (without one, its stages), date, version, digest and command."""
 
-    @classmethod
-    def restored(cls, entries: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of the entries of a document, in which None was not finite."""
-        return entries
+    @abstractmethod
+    def summary(self) -> Summary:
+        """Return the table that represents the report in a console or a notebook."""
+
+    @abstractmethod
+    def to_html(self) -> str:
+        """Return one offline page without scripts; the same report gives the same bytes."""
+
+    def __repr__(self) -> str:
+        return self.summary().to_text()
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        return self.summary().to_html()
 
     def entries(self) -> dict[str, Any]:
-        """Return the entries of the document but for schema and digests, in their order."""
+        """Entries of the document without schema and digests, in their order."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def describe(self) -> dict[str, Any]:
-        """Return the content of the document, made of plain Python values; None replaces what is not finite."""
-        document = {"schema": self.saved.schema, **self.entries(), "result_digest": self.result_digest}
-        return self.saved.with_digest({name: plain(value) for name, value in document.items()})
+    def writers(self) -> dict[str, Writer]:
+        """Functions that write the files beside the document and the page, by name."""
+        return {}
+
+    @classmethod
+    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+        """Values of the fields by name, from a document, in which None is not finite, and the files beside it."""
+        return entries
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the document, made of plain Python values.
+
+        Numbers that are not finite are None, as JSON has no others.
+        """
+        entries = {"schema": self.schema, **self.entries(), "result_digest": self.result_digest}
+        return with_digest({name: plain(value) for name, value in entries.items()})
 
     def to_json(self) -> str:
-        """Return :meth:`describe` as indented ASCII JSON; every float reads back to the same bits."""
-        return self.saved.text(self.describe())
+        """Return :meth:`to_dict` as indented ASCII JSON; every float reads back to the same bits."""
+        return document_text(self.to_dict())
 
-    def to_html(self) -> str:
-        """Return one offline page; the same report gives the same bytes."""
-        return self.render(self.describe())
+    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the document, the page and the files that belong to them; return the directory.
+
+        The document comes last and whole: a directory that has one is a finished report.
+
+        Parameters
+        ----------
+        directory
+            A local directory, missing or empty.
+        overwrite
+            Also write into a directory that holds something; files of other names are left alone.
+
+        Raises
+        ------
+        InputError
+            If the directory is a URI.
+        StoreExistsError
+            If the directory holds anything and ``overwrite`` is false.
+        StoreError
+            If it cannot be written.
+        """
+        path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
+        # "replace": a path that is not UTF-8 may occur in the page; it is shown there, never read back.
+        texts = {self.page: self.to_html().encode("utf-8", "replace"), self.document: self.to_json().encode("ascii")}
+        writers = self.writers()
+        writers |= {name: partial(_write, text) for name, text in texts.items()}
+        write_together(path, writers, known=self.beside)
+        return path
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Self:
@@ -199,49 +134,70 @@ class DocumentReport(ABC):
         Raises
         ------
         StoreNotFoundError
-            If the directory has no such document.
+            If there is no report.
+        IncompleteStoreError
+            If its writer never finished.
         DamagedStoreError
-            If it cannot be decoded, or anything but the timing is not what was written.
+            If a file cannot be decoded, or anything but the timing is not what was written.
         StoreError
             If it cannot be read, is of another schema, or of an earlier version.
         """
-        document = cls.saved.read(directory)
-        where = f"{cls.saved.what} in {os.fspath(directory)}"
+        path = refuse_uri(directory)
+        where = f"{cls.what} in {os.fspath(directory)}"
+        text = read_bytes(path, cls.document)
+        if text is None:
+            if any((path / name).exists() for name in (cls.page, *cls.beside)):
+                raise IncompleteStoreError(
+                    f"{path} has no {cls.document}: the report was never finished; evaluate again"
+                )
+            raise StoreNotFoundError(f"no report in {path}: it has no {cls.document}")
+
+        def read(name: str) -> bytes:
+            content = read_bytes(path, name)
+            if content is None:
+                raise DamagedStoreError(f"{path} has a {cls.document} and no {name}; evaluate again")
+            return content
+
+        return cls.of_document(text, read, where)
+
+    @classmethod
+    def of_document(cls, text: bytes, read: Callable[[str], bytes], where: str) -> Self:
+        """Return the report of a document, verified; `read` returns a file beside it, errors call it `where`.
+
+        Errors are those of `load`.
+        """
         try:
-            report = cls(**cls.restored({each.name: document[each.name] for each in fields(cls)}))
-            found, written = report.result_digest, document["result_digest"]
+            document = json.loads(text)
+        except ValueError as error:
+            raise DamagedStoreError(f"{where} cannot be decoded: {error}") from error
+        if not isinstance(document, dict):
+            raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")
+        _verify(document, cls.schema, where)
+        try:
+            restored = cls.restored(dict(document), read, where)
+            report = cls(**{each.name: restored[each.name] for each in fields(cls)})
+            require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedStoreError(f"{where} is not as it was written: {error!r}") from error
-        if found != written:
-            raise DamagedStoreError(
-                f"{where} has other numbers than were written: digest {found[:16]}, written {str(written)[:16]}"
-            )
+            reason = error if isinstance(error, InputError) else repr(error)
+            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; evaluate again") from error
         return report
 
-    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the document and the page; return the directory.
 
-        Both are first written under other names.  A directory that has the document is whole.
+def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a content of plain values with its digest as the last entry."""
+    document = {name: value for name, value in content.items() if name != DIGEST}
+    return {**document, DIGEST: _digest_of(document)}
 
-        Parameters
-        ----------
-        directory
-            A local directory, missing or empty.
-        overwrite
-            Replace an older report; files of other names are not touched.
 
-        Raises
-        ------
-        InputError
-            If it is a URI.
-        StoreExistsError
-            If it holds anything.
-        StoreError
-            If it cannot be written.
-        """
-        # "replace": a path that is not UTF-8 may be on the page; it is shown there, never read back.
-        page = self.to_html().encode("utf-8", "replace")
-        return self.saved.save(directory, self.describe(), {self.page: partial(_write, page)}, overwrite=overwrite)
+def document_text(content: Mapping[str, Any]) -> str:
+    """Return a content of plain values and its digest as indented ASCII JSON."""
+    return json.dumps(with_digest(content), indent=2, allow_nan=False) + "\n"
+
+
+def require_digest(what: str, found: str, recorded: object) -> None:
+    """Refuse content of another digest with an `InputError`, which `DocumentReport.load` completes."""
+    if found != recorded:
+        raise InputError(f"its {what} digest is {found}, recorded is {recorded!s:.64}")
 
 
 def restored_number(value: float | None) -> float:
@@ -266,6 +222,25 @@ def plain(value: object) -> Any:
             return [plain(item) for item in value]
         case _:
             return str(value)
+
+
+def _verify(document: Mapping[str, Any], schema: int, where: str) -> None:
+    """Refuse a document of another schema or with another digest."""
+    if document.get("schema") != schema:
+        raise StoreError(f"{where} has schema {document.get('schema')!r}, this version reads {schema}")
+    if DIGEST not in document:
+        raise StoreError(
+            f"{where} has no {DIGEST}: it was written by an earlier version, or is damaged; evaluate again"
+        )
+    actual = _digest_of(document)
+    if document[DIGEST] != actual:
+        raise DamagedStoreError(
+            f"{where} was changed after it was written: its document digest is {actual}, recorded is "
+            f"{document[DIGEST]!s:.64}; evaluate again"
+        )
+    timing = document.get(_TIMING)
+    if not isinstance(timing, dict) or not all(map(_is_seconds, timing.values())):
+        raise DamagedStoreError(f"{where} was changed after it was written: its timing holds no seconds by stage")
 
 
 def _digest_of(document: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Additions to the metrics of a report: intervals, bounds, breakdowns, counts of verification.
+"""Checks of the entries of a report beside metrics and curves: intervals, bounds, breakdowns, verification, run.
 
-None of it is part of the digest.  Each function here takes what a caller has (arrays, numpy numbers, NaN for "no
-value"), refuses what has another shape, and returns it as plain values with None for "no value": just what comes
-back from ``report.json``.
+None of them is part of the result digest; `ReportData` describes them.  Each function takes arrays, numpy numbers and
+NaN for "no value", raises `InputError` for another shape, and returns plain values with None for "no value", equal to
+those read from ``report.json``.
 """
 
 from __future__ import annotations
@@ -22,22 +22,7 @@ _ORDERS: Final = ("stored", "random")
 
 
 def checked_confidence(confidence: Mapping[str, Any] | None, metrics: Collection[str]) -> dict[str, Any] | None:
-    """Return confidence intervals as plain values.
-
-    Parameters
-    ----------
-    confidence
-        ``level`` (in 0 … 1), ``unit`` ("identity" or "query"), ``n_units`` (how many were resampled; may be missing),
-        ``n_resamples``, ``seed`` and ``intervals`` ({metric: [low, high]}, both None where there is none); None for no
-        intervals.
-    metrics
-        Names of the metrics of the report.
-
-    Raises
-    ------
-    InputError
-        If a part is missing or is something else, or an interval belongs to no metric.
-    """
+    """Return confidence intervals of these metrics as plain values."""
     if confidence is None:
         return None
     checked = _described("confidence", confidence, ("level", "unit", "n_resamples", "seed", "intervals"))
@@ -58,13 +43,7 @@ def checked_confidence(confidence: Mapping[str, Any] | None, metrics: Collection
 
 
 def checked_bounds(bounds: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return bounds as plain values: ``[lowest, highest]`` by metric.
-
-    Raises
-    ------
-    InputError
-        If one is not two finite numbers in order.
-    """
+    """Return bounds as plain values: ``[lowest, highest]`` by metric."""
     checked: dict[str, list[float]] = plain(bounds)
     for name, ends in checked.items():
         _require_ordered_pair("bounds", name, ends)
@@ -72,20 +51,7 @@ def checked_bounds(bounds: Mapping[str, Any]) -> dict[str, list[float]]:
 
 
 def checked_breakdowns(breakdowns: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return breakdowns as plain values.
-
-    Parameters
-    ----------
-    breakdowns
-        Tables by name.  ``camera_pair`` holds ``query_camid``, ``gallery_camid`` and one matrix per metric beside that
-        of ``n_valid``; ``gallery_size`` holds ``order``, ``seed``, ``n_rows`` and one list per metric; every other one
-        holds the column of its groups (``camid``, ``pid`` or ``value``), ``n_query``, ``n_valid`` and one per metric.
-
-    Raises
-    ------
-    InputError
-        If a column is missing or of another length.
-    """
+    """Return breakdowns by name as plain values."""
     checked: dict[str, dict[str, Any]] = {}
     for name, table in breakdowns.items():
         check = {"camera_pair": _checked_pairs, "gallery_size": _checked_sizes}.get(name, _checked_groups)
@@ -94,13 +60,7 @@ def checked_breakdowns(breakdowns: Mapping[str, Mapping[str, Any]]) -> dict[str,
 
 
 def checked_verification(verification: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return counts and thresholds of verification as plain values; an infinite threshold stays infinite.
-
-    Raises
-    ------
-    InputError
-        If a count is none, or a threshold is not a number.
-    """
+    """Return counts and thresholds of verification as plain values; an infinite threshold stays infinite."""
     if verification is None:
         return None
     checked: dict[str, Any] = plain(verification)
@@ -118,13 +78,7 @@ def checked_verification(verification: Mapping[str, Any] | None) -> dict[str, An
 
 
 def checked_run(run: Mapping[str, str]) -> dict[str, str]:
-    """Return where a report comes from, a mapping of texts.
-
-    Raises
-    ------
-    InputError
-        If it is something else.
-    """
+    """Return the origin of a report, a mapping of texts."""
     if not isinstance(run, Mapping):
         raise InputError(f"run must be a mapping, found {type(run).__name__}")
     for name, text in run.items():

@@ -1,21 +1,17 @@
-"""A report as a directory of files: either whole, or visibly not there.
+"""A report as a directory of files: either complete, or without its commit marker.
 
-Everything is first written, and flushed to the disk, under temporary names; only when all of it is down are the
-files renamed, ``report.json`` last.  A directory that has a ``report.json`` is therefore whole, and a disk that
-fills up half-way leaves behind what was there before.
+All files are first written, and flushed to the disk, under temporary names; then they are renamed, the document last.
+A directory that has the document is therefore complete, and a disk that fills up leaves the previous files in place.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 import re
 import secrets
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -24,14 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.limits import refuse_long_names
-from reid_dist.errors import (
-    DamagedStoreError,
-    IncompleteStoreError,
-    InputError,
-    StoreError,
-    StoreExistsError,
-    StoreNotFoundError,
-)
+from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 
 DOCUMENT = "report.json"
 PAGE = "report.html"
@@ -39,7 +28,8 @@ PER_QUERY = "per_query.npz"
 PER_QUERY_PARQUET = "per_query.parquet"
 TOPK = "topk.npz"
 PICTURES = "pictures.json"
-ALL = (PAGE, DOCUMENT, PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES)
+BESIDE = (PER_QUERY, PER_QUERY_PARQUET, TOPK, PICTURES)
+"""Files of the report of an evaluation beside its document and page."""
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")
 
@@ -48,47 +38,8 @@ Writer = Callable[[IO[bytes]], object]
 """Writes the content of one file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportFiles:
-    """What the files of one report hold.
-
-    Attributes
-    ----------
-    document
-        The content of ``report.json``.
-    per_query
-        The arrays of ``per_query.npz``, one value per query.
-    topk
-        The arrays of ``topk.npz``, or None where there is none.
-    pictures
-        The text of ``pictures.json``, or None where there is none.
-    """
-
-    document: dict[str, Any]
-    per_query: dict[str, NDArray[Any]]
-    topk: dict[str, NDArray[Any]] | None
-    pictures: str | None
-
-
 def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or pass overwrite=True") -> Path:
-    """Return the directory as a path if a report may be written there without touching anything.
-
-    Parameters
-    ----------
-    directory
-        The directory.
-    otherwise
-        What to do, except for choosing another one; empty for nothing.
-
-    Raises
-    ------
-    InputError
-        If ``directory`` is a URI: a report is written to a local directory.
-    StoreExistsError
-        If it holds anything.
-    StoreError
-        If it is a file or cannot be listed.
-    """
+    """Return the directory as a path; refuse one that holds anything, with `otherwise` as a second way out."""
     path = refuse_uri(directory)
     try:
         occupant = next(path.iterdir(), None)
@@ -102,49 +53,11 @@ def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or p
     return path
 
 
-def report_writers(*, page: str, per_query: Arrays, topk: Arrays | None, pictures: str | None) -> dict[str, Writer]:
-    """Return what writes the files of a report beside its document, by name.
-
-    Parameters
-    ----------
-    page
-        The text of ``report.html``.
-    per_query
-        One array per column, all of one length.  Written as ``per_query.npz``, and as ``per_query.parquet``
-        where pyarrow is installed.
-    topk
-        The arrays of ``topk.npz``; None writes no such file.
-    pictures
-        The text of ``pictures.json``; None writes no such file.
-    """
-    writers: dict[str, Writer] = {PER_QUERY: lambda file: _write_npz(file, per_query)}
-    if importlib.util.find_spec("pyarrow") is not None:
-        writers[PER_QUERY_PARQUET] = lambda file: _write_parquet(file, per_query)
-    if topk is not None:
-        writers[TOPK] = lambda file: _write_npz(file, topk)
-    if pictures is not None:
-        writers[PICTURES] = lambda file: file.write(pictures.encode("ascii"))
-    # "replace": a path that is not UTF-8 may occur in the page; it is shown there, never read back.
-    writers[PAGE] = lambda file: file.write(page.encode("utf-8", "replace"))
-    return writers
-
-
 def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence[str] = ()) -> None:
-    """Write files under other names, then give them theirs; the last one marks that all are there.
+    """Write the files of a directory, by name and in this order; the last one is the commit marker.
 
-    Parameters
-    ----------
-    path
-        The directory; made when it is missing.
-    writers
-        What writes each file, by name; in this order they appear.
-    known
-        Names of files that belong to an older content: those without a writer are removed.
-
-    Raises
-    ------
-    StoreError
-        If they cannot be written; what was there before is then there still, or without its commit marker.
+    If they cannot be written, the previous files are still there, or the commit marker is not.  Files named in
+    `known` that have no writer are removed.
     """
     staged: dict[str, Path] = {}
     *others, marker = writers
@@ -173,96 +86,22 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
 
 
 def written_files(directory: str | os.PathLike[str]) -> list[str]:
-    """Names of the files of a report that are there, what people open first."""
-    return [name for name in ALL if (Path(directory) / name).is_file()]
+    """Names of the files of a report in a directory, the page first."""
+    return [name for name in (PAGE, DOCUMENT, *BESIDE) if (Path(directory) / name).is_file()]
 
 
-def read_document(directory: str | os.PathLike[str], name: str) -> dict[str, Any]:
-    """Read the JSON document that marks a finished report.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If it is missing.
-    DamagedStoreError
-        If it cannot be decoded.
-    StoreError
-        If it cannot be read.
-    """
-    path = refuse_uri(directory)
-    text = _read(path, name)
-    if text is None:
-        raise StoreNotFoundError(f"no report in {path}: it has no {name}")
+def read_bytes(path: Path, name: str) -> bytes | None:
+    """Return the bytes of a file of a directory, None where it is missing."""
     try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise DamagedStoreError(f"{path / name} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise DamagedStoreError(f"{path / name} holds a {type(document).__name__}, not a report")
-    return document
-
-
-def read_files(directory: str | os.PathLike[str], verify: Callable[[Mapping[str, Any], str], None]) -> ReportFiles:
-    """Read the files of a report.
-
-    Parameters
-    ----------
-    directory
-        Where they are.
-    verify
-        Called with the document and what errors call it, before any other file is read; raises if it is not what was
-        written.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If the directory, or every file of a report, is missing.
-    IncompleteStoreError
-        If there are files of a report and no ``report.json``: its writer never finished.
-    DamagedStoreError
-        If a file is missing or cannot be decoded.
-    StoreError
-        If a file cannot be read.
-    """
-    path = refuse_uri(directory)
-    if not (path / DOCUMENT).exists() and any((path / name).exists() for name in ALL):
-        raise IncompleteStoreError(f"{path} has no {DOCUMENT}: the report was never finished; evaluate again")
-    document = read_document(path, DOCUMENT)
-    verify(document, f"report in {path}")
-    per_query = _read_npz(path, PER_QUERY)
-    topk = _read_npz(path, TOPK) if document.get("topk") is not None else None
-    content = _read(path, PICTURES) if document.get("pictures") is not None else b""
-    if content is None:
-        raise DamagedStoreError(f"{path} has a {DOCUMENT} and no {PICTURES}; evaluate again")
-    try:
-        pictures = content.decode("ascii") or None
-    except UnicodeDecodeError as error:
-        raise DamagedStoreError(f"{path / PICTURES} cannot be decoded: {error}") from error
-    return ReportFiles(document=document, per_query=per_query, topk=topk, pictures=pictures)
-
-
-def pack_arrays(arrays: Arrays) -> bytes:
-    """Return arrays as the bytes of an npz file; equal arrays give equal bytes."""
-    file = BytesIO()
-    _write_npz(file, arrays)
-    return file.getvalue()
+        return (path / name).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"cannot read {path / name}: {_reason(error)}") from error
 
 
 def unpack_arrays(content: bytes, where: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz file.
-
-    Parameters
-    ----------
-    content
-        Its bytes.
-    where
-        What an error calls it.
-
-    Raises
-    ------
-    DamagedStoreError
-        If it cannot be decoded.
-    """
+    """Return the arrays of an npz file by name; errors call it `where`."""
     try:
         with zipfile.ZipFile(BytesIO(content)) as archive:
             return {
@@ -276,13 +115,7 @@ def unpack_arrays(content: bytes, where: str) -> dict[str, NDArray[Any]]:
 
 
 def refuse_uri(directory: str | os.PathLike[str]) -> Path:
-    """Return a directory as a path.
-
-    Raises
-    ------
-    InputError
-        If it is a URI: a report is written to a local directory.  If a name in it is too long.
-    """
+    """Return a directory as a path; refuse a URI, and a name that is too long."""
     # Of two slashes a Path keeps one.
     scheme, colon, rest = os.fspath(directory).partition(":/")
     if colon and _SCHEME.fullmatch(scheme):
@@ -291,24 +124,8 @@ def refuse_uri(directory: str | os.PathLike[str]) -> Path:
     return Path(directory)
 
 
-def _read(path: Path, name: str) -> bytes | None:
-    """Return the bytes of a file, None where it is missing."""
-    try:
-        return (path / name).read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"cannot read {path / name}: {_reason(error)}") from error
-
-
-def _read_npz(path: Path, name: str) -> dict[str, NDArray[Any]]:
-    content = _read(path, name)
-    if content is None:
-        raise DamagedStoreError(f"{path} has a {DOCUMENT} and no {name}; evaluate again")
-    return unpack_arrays(content, str(path / name))
-
-
-def _write_npz(file: IO[bytes], arrays: Arrays) -> None:
+def write_npz(arrays: Arrays, file: IO[bytes]) -> None:
+    """Write arrays as an npz file; equal arrays give equal bytes."""
     # Not numpy.savez_compressed: it takes the names as keyword arguments, and a column may be called "file".
     # ZipInfo's fixed date also keeps the bytes equal from one run to the next.
     with zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED) as archive:
@@ -319,7 +136,8 @@ def _write_npz(file: IO[bytes], arrays: Arrays) -> None:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
-def _write_parquet(file: IO[bytes], arrays: Arrays) -> None:
+def write_parquet(arrays: Arrays, file: IO[bytes]) -> None:
+    """Write arrays as the columns of a parquet file."""
     # pyarrow is optional and slow to import, hence only here.
     import pyarrow
     import pyarrow.parquet

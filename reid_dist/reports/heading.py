@@ -1,31 +1,38 @@
-"""What a report, a sweep and a report over splits are headed by: the name of the run, its date, its command."""
+"""The head of a page or table: name of the run, date, command, and the caution shown before any number.
+
+A caution states warnings of the run and weak evidence: a small share of valid queries, or few identities.  A mean over
+7 of 100 queries, or over 3 identities, is printed with as many digits as one over 3,368 queries of 750 identities.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from reid_dist.core.formatting import utc_now
+from reid_dist.core.formatting import counted, integer, share, utc_now
+from reid_dist.metrics.confidence import FEW_UNITS, VERY_FEW_UNITS
+from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED, ZERO
 
-_DIGEST_DIGITS = 16
+WARNING: Final = "warning: "
+"""Prefix of notes that are shown before any number."""
+
+CAUTION: Final = "caution"
+STRONG: Final = "strong"
+
+_WORDS: Final = {CAUTION: "Caution", STRONG: "Warning"}
+
+# Nearly all queries of a complete data set are valid.  Below half, the mean is that of a minority; below a tenth, the
+# likelier explanation is labels, cameras or splits that do not match.
+_HALF: Final = 0.5
+_TENTH: Final = 0.1
+
+_DIGEST_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The head of a page or of a table.
-
-    Attributes
-    ----------
-    title
-        Name of the run; without one, its stages.
-    stages
-        Protocol, distance and what comes before the ranking; empty where they are the title.
-    description
-        Of the run; may be empty.
-    facts
-        Date, version, digest and command, by name, as far as they are known.
-    """
+    """The head of a page or table: title, stages (empty where they are the title), description, and facts by name."""
 
     title: str
     stages: str
@@ -43,15 +50,7 @@ class Heading:
 
 
 def described_run(name: str, *, description: str = "", command: str = "") -> dict[str, str]:
-    """Return where a report comes from, with the date of now.
-
-    Parameters
-    ----------
-    name
-        Of the run.
-    description, command
-        Empty for none.
-    """
+    """Return the entry `run` of a report, with the current date; texts may be empty."""
     given = {"name": name, "description": " ".join(description.split()), "date": utc_now(), "command": command}
     return {key: text for key, text in given.items() if text}
 
@@ -59,19 +58,7 @@ def described_run(name: str, *, description: str = "", command: str = "") -> dic
 def make_heading(
     run: Mapping[str, str], stages: Iterable[Mapping[str, Any] | None], environment: Mapping[str, Any], digest: str
 ) -> Heading:
-    """Return the head of a report.
-
-    Parameters
-    ----------
-    run
-        See `described_run`; empty where nothing is known.
-    stages
-        Descriptions of protocol, distance and so on.
-    environment
-        With the version under ``reid_dist``.
-    digest
-        Of the result.
-    """
+    """Return the head of a report from its entries `run` and `environment`, its stages and its result digest."""
     names = (str(stage.get("name", "unnamed")) for stage in stages if stage is not None)
     title, name = " \N{MIDDLE DOT} ".join(names), run.get("name", "")
     facts = {
@@ -86,3 +73,55 @@ def make_heading(
         description=run.get("description", ""),
         facts=tuple((fact, text) for fact, text in facts.items() if text),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Warnings and weak evidence: a level (``"caution"`` or ``"strong"``), and one clause per reason."""
+
+    level: str
+    reasons: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        """The level in a word."""
+        return _WORDS[self.level]
+
+    @property
+    def text(self) -> str:
+        """The reasons as one sentence."""
+        return "; ".join(self.reasons)
+
+    @property
+    def line(self) -> str:
+        """The whole, for text without colours."""
+        return f"{self.word.upper()}: {self.text}"
+
+
+def without_warnings(notes: Sequence[str]) -> list[str]:
+    """Return the notes that are no part of the caution."""
+    return [note for note in notes if not note.startswith(WARNING)]
+
+
+def caution_of(
+    counts: Mapping[str, Any], protocol: Mapping[str, Any], identities: int | None, notes: Sequence[str]
+) -> Caution | None:
+    """Return the caution for counts, number of identities (None: unknown) and warnings among the notes, or None."""
+    # A query of a camera that the protocol does not count is invalid by design.
+    n_query = counts["n_query"] - counts.get("n_invalid_by_reason", {}).get(CAMERA_NOT_COUNTED, 0)
+    n_valid = counts["n_valid"]
+    reasons = [note.removeprefix(WARNING) for note in dict.fromkeys(notes) if note.startswith(WARNING)]
+    levels = [STRONG] * len(reasons)
+    if n_query and n_valid < _HALF * n_query:
+        levels.append(STRONG if n_valid < _TENTH * n_query else CAUTION)
+        others = "the others count as 0" if protocol.get("invalid_query") == ZERO else "the means are over these alone"
+        reasons.append(
+            f"only {integer(n_valid)} of {counted(n_query, 'query')} ({share(n_valid, n_query)}) "
+            f"{'is' if n_valid == 1 else 'are'} valid, and {others}"
+        )
+    if identities is not None and identities < FEW_UNITS:
+        levels.append(STRONG if identities < VERY_FEW_UNITS else CAUTION)
+        reasons.append(f"the numbers rest on {counted(identities, 'identity')}")
+    if not levels:
+        return None
+    return Caution(STRONG if STRONG in levels else CAUTION, tuple(reasons))

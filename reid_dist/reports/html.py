@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -18,8 +18,7 @@ from markupsafe import Markup
 from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
-from reid_dist.reports.caution import Caution, n_identities, report_caution, without_warnings
-from reid_dist.reports.heading import make_heading
+from reid_dist.reports.heading import Caution, Heading, make_heading, without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
@@ -48,56 +47,55 @@ def render_html(report: ReportData) -> str:
 
 
 def page_opening(
+    report: Mapping[str, Any], *, kicker: str, heading: Heading, caution: Caution | None, counted_at: str
+) -> dict[str, Any]:
+    """Return the common content of all pages: heading, caution, notes, inputs, environment and digest.
+
+    The report is a mapping with the entries of its document; `counted_at` is the identifier of the section with counts.
+    """
+    return {
+        "kicker": kicker,
+        "heading": heading,
+        "caution": caution,
+        "counted_at": counted_at,
+        "has_images": False,
+        "compared": [
+            (side, described["uri"])
+            for side, described in report["inputs"].items()
+            if isinstance(described, Mapping) and described.get("uri") is not None
+        ],
+        "notes": without_warnings(report["notes"]),
+        "inputs": [(side, described_rows(described)) for side, described in report["inputs"].items()],
+        "environment": described_rows(report["environment"]),
+        "digest": report["result_digest"],
+    }
+
+
+def document_opening(
     document: Mapping[str, Any],
     *,
     kicker: str,
     caution: Caution | None,
     counted_at: str,
-    first: Mapping[str, Any] | None = None,
+    stages: Sequence[Mapping[str, Any]],
+    first: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what the pages of saved documents have in common: heading, caution, notes, inputs, conventions, digest.
+    """Return the common content of the pages of sweeps and splits: that of all pages, conventions and duration.
 
-    Parameters
-    ----------
-    document
-        The content of the file.
-    kicker
-        Line above the heading.
-    caution
-        Of its counts and notes.
-    counted_at
-        Identifier of the section with the counts.
-    first
-        Other tables of conventions, before those of protocol, distance and options, by title.
+    `first` holds tables of conventions, by title, before those of protocol, distance and options.
     """
+    heading = make_heading(document["run"], stages, document["environment"], document["result_digest"])
     seconds = document["timing"].get("total")
-    stages = [document["protocol"], document["distance"], *([document["method"]] if "method" in document else [])]
-    tables = {**(first or {}), **{name: document[name.lower()] for name in ("Protocol", "Distance", "Options")}}
-    return {
-        "kicker": kicker,
-        "heading": make_heading(document["run"], stages, document["environment"], document["result_digest"]),
-        "compared": [(side, each["uri"]) for side, each in document["inputs"].items()],
-        "caution": caution,
-        "counted_at": counted_at,
-        "has_images": False,
-        "notes": without_warnings(document["notes"]),
+    tables = {**first, **{name: document[name.lower()] for name in ("Protocol", "Distance", "Options")}}
+    return page_opening(document, kicker=kicker, heading=heading, caution=caution, counted_at=counted_at) | {
         "conventions": [(title, described_rows(values)) for title, values in tables.items()],
-        "inputs": [(side, described_rows(each)) for side, each in document["inputs"].items()],
-        "environment": described_rows(document["environment"]),
         "duration": None if seconds is None else formatting.duration(seconds),
-        "digest": document["result_digest"],
     }
 
 
 @functools.cache
 def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
-    """Return what renders every page; texts are escaped, and a name that is not there is an error.
-
-    Parameters
-    ----------
-    package
-        Whose templates it finds first; those of the reports (macros, style) are there for every package.
-    """
+    """Return the environment of templates of a package and of the reports; missing names are errors."""
     packages = dict.fromkeys([package, "reid_dist.reports"])
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in packages]),
@@ -118,21 +116,18 @@ def _headings(body: str) -> list[tuple[str, str]]:
 
 def _content(report: ReportData) -> dict[str, Any]:
     """Return everything that the template names, as text, numbers and drawn charts."""
-    identities = n_identities(report)
-    return {
-        "kicker": "Re-identification report",
-        "heading": report.heading,
-        "caution": report_caution(report),
-        "counted_at": "counts",
+    identities = report.n_identities
+    entries = {name: getattr(report, name) for name in ("inputs", "notes", "environment", "result_digest")}
+    return page_opening(
+        entries,
+        kicker="Re-identification report",
+        heading=report.heading,
+        caution=report.caution,
+        counted_at="counts",
+    ) | {
         "has_images": report.pictures is not None and bool(report.pictures.queries),
-        "compared": [
-            (side, described["uri"])
-            for side, described in report.inputs.items()
-            if isinstance(described, Mapping) and described.get("uri") is not None
-        ],
         "headline": headline(report),
         "metrics": metric_table(report),
-        "notes": without_warnings(report.notes),
         "identities": None if identities is None else counted(identities, "identity"),
         "n_query": report.counts["n_query"],
         "n_valid": report.counts["n_valid"],
@@ -148,10 +143,7 @@ def _content(report: ReportData) -> dict[str, Any]:
         "pictures": ranked_pictures(report),
         "in_words": in_words(report),
         "conventions": parameters(report),
-        "inputs": [(side, described_rows(described)) for side, described in report.inputs.items()],
         "timing": _timing(report.timing),
-        "environment": described_rows(report.environment),
-        "digest": report.result_digest,
     }
 
 

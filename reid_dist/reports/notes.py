@@ -1,8 +1,4 @@
-"""Notes on a run: remarks on its inputs, its own rows and its thresholds.
-
-Each function takes labels, ranks or counts, and returns lines for `Report.notes`; an empty list
-without notes.
-"""
+"""Notes on a run: remarks on its inputs, its own rows and its thresholds, as lines for `Report.notes`."""
 
 from __future__ import annotations
 
@@ -18,11 +14,9 @@ from reid_dist.core.formatting import counted, have
 from reid_dist.core.model import RankedQueries
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
+from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import shared_items
-
-WARNING: Final = "warning: "
-"""Prefix of notes that are shown before any number."""
 
 LEAST_FALSE_ACCEPTS: Final = 10
 """A rate of false accepts is supported by a sample in which it comes to this many."""
@@ -38,13 +32,6 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
 
     The signs are queries of the pid that marks junk, and fewer gallery rows than queries.  Galleries with one row of
     each identity are small by design.
-
-    Parameters
-    ----------
-    query, gallery
-        The two sides.
-    protocol
-        Defines the pid that marks junk.
     """
     if query.content_digest == gallery.content_digest:
         return []
@@ -68,16 +55,8 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     """Note queries that find themselves: their own row, or a row with identical features, counts as a match.
 
     Where neither content digests nor item ids nor image paths identify own rows, relevant rows at distance 0 are
-    counted, but for those that have negatives at distance 0 beside them: features of few values.
-
-    Parameters
-    ----------
-    query, gallery
-        The two sides.
-    protocol
-        The rules; lists made by hand may hold own rows on purpose.
-    ranked
-        Relevant rows of all queries with their distances, which may be NaN where they are unknown.
+    counted, but for those that have negatives at distance 0 beside them: features of few values.  Lists made by hand
+    may hold own rows on purpose.
     """
     if protocol.is_listed:
         return []
@@ -134,16 +113,9 @@ def _own_row_remedy(by: str, protocol: Protocol) -> str:
 def threshold_notes(
     metrics: Sequence[Metric], rates: Sequence[str], n_impostor: int | None, n_non_mated: int | None
 ) -> list[str]:
-    """Note false accept rates that come to fewer than ten false accepts.
+    """Note false accept rates of metrics and of the ROC that come to fewer than ten false accepts.
 
-    Parameters
-    ----------
-    metrics
-        Metrics of the run; those without a false accept rate are passed over.
-    rates
-        False accept rates of the ROC, as decimals; empty where there is none.
-    n_impostor, n_non_mated
-        Impostor pairs, and queries whose identity the gallery lacks; None where they were not counted.
+    `rates` are decimals; `n_impostor` and `n_non_mated` are None where they were not counted.
     """
     notes = []
     for needs, number, noun in ((PAIRS, n_impostor, "impostor pair"), (PROBES, n_non_mated, "non-mated query")):
@@ -167,13 +139,7 @@ def threshold_notes(
 
 
 def notes_of_splits(notes: Sequence[Sequence[str]]) -> list[str]:
-    """Put the notes of several splits together; those that differ in their numbers alone become one.
-
-    Parameters
-    ----------
-    notes
-        Notes of every split, in order.
-    """
+    """Merge the notes of all splits, in order; those that differ in their numbers alone become one."""
     alike: dict[str, list[tuple[int, str]]] = {}
     for split, of_split in enumerate(notes):
         for note in of_split:

@@ -9,23 +9,17 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass
+from io import BytesIO
 
 from reid_dist.errors import DamagedStoreError
-from reid_dist.reports.files import ReportFiles, pack_arrays, unpack_arrays
-from reid_dist.reports.report import SAVED, Report
+from reid_dist.reports.documents import with_digest
+from reid_dist.reports.files import PER_QUERY, write_npz
+from reid_dist.reports.report import Report
 
 
 @dataclass(frozen=True, slots=True)
 class PackedReport:
-    """A report without its nearest items and pictures.
-
-    Attributes
-    ----------
-    document
-        The content of ``report.json``, compressed.
-    per_query
-        The content of ``per_query.npz``.
-    """
+    """A report without its nearest items and pictures: ``report.json`` compressed, and ``per_query.npz``."""
 
     document: bytes
     per_query: bytes
@@ -33,33 +27,16 @@ class PackedReport:
 
 def pack(report: Report) -> PackedReport:
     """Return a report as bytes; ``topk`` and ``pictures`` are left out."""
-    document = SAVED.with_digest(report.to_dict() | {"topk": None, "pictures": None})
+    document = with_digest(report.to_dict() | {"topk": None, "pictures": None})
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    return PackedReport(zlib.compress(text.encode("ascii"), 9), pack_arrays(report.per_query))
+    write_npz(report.per_query, arrays := BytesIO())
+    return PackedReport(zlib.compress(text.encode("ascii"), 9), arrays.getvalue())
 
 
 def unpack(packed: PackedReport, where: str) -> Report:
-    """Return the report that was packed, verified.
-
-    Parameters
-    ----------
-    packed
-        Its bytes.
-    where
-        What an error calls it.
-
-    Raises
-    ------
-    DamagedStoreError
-        If they cannot be decoded, or the numbers are not those that were packed.
-    StoreError
-        If it is of another schema.
-    """
+    """Return the report that was packed, verified; errors call it `where`."""
     try:
-        document = json.loads(zlib.decompress(packed.document))
-    except (ValueError, zlib.error) as error:
+        text = zlib.decompress(packed.document)
+    except zlib.error as error:
         raise DamagedStoreError(f"{where} cannot be decoded: {error}") from error
-    if not isinstance(document, dict):
-        raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")
-    per_query = unpack_arrays(packed.per_query, where)
-    return Report.from_files(ReportFiles(document=document, per_query=per_query, topk=None, pictures=None), where)
+    return Report.of_document(text, {PER_QUERY: packed.per_query}.__getitem__, where)

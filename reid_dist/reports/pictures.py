@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
-from reid_dist.reports.hardest import hardest_by_lists, hardest_queries
 from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.thumbnails import UnreadableImageError, pillow_is_there, thumbnail
@@ -29,55 +28,52 @@ Paths = Sequence[Any] | NDArray[np.str_]
 Labels = Sequence[int] | NDArray[np.integer]
 
 
+@dataclass(frozen=True)
+class ImageSet:
+    """Paths of image files and labels of the queries or of the gallery, one per row; None where there are none."""
+
+    paths: Paths | None
+    pids: Labels | None = None
+    camids: Labels | None = None
+
+    def require_rows(self, side: str, n_rows: int) -> None:
+        """Refuse columns of fewer rows."""
+        for name, column in vars(self).items():
+            if column is not None and len(column) < n_rows:
+                raise InputError(f"{side} {name} hold {counted(len(column), 'row')}, the lists are for {n_rows}")
+
+
 def make_pictures(
     source: ReportData | TopK,
-    query_paths: Paths | None,
-    gallery_paths: Paths | None,
+    query: ImageSet,
+    gallery: ImageSet,
     *,
     chosen: Sequence[int] = (),
     n_hardest: int = 8,
     depth: int = 10,
     root: str | os.PathLike[str] | None = None,
-    query_pids: Labels | None = None,
-    query_camids: Labels | None = None,
-    gallery_pids: Labels | None = None,
-    gallery_camids: Labels | None = None,
 ) -> Pictures:
     """Collect thumbnails of queries and of the nearest items of their lists.
+
+    The result has no queries, and a note on the reason, where there are no lists, no paths, no Pillow, or no picture
+    that can be read.  No query is added once the thumbnails have 4 MB; the note counts those left out for that.
 
     Parameters
     ----------
     source
         A report with top-k lists, or the lists.  The hardest queries are those of lowest AP; by lists alone, those
         whose first relevant item has the highest rank.
-    query_paths, gallery_paths
-        (n_query,) and (n_gallery,) paths of image files; None where there are none.
+    query, gallery
+        Paths, and labels for the captions.
     chosen
         Query rows to show besides, first and in this order.
-    n_hardest
-        How many of the hardest queries to show.
-    depth
-        How many items of a list to show at most.
+    n_hardest, depth
+        Greatest numbers of hardest queries, and of items of a list.
     root
-        Where relative paths start; the current directory when None.
-    query_pids, query_camids
-        (n_query,) labels for the captions; by default those of the report.
-    gallery_pids, gallery_camids
-        (n_gallery,) labels for the captions.
-
-    Returns
-    -------
-    Pictures
-        Without queries, and with a note on the reason, where there are no lists, no paths, no Pillow, or no picture
-        that can be read.  No query is added once the thumbnails have 4 MB; the note counts those left out for that.
-
-    Raises
-    ------
-    InputError
-        If a chosen row is none of the query set, or paths or labels are too few.
+        Start of relative paths; the current directory when None.
     """
     topk, hardest = (
-        (source, hardest_by_lists(source, n_hardest)) if isinstance(source, TopK) else _of_report(source, n_hardest)
+        (source, _hardest_by_lists(source, n_hardest)) if isinstance(source, TopK) else _of_report(source, n_hardest)
     )
     if topk is None:
         return Pictures(note="No pictures: no top-k lists were kept (set topk=10, --topk 10).")
@@ -85,28 +81,23 @@ def make_pictures(
     for row in chosen:
         if not 0 <= row < n_query:
             raise InputError(f"chosen query row {row} is none of the {n_query} queries (rows count from 0)")
-    if query_paths is None or gallery_paths is None:
-        side = "query" if query_paths is None else "gallery"
-        return Pictures(note=f"No pictures: the {side} set has no image paths.")
+    for side, images in (("query", query), ("gallery", gallery)):
+        if images.paths is None:
+            return Pictures(note=f"No pictures: the {side} set has no image paths.")
     if not pillow_is_there():
         return Pictures(note="No pictures: Pillow is not installed (pip install 'reid-dist[pictures]').")
-    if not isinstance(source, TopK):
-        query_pids = source.per_query.get("pid") if query_pids is None else query_pids
-        query_camids = source.per_query.get("camid") if query_camids is None else query_camids
-    n_gallery = int(topk.index.max(initial=-1)) + 1
-    _require_rows("query", n_query, {"paths": query_paths, "pids": query_pids, "camids": query_camids})
-    _require_rows("gallery", n_gallery, {"paths": gallery_paths, "pids": gallery_pids, "camids": gallery_camids})
+    query.require_rows("query", n_query)
+    gallery.require_rows("gallery", int(topk.index.max(initial=-1)) + 1)
     reader = _Reader(Path() if root is None else Path(root))
-    queries = _Side(reader, query_paths, query_pids, query_camids)
-    gallery = _Side(reader, gallery_paths, gallery_pids, gallery_camids)
     wanted = [(int(row), "chosen") for row in dict.fromkeys(chosen)]
     wanted += [(int(row), "hardest") for row in hardest if row not in set(chosen)]
     shown: list[RankedPictures] = []
     for row, reason in wanted:
         if reader.n_bytes > _MOST_IMAGE_BYTES:
             break
-        query = queries.picture(row, mark="query")
-        shown.append(RankedPictures(reason=reason, query=query, items=_items(topk, row, depth, gallery)))
+        picture = reader.picture(query, row, mark="query")
+        items = tuple(reader.picture(gallery, **item) for item in _items(topk, row, depth))
+        shown.append(RankedPictures(reason=reason, query=picture, items=items))
     if reader.n_read == 0 and reader.n_failed:
         return Pictures(
             note=f"No pictures: none of {reader.n_failed} could be read; the first: {reader.first_failure}."
@@ -115,32 +106,38 @@ def make_pictures(
 
 
 def _of_report(report: ReportData, n_hardest: int) -> tuple[TopK | None, NDArray[np.int64]]:
-    rows = hardest_queries(report, n_hardest)
+    rows = report.hardest_queries(n_hardest)
     if not len(rows) and report.topk is not None:
-        rows = hardest_by_lists(report.topk, n_hardest)
+        rows = _hardest_by_lists(report.topk, n_hardest)
     return report.topk, rows
 
 
-def _items(topk: TopK, row: int, depth: int, gallery: _Side) -> tuple[Picture, ...]:
-    """Return the head of one list; an absent entry ends it."""
-    found: list[Picture] = []
+def _hardest_by_lists(topk: TopK, n_most: int) -> NDArray[np.int64]:
+    """Rows of the queries whose first relevant item has the highest rank in their lists; empty without labels.
+
+    Those whose list holds none come first; a list does not determine whether such a query is valid.
+    """
+    if topk.relevant is None or not topk.k:
+        return np.zeros(0, np.int64)
+    first = np.where(topk.relevant.any(axis=1), topk.relevant.argmax(axis=1), topk.k)
+    return np.argsort(-first, kind="stable")[:n_most]
+
+
+def _items(topk: TopK, row: int, depth: int) -> Iterator[dict[str, Any]]:
+    """Row, mark, rank and distance of the head of one list; an absent entry ends it."""
     rank = 0
     for place in range(min(depth, topk.k)):
-        index = int(topk.index[row, place])
+        index, distance = int(topk.index[row, place]), float(topk.distance[row, place])
         if index < 0:
-            break
+            return
         mark = _mark(topk, row, place)
         rank += mark != "junk"
-        distance = float(topk.distance[row, place])
-        found.append(
-            gallery.picture(
-                index,
-                mark=mark,
-                rank=None if mark == "junk" else rank,
-                distance=distance if math.isfinite(distance) else None,
-            )
-        )
-    return tuple(found)
+        yield {
+            "row": index,
+            "mark": mark,
+            "rank": None if mark == "junk" else rank,
+            "distance": distance if math.isfinite(distance) else None,
+        }
 
 
 def _mark(topk: TopK, row: int, place: int) -> str:
@@ -152,20 +149,24 @@ def _mark(topk: TopK, row: int, place: int) -> str:
 
 
 class _Reader:
-    """Reads thumbnails and keeps count of them.
-
-    Parameters
-    ----------
-    root
-        Where relative paths start.
-    """
+    """Reads thumbnails, relative paths from `root`, and counts them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.n_bytes = self.n_read = self.n_failed = 0
         self.first_failure = ""
 
-    def read(self, path: str) -> bytes | None:
+    def picture(self, images: ImageSet, row: int, **described: Any) -> Picture:
+        paths, pids, camids = images.paths, images.pids, images.camids
+        return Picture(
+            row=row,
+            pid=None if pids is None else int(pids[row]),
+            camid=None if camids is None else int(camids[row]),
+            image=self._read("" if paths is None else str(paths[row])),
+            **described,
+        )
+
+    def _read(self, path: str) -> bytes | None:
         try:
             if not path:
                 raise UnreadableImageError("empty path")
@@ -179,27 +180,6 @@ class _Reader:
         return image
 
 
-@dataclass(frozen=True)
-class _Side:
-    """Paths and labels of the query set or of the gallery."""
-
-    reader: _Reader
-    paths: Paths
-    pids: Labels | None
-    camids: Labels | None
-
-    def picture(self, row: int, *, mark: str, rank: int | None = None, distance: float | None = None) -> Picture:
-        return Picture(
-            row=row,
-            mark=mark,
-            rank=rank,
-            pid=None if self.pids is None else int(self.pids[row]),
-            camid=None if self.camids is None else int(self.camids[row]),
-            distance=distance,
-            image=self.reader.read(str(self.paths[row])),
-        )
-
-
 def _note(reader: _Reader, n_left_out: int) -> str:
     parts = []
     if reader.n_failed:
@@ -210,9 +190,3 @@ def _note(reader: _Reader, n_left_out: int) -> str:
             f"{counted(n_left_out, 'more query')} left out: the pictures fill {_MOST_IMAGE_BYTES // 10**6} MB."
         )
     return " ".join(parts)
-
-
-def _require_rows(side: str, n_rows: int, columns: dict[str, Paths | Labels | None]) -> None:
-    for name, column in columns.items():
-        if column is not None and len(column) < n_rows:
-            raise InputError(f"{side} {name} hold {counted(len(column), 'row')}, the lists are for {n_rows}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
@@ -25,20 +26,8 @@ _JPEG_START = b"\xff\xd8\xff"
 class Picture:
     """A query, or one item of its list.
 
-    Attributes
-    ----------
-    row
-        Row of the query set or of the gallery, from 0.
-    mark
-        One of `MARKS`.
-    rank
-        1-based rank after junk is removed; None for junk and for a query.
-    pid, camid
-        Labels; None where they are not known.
-    distance
-        In the unit of the report's distance; None for a query.
-    image
-        JPEG; None where the picture cannot be read.
+    The rank counts from 1 after junk is removed, and is None for junk and for a query; `image` is a JPEG, None where
+    the picture cannot be read.
     """
 
     row: int
@@ -63,17 +52,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class RankedPictures:
-    """A query and the head of its list, nearest first.
-
-    Attributes
-    ----------
-    reason
-        Why it is shown: ``hardest`` or ``chosen``.
-    query
-        The query.
-    items
-        The items, junk included and marked.
-    """
+    """A query and the head of its list, nearest first, junk included; the reason is ``hardest`` or ``chosen``."""
 
     reason: str
     query: Picture
@@ -86,15 +65,7 @@ class RankedPictures:
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """What a page shows of the pictures behind the lists.
-
-    Attributes
-    ----------
-    queries
-        Chosen queries first, then the hardest ones.
-    note
-        Why there are none, or what is missing; "" where nothing is.
-    """
+    """Pictures of a page: chosen queries, then the hardest ones, and a note on what is missing, or ""."""
 
     queries: tuple[RankedPictures, ...] = ()
     note: str = ""
@@ -107,15 +78,14 @@ class Pictures:
         ]
         return json.dumps({"note": self.note, "queries": queries}, indent=1) + "\n"
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the JSON, 64 hexadecimal digits."""
+        return hashlib.sha256(self.to_json().encode("ascii")).hexdigest()
+
     @classmethod
     def from_json(cls, text: str) -> Pictures:
-        """Read what :meth:`to_json` wrote.
-
-        Raises
-        ------
-        InputError
-            If it is something else.
-        """
+        """Read what :meth:`to_json` wrote; anything else is an `InputError`."""
         try:
             document = json.loads(text)
             _require("note", document["note"], str)

@@ -1,16 +1,22 @@
-"""Values of an evaluation, with their conventions and their digest."""
+"""Values of an evaluation with their conventions, their digest and their files."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import METRICS
+from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.digest import result_digest
+from reid_dist.reports.documents import DocumentReport, require_digest, restored_number
 from reid_dist.reports.extras import (
     checked_bounds,
     checked_breakdowns,
@@ -18,7 +24,20 @@ from reid_dist.reports.extras import (
     checked_run,
     checked_verification,
 )
-from reid_dist.reports.heading import Heading, make_heading
+from reid_dist.reports.files import (
+    BESIDE,
+    DOCUMENT,
+    PAGE,
+    PER_QUERY,
+    PER_QUERY_PARQUET,
+    PICTURES,
+    TOPK,
+    Writer,
+    unpack_arrays,
+    write_npz,
+    write_parquet,
+)
+from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading
 from reid_dist.reports.ranked_pictures import Pictures
 from reid_dist.reports.topk import TopK
 
@@ -26,7 +45,7 @@ _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_rea
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ReportData:
+class ReportData(DocumentReport):
     """Values of one evaluation.  Mappings keep their order, which is the order in which they are printed.
 
     Attributes
@@ -91,27 +110,33 @@ class ReportData:
         If a count is missing, or an array or a table has another shape or kind than stated above.
     """
 
+    what = "report"
+    document = DOCUMENT
+    page = PAGE
+    beside = BESIDE
+
+    # In the order of the document.
     metrics: dict[str, float]
     curves: dict[str, NDArray[np.float64]]
     counts: dict[str, Any]
     per_query: dict[str, NDArray[Any]]
     protocol: dict[str, Any]
     distance: dict[str, Any]
-    inputs: dict[str, Any]
     rerank: dict[str, Any] | None = None
     expand: dict[str, Any] | None = None
+    inputs: dict[str, Any]
     ties: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
-    topk: TopK | None = None
-    definitions: dict[str, str] = field(default_factory=dict)
     confidence: dict[str, Any] | None = None
     bounds: dict[str, list[float]] = field(default_factory=dict)
     breakdowns: dict[str, dict[str, Any]] = field(default_factory=dict)
     verification: dict[str, Any] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
+    definitions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    topk: TopK | None = None
     pictures: Pictures | None = None
 
     def __post_init__(self) -> None:
@@ -146,6 +171,106 @@ class ReportData:
         """Name of the run (without one, its stages), date, version, digest and command."""
         stages = [self.protocol, self.distance, self.expand, self.rerank]
         return make_heading(self.run, stages, self.environment, self.result_digest)
+
+    @property
+    def n_identities(self) -> int | None:
+        """Number of identities that the means rest on; None where it is not known."""
+        pids, reasons = self.per_query.get("pid"), self.per_query.get("reason")
+        if pids is None or reasons is None:
+            return None
+        counts_as_zero = self.protocol.get("invalid_query") == ZERO
+        number = len(np.unique(pids if counts_as_zero else pids[reasons == ""]))
+        # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
+        return None if number == 1 and "ground_truth" in self.protocol else number
+
+    @property
+    def caution(self) -> Caution | None:
+        """Warnings and weak evidence; None where there is neither."""
+        return caution_of(self.counts, self.protocol, self.n_identities, self.notes)
+
+    @property
+    def average_precision_column(self) -> str:
+        """Column of the protocol's average precision in `per_query`, the other one where that is missing."""
+        families = [family for family in METRICS if family.headline == "average"]
+        families.sort(key=lambda family: family.name != self.protocol.get("ap_family"))
+        names = [family.per_query_name for family in families]
+        return next((name for name in names if name in self.per_query), names[0])
+
+    def hardest_queries(self, n_most: int) -> NDArray[np.int64]:
+        """Rows of the valid queries of lowest AP, then lowest INP, then lowest row; empty without AP by query."""
+        average = self.per_query.get(self.average_precision_column)
+        if average is None:
+            return np.zeros(0, np.int64)
+        rows = np.flatnonzero(np.isfinite(average))
+        inverse = self.per_query.get("INP", average)
+        return rows[np.lexsort((rows, inverse[rows], average[rows]))][:n_most]
+
+    def entries(self) -> dict[str, Any]:
+        """Entries of ``report.json`` without schema and digests.
+
+        ``infinite`` lists the infinities, which JSON does not have, as ``[section, name, position, sign]`` (position
+        None outside ``curves``).
+        """
+        entries = super().entries()
+        del entries["per_query"]
+        topk, pictures = self.topk, self.pictures
+        thresholds = (self.verification or {}).get("thresholds", {})
+        return entries | {
+            "topk": None if topk is None else {"k": topk.k, "digest": topk.digest},
+            "pictures": None if pictures is None else {"digest": pictures.digest},
+            "infinite": _infinities(self.metrics, self.curves, thresholds),
+        }
+
+    def writers(self) -> dict[str, Writer]:
+        """Functions that write the files beside the document and the page; parquet only where pyarrow is installed."""
+        writers: dict[str, Writer] = {PER_QUERY: partial(write_npz, self.per_query)}
+        if importlib.util.find_spec("pyarrow") is not None:
+            writers[PER_QUERY_PARQUET] = partial(write_parquet, self.per_query)
+        if self.topk is not None:
+            writers[TOPK] = partial(write_npz, self.topk.arrays)
+        if self.pictures is not None:
+            text = self.pictures.to_json().encode("ascii")
+            writers[PICTURES] = lambda file: file.write(text)
+        return writers
+
+    @classmethod
+    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+        """Values of the fields by name."""
+        topk, pictures = entries["topk"], entries["pictures"]
+        if topk is not None:
+            entries["topk"] = TopK(**unpack_arrays(read(TOPK), f"{TOPK} of {where}"))
+            require_digest("topk", entries["topk"].digest, topk["digest"])
+        if pictures is not None:
+            entries["pictures"] = Pictures.from_json(read(PICTURES).decode("ascii"))
+            require_digest("pictures", entries["pictures"].digest, pictures["digest"])
+        values = {
+            "metrics": {name: restored_number(value) for name, value in entries["metrics"].items()},
+            "curves": {name: np.array(values, dtype=np.float64) for name, values in entries["curves"].items()},
+            "thresholds": (entries["verification"] or {}).get("thresholds", {}),
+        }
+        for section, name, position, sign in entries["infinite"]:
+            target = values[section] if position is None else values[section][name]
+            target[name if position is None else position] = sign * math.inf
+        return entries | {
+            "metrics": values["metrics"],
+            "curves": values["curves"],
+            "per_query": unpack_arrays(read(PER_QUERY), f"{PER_QUERY} of {where}"),
+            "timing": {stage: restored_number(value) for stage, value in entries["timing"].items()},
+        }
+
+
+def _infinities(
+    metrics: Mapping[str, float], curves: Mapping[str, NDArray[np.float64]], thresholds: Mapping[str, float | None]
+) -> list[list[Any]]:
+    found: list[list[Any]] = [
+        [section, name, None, int(math.copysign(1, value))]
+        for section, values in (("metrics", metrics), ("thresholds", thresholds))
+        for name, value in values.items()
+        if value is not None and math.isinf(value)
+    ]
+    for name, curve in curves.items():
+        found += [["curves", name, int(at), int(np.sign(curve[at]))] for at in np.flatnonzero(np.isinf(curve))]
+    return found
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -10,19 +10,13 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.metrics.definitions import headline_metrics
 from reid_dist.reports import words
-from reid_dist.reports.caution import Caution, caution_of
 from reid_dist.reports.documents import restored_number
-from reid_dist.reports.html import page_environment, page_opening
+from reid_dist.reports.heading import Caution, caution_of
+from reid_dist.reports.html import document_opening, page_environment
 
 
 def render_splits(document: Mapping[str, Any]) -> str:
-    """Return the page of a report over splits.
-
-    Parameters
-    ----------
-    document
-        The content of ``splits.json``.
-    """
+    """Return the page of a report over splits from the content of ``splits.json``."""
     return page_environment().get_template("splits.html.j2").render(_content(document))
 
 
@@ -31,11 +25,12 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     conventions = words.conventions_once(names, document["definitions"])
     n_splits = len(document["digests"]["result"])
     headline = headline_metrics(names, str(document["protocol"].get("ap_family", ""))) or names[:3]
-    return page_opening(
+    return document_opening(
         document,
         kicker=f"Evaluation over {counted(n_splits, 'split')}",
         caution=splits_caution(document["counts"], document["protocol"], document["notes"]),
         counted_at="splits",
+        stages=[document["protocol"], document["distance"]],
         first={"Draw": document["draw"]},
     ) | {
         "headline": [_card(document, name, n_splits) for name in headline],
@@ -63,8 +58,12 @@ def _facts(document: Mapping[str, Any], name: str) -> list[float]:
     """Return mean, spread, lowest and highest value of a metric; NaN for one that is not defined."""
     values = [restored_number(value) for value in document["per_split"][name]]
     known = [math.nan] if any(map(math.isnan, values)) else values
-    mean, spread = (restored_number(document[key][name]) for key in ("metrics", "spread"))
-    return [mean, spread, min(known), max(known)]
+    return [
+        restored_number(document["metrics"][name]),
+        restored_number(document["spread"][name]),
+        min(known),
+        max(known),
+    ]
 
 
 def _splits(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -1,20 +1,16 @@
-"""A report at a glance, as text and as HTML for notebooks, and as data frames."""
+"""The table that represents a report in a console or a notebook, and data frames."""
 
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from reid_dist.core.credentials import without_controls
-from reid_dist.core.formatting import aligned, integer
+from reid_dist.core.formatting import aligned
 from reid_dist.errors import InputError
-from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.sections.metrics import metric_names
-from reid_dist.reports.words import bounded_value, interval
 
 _MOST_ROWS = 30
 _MOST_NOTES = 5
@@ -23,21 +19,7 @@ _NOTE_LENGTH = 200
 
 @dataclass(frozen=True)
 class Summary:
-    """A small table with a title above it and facts below.
-
-    Attributes
-    ----------
-    title
-        What it is.
-    heads
-        Names of the columns; all but the first are set to the right.
-    rows
-        Cells; of many rows the first and the last are shown.
-    facts
-        Words by name.
-    notes
-        Remarks on the validity of the numbers; the first few are shown, cut where they are long.
-    """
+    """A small table with a title above it, and facts and notes below; of many rows the first and the last are shown."""
 
     title: str
     heads: tuple[str, ...]
@@ -83,22 +65,7 @@ def _cut(note: str) -> str:
 
 
 def make_frame(columns: Mapping[str, Any], *, index: str, names: Sequence[Any] | None = None) -> Any:
-    """Return a `pandas.DataFrame`.
-
-    Parameters
-    ----------
-    columns
-        Arrays or lists of one length by name.
-    index
-        Name of the index.
-    names
-        The index; row numbers from 0 when None.
-
-    Raises
-    ------
-    InputError
-        If pandas is not installed.
-    """
+    """Return a `pandas.DataFrame` of arrays or lists by name; `index` is the name of the index, `names` its values."""
     try:
         # Imported by name: it is an optional dependency, and has no part in anything else.
         pandas = importlib.import_module("pandas")
@@ -109,46 +76,3 @@ def make_frame(columns: Mapping[str, Any], *, index: str, names: Sequence[Any] |
         ) from None
     frame = pandas.DataFrame(dict(columns), index=names)
     return frame.rename_axis(index)
-
-
-def summarise(report: ReportData) -> Summary:
-    """Return the table of an evaluation: metrics with their intervals, conventions, counts and notes."""
-    counts, confidence = report.counts, report.confidence
-    ends = {} if confidence is None else confidence["intervals"]
-    heads = ("metric", "value", *(() if confidence is None else (f"{100 * confidence['level']:g} % interval",)))
-    rows = [
-        (
-            name,
-            bounded_value(name, report.metrics.get(name, math.nan), report.bounds.get(name)),
-            *(() if confidence is None else (interval(name, ends.get(name)),)),
-        )
-        for name in metric_names(report)
-    ]
-    conventions = [report.protocol, report.distance, *(each for each in (report.expand, report.rerank) if each)]
-    facts = {
-        "queries": f"{integer(counts['n_valid'])} valid of {integer(counts['n_query'])}, "
-        f"gallery {integer(counts['n_gallery'])} rows",
-        "digest": report.result_digest[:16],
-    }
-    title = f"Report: {', '.join(str(each.get('name', 'unnamed')) for each in conventions)}"
-    return Summary(title, heads, rows, facts, report.notes)
-
-
-def report_frame(report: ReportData, table: str) -> Any:
-    """Return a data frame of an evaluation; see `Report.to_pandas`."""
-    if table == "per_query":
-        labels = [name for name in ("pid", "camid") if name in report.per_query]
-        order = [*labels, *(name for name in report.per_query if name not in labels)]
-        return make_frame({name: report.per_query[name] for name in order}, index="query")
-    if table != "metrics":
-        raise InputError(f"table must be 'per_query' or 'metrics', found {table!r}")
-    names = metric_names(report)
-    intervals = (report.confidence or {}).get("intervals", {})
-    ends = [[math.nan if end is None else end for end in intervals.get(name) or (None, None)] for name in names]
-    columns = {
-        "value": [report.metrics.get(name, math.nan) for name in names],
-        "low": [low for low, _ in ends],
-        "high": [high for _, high in ends],
-        "definition": [report.definitions.get(name, "") for name in names],
-    }
-    return make_frame(columns, index="metric", names=names)

@@ -7,8 +7,9 @@ from typing import Any
 
 from reid_dist.core import formatting
 from reid_dist.reports import words
-from reid_dist.reports.caution import caution_of
-from reid_dist.reports.html import page_environment, page_opening
+from reid_dist.reports.documents import restored_number
+from reid_dist.reports.heading import caution_of
+from reid_dist.reports.html import document_opening, page_environment
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
 
 BEST = "\N{BLACK DIAMOND}"
@@ -21,13 +22,7 @@ _Row = Mapping[str, Any]
 
 
 def render_sweep(document: Mapping[str, Any]) -> str:
-    """Return the page of a sweep.
-
-    Parameters
-    ----------
-    document
-        The content of ``sweep.json``.
-    """
+    """Return the page of a sweep from the content of ``sweep.json``."""
     return page_environment().get_template("sweep.html.j2").render(_content(document))
 
 
@@ -35,11 +30,12 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     rows, best = document["rows"], document["best"]
     names = list(rows[0]["metrics"])
     counts = document["counts"]
-    return page_opening(
+    return document_opening(
         document,
         kicker="Parameter sweep",
         caution=caution_of(counts, document["protocol"], counts.get("n_identities"), document["notes"]),
         counted_at="points",
+        stages=[document["protocol"], document["distance"], document["method"]],
         first={"Method": document["method"]},
     ) | {
         "headline": [
@@ -70,31 +66,23 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _setting(parameters: _Row) -> str:
-    return ", ".join(f"{name} = {_written(value)}" for name, value in parameters.items())
-
-
-def _written(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return ", ".join(f"{name} = {words.parameter_text(value)}" for name, value in parameters.items())
 
 
 def _short(name: str, value: object) -> str:
     """A setting as it is written beside a line: a text alone, a number with the name of its parameter."""
-    return value if isinstance(value, str) else f"{name.removesuffix('_value')} {_written(value)}"
+    return value if isinstance(value, str) else f"{name.removesuffix('_value')} {words.parameter_text(value)}"
 
 
 def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, Any]:
     cells = []
-    for number, row in enumerate(rows):
+    for position, row in enumerate(rows):
         values = []
         for name in names:
-            text = _value(name, row["metrics"][name])
-            values.append(f"{BEST} {text}" if name in best and best[name]["row"] == number else text)
-        cells.append([*(_written(value) for value in row["parameters"].values()), *values])
+            text = words.metric_value(name, restored_number(row["metrics"][name]))
+            values.append(f"{BEST} {text}" if name in best and best[name]["row"] == position else text)
+        cells.append([*(words.parameter_text(value) for value in row["parameters"].values()), *values])
     return {"heads": [*rows[0]["parameters"], *names], "rows": cells}
-
-
-def _value(name: str, value: float | None) -> str:
-    return "undefined" if value is None else words.metric_value(name, value)
 
 
 def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
@@ -104,7 +92,8 @@ def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
     values = parameters[along]
     numeric = not isinstance(values[0], str)
     places = {value: float(value) if numeric else float(number) for number, value in enumerate(values)}
-    ticks = None if numeric and len(values) > 8 else [(place, _written(value)) for value, place in places.items()]
+    labels = [(place, words.parameter_text(value)) for value, place in places.items()]
+    ticks = None if numeric and len(values) > 8 else labels
     others = [name for name, each in parameters.items() if name != along and len(each) > 1]
     groups: dict[str, list[tuple[float, float | None]]] = {}
     for row in document["rows"]:

@@ -14,7 +14,7 @@ THUMBNAIL_SIZE = 256, 128
 _MOST_PIXELS = 50_000_000  # a camera's largest picture; decoded, 150 MB
 _MOST_BYTES = 100_000_000
 _QUALITY = 80
-# What pictures of persons and vehicles come as.  Not every format that Pillow reads: some start other programs.
+# Usual formats of photographs.  Not every format that Pillow reads: some start other programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 
@@ -32,18 +32,7 @@ def pillow_is_there() -> bool:
 
 
 def thumbnail(path: Path) -> bytes:
-    """Return a picture as a small JPEG, at most 256 by 128 pixels; the same file gives the same bytes.
-
-    Parameters
-    ----------
-    path
-        An image file: JPEG, PNG, BMP, GIF, PPM, TIFF or WebP.
-
-    Raises
-    ------
-    UnreadableImageError
-        If it is no such file, is cut short, or has more than 50 million pixels.
-    """
+    """Return a picture as a small JPEG; the same file gives the same bytes."""
     from PIL import Image
 
     try:

@@ -16,21 +16,8 @@ from reid_dist.reports.digest import arrays_digest
 class TopK:
     """The ``k`` nearest gallery items of each query, nearest first, junk included and flagged.
 
-    Attributes
-    ----------
-    index
-        (n_query, k) int64, gallery rows; -1 where the gallery has fewer than ``k`` items.
-    distance
-        (n_query, k) float64, in the unit of the report's distance; +inf where ``index`` is -1.
-    junk
-        (n_query, k) bool, whether the protocol hides the item from this query; None without labels.
-    relevant
-        (n_query, k) bool, whether the item is relevant; None without labels.
-
-    Raises
-    ------
-    InputError
-        If the arrays are not 2-D of one shape, or of the wrong kind.
+    All arrays have shape (n_query, k).  `index` is -1, and `distance` inf, where the gallery has fewer than ``k``
+    items; `junk` and `relevant` are None without labels.
     """
 
     index: NDArray[np.int64]

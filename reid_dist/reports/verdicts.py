@@ -37,7 +37,6 @@ Two trainings of one model differ by about as much, and papers of this field pri
 ROUNDING: Final = 1e-9
 """Room for the rounding of a mean and of a difference of means."""
 
-
 _SMALLEST_SHOWN: Final = 0.0001
 
 
@@ -47,37 +46,16 @@ def p_value_text(p_value: float) -> str:
 
 
 def decidable(n_units: int, level: float) -> bool:
-    """Whether so many identities (or queries) could reach a level, if all of them moved the same way.
-
-    Parameters
-    ----------
-    n_units
-        Number of independent units.
-    level
-        Nominal coverage of the interval, between 0 and 1.
-    """
+    """Whether so many independent identities (or queries) could reach a level, if all of them moved the same way."""
     return 2 * 0.5**n_units <= (1 - level) * (1 + ROUNDING)
 
 
 def verdict_of(
     difference: float, interval: Interval, p_value: float, *, level: float, n_units: int, smallest_effect: float
 ) -> str:
-    """Return the verdict on a difference, as the module defines it.
+    """Return the verdict on a difference candidate - baseline of means, as the module defines it.
 
-    Parameters
-    ----------
-    difference
-        Mean of candidate - baseline, as a share.
-    interval
-        Of the difference, two-sided at `level`.
-    p_value
-        Two-sided, of the hypothesis of no change.
-    level
-        Nominal coverage of the interval, between 0 and 1.
-    n_units
-        Number of identities (or queries) behind it.
-    smallest_effect
-        Smallest difference of interest, as a share, 0 or more.
+    Differences are shares; the interval of the difference is two-sided at `level`, and so is the p-value of no change.
     """
     if not decidable(n_units, level):
         return UNDECIDED

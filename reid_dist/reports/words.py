@@ -33,7 +33,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"junk",
         "Every gallery item of this query is junk. Look for a pid of -1, for a gallery that has the query's camera "
-        "alone, and for a ground truth whose junk list swallows the good one.",
+        "alone, and for a ground truth whose junk list contains the good one.",
     ),
     (
         r"positive|relevant|identity|pid|gallery|mate",
@@ -73,17 +73,7 @@ def metric_value(name: str, value: float) -> str:
 
 
 def bounded_value(name: str, value: float, bounds: Sequence[float] | None) -> str:
-    """Return a metric as it is printed; ``between a and b`` where only ``bounds`` are known.
-
-    Parameters
-    ----------
-    name
-        The metric.
-    value
-        Its value, NaN where it has none.
-    bounds
-        Its lowest and highest possible value; None where the value is known.
-    """
+    """Return a metric as it is printed; ``between a and b`` where only its lowest and highest value are known."""
     if bounds is None:
         return metric_value(name, value)
     low, high = bounds
@@ -131,6 +121,23 @@ def counted_queries(counts: Mapping[str, Any]) -> str:
     )
 
 
+def parameter_text(value: object) -> str:
+    """Return the value of a swept parameter as text."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def named(description: Mapping[str, Any], detail: str) -> str:
+    """Return the name of a stage and one of its texts, where it has it."""
+    name, text = str(description.get("name", "unnamed")), description.get(detail)
+    return f"{name}: {text}" if text else name
+
+
+def counts_line(counts: Mapping[str, Any]) -> str:
+    """Return the numbers of queries and of gallery rows for a small table."""
+    n_valid, n_query, n_gallery = (integer(counts[name]) for name in ("n_valid", "n_query", "n_gallery"))
+    return f"{n_valid} valid of {n_query}, gallery {n_gallery} rows"
+
+
 def breakdown_title(name: str) -> str:
     """Return the heading of a breakdown; the name of a label column is kept."""
     known = {"camera_pair": "Camera pairs", "gallery_size": "Distractor curve"}
@@ -138,15 +145,7 @@ def breakdown_title(name: str) -> str:
 
 
 def advice(reason: str, *, listed: bool = False) -> str:
-    """Return what to look at when queries are invalid for this reason; empty when nothing is known.
-
-    Parameters
-    ----------
-    reason
-        As the report has it.
-    listed
-        Whether lists of a ground truth, not labels, define what is relevant.
-    """
+    """Return what to check when queries are invalid for this reason; `listed` if lists define what is relevant."""
     if listed:
         return (
             "The ground truth lists no relevant row for this query. Check that its lists are in the order of the "

@@ -255,7 +255,7 @@ def test_the_file_is_the_report(tmp_path) -> None:
     assert report.save(tmp_path / "new" / "out") == tmp_path / "new" / "out"
     assert sorted(path.name for path in (tmp_path / "new" / "out").iterdir()) == ["splits.html", "splits.json"]
     document = json.loads((tmp_path / "new" / "out" / "splits.json").read_text())
-    assert document == report.describe() == json.loads(report.to_json())
+    assert document == report.to_dict() == json.loads(report.to_json())
     assert document["per_split"] == {name: values.tolist() for name, values in report.per_split.items()}
     draw = {key: document["draw"][key] for key in ("repeats", "per_identity", "per_camera", "seed", "rest_as_queries")}
     assert draw == {"repeats": 3, "per_identity": 2, "per_camera": False, "seed": 5, "rest_as_queries": False}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from reid_dist.reports import Pictures, Report, make_pictures
+from reid_dist.reports import ImageSet, Pictures, Report, make_pictures
 
 N_CAMERAS = 6
 
@@ -106,13 +106,19 @@ def every_field(report: Report, images: Path) -> dict[str, Any]:
     n_gallery = report.counts["n_gallery"]
     pictures: Pictures = make_pictures(
         report,
-        [names[row % 40] for row in range(report.counts["n_query"])],
-        [names[row % 40] if row % 13 else "missing.jpg" for row in range(n_gallery)],
+        ImageSet(
+            [names[row % 40] for row in range(report.counts["n_query"])],
+            report.per_query["pid"],
+            report.per_query["camid"],
+        ),
+        ImageSet(
+            [names[row % 40] if row % 13 else "missing.jpg" for row in range(n_gallery)],
+            np.arange(n_gallery),
+            np.arange(n_gallery) % 6,
+        ),
         chosen=[3],
         n_hardest=4,
         root=images,
-        gallery_pids=np.arange(n_gallery),
-        gallery_camids=np.arange(n_gallery) % 6,
     )
     return {
         "metrics": {**report.metrics, "TAR@FAR=0.001": 0.7079, "EER": 0.0521, "DIR@FAR=0.01": 0.61},

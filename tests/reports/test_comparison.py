@@ -107,7 +107,7 @@ def test_noise_is_the_same_or_undecided() -> None:
     assert wide.count("same") >= 34
 
 
-def test_a_verdict_is_what_the_interval_says() -> None:
+def test_a_verdict_follows_from_interval_and_p_value() -> None:
     for seed, gain in itertools.product(range(4), (-0.0625, -0.02, 0.0, 0.02, 0.0625)):
         for effect in (0.0, 0.005, 0.02, 0.04):
             metric = of(compare(*pair(seed, gain=gain), n_resamples=400, minimum_effect=effect), "mAP")
@@ -136,7 +136,7 @@ def test_a_large_drop_of_seven_queries_is_undecided() -> None:
     assert comparison.to_dict()["undecided"] == ["mAP"]
 
 
-def test_five_identities_give_no_verdict_at_this_level_however_much_they_lost() -> None:
+def test_five_identities_give_no_verdict_at_this_level() -> None:
     baseline, candidate = run(np.full(5, 0.9), np.arange(5)), run(np.full(5, 0.1), np.arange(5))
     found = compare(baseline, candidate)
     assert of(found, "mAP").verdict == "undecided"
@@ -187,6 +187,11 @@ def test_names_the_queries_that_changed_most() -> None:
 BASE, LIKE = pair(1)
 
 
+def like(**changes: Any) -> Report:
+    """Another run over the same values, changed."""
+    return run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes)
+
+
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
@@ -203,7 +208,7 @@ BASE, LIKE = pair(1)
     ],
 )  # fmt: skip
 def test_unlike_conditions_are_refused_by_name(changes: dict[str, Any], parts: list[str]) -> None:
-    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes)
+    other = like(**changes)
     with pytest.raises(InputError, match="not comparable") as refused:
         compare(BASE, other)
     for part in [*parts, "--allow-different"]:
@@ -213,7 +218,7 @@ def test_unlike_conditions_are_refused_by_name(changes: dict[str, Any], parts: l
     assert of(allowed, "mAP").difference == of(compare(BASE, LIKE, n_resamples=100), "mAP").difference
 
 
-def test_labels_that_nobody_recorded_are_no_equal_labels() -> None:
+def test_labels_without_a_digest_are_not_equal() -> None:
     old = [
         run(report.per_query["AP"], report.per_query["pid"], **changed_inputs(BASE, "gallery", labels_digest=None))
         for report in (BASE, LIKE)
@@ -224,13 +229,13 @@ def test_labels_that_nobody_recorded_are_no_equal_labels() -> None:
 
 def test_other_labels_are_a_condition_and_other_features_an_option() -> None:
     changes = changed_inputs(BASE, "gallery", labels_digest="l1", content_digest="c1")
-    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes)
+    other = like(**changes)
     found = compare(BASE, other, allow_different=True, n_resamples=100)
     assert [difference.what for difference in found.conditions] == ["labels of the gallery set"]
     assert [difference.what for difference in found.options] == ["gallery.content_digest"]
 
 
-def test_what_cannot_be_paired_is_refused_whatever_is_allowed() -> None:
+def test_runs_that_cannot_be_paired_are_refused() -> None:
     ap, pids = BASE.per_query["AP"], BASE.per_query["pid"]
     swapped = pids.copy()
     swapped[[3, 4]] = 900, 901
@@ -245,7 +250,7 @@ def test_what_cannot_be_paired_is_refused_whatever_is_allowed() -> None:
             compare(BASE, cameras, allow_different=allow)
 
 
-def test_what_is_compared_may_differ_and_is_listed() -> None:
+def test_compared_options_may_differ_and_are_listed() -> None:
     changes = {
         "distance": {"name": "euclidean", "definition": "other prose"},
         "rerank": {"name": "k_reciprocal", "k1": 20},
@@ -257,7 +262,7 @@ def test_what_is_compared_may_differ_and_is_listed() -> None:
             "distances": {"content_digest": "d1"},
         },
     }
-    found = compare(BASE, run(LIKE.per_query["AP"], LIKE.per_query["pid"], **changes), n_resamples=100)
+    found = compare(BASE, like(**changes), n_resamples=100)
     assert [str(option).replace(" in the ", " ") for option in found.options] == [
         "query.uri: memory baseline, elsewhere candidate",
         "query.shape: 240, 8 baseline, 240, 16 candidate",
@@ -271,12 +276,12 @@ def test_what_is_compared_may_differ_and_is_listed() -> None:
 
 
 def test_the_wording_of_a_protocol_is_not_its_meaning() -> None:
-    reworded = run(LIKE.per_query["AP"], LIKE.per_query["pid"], protocol={"summary": "other prose", "source": "x"})
+    reworded = like(protocol={"summary": "other prose", "source": "x"})
     assert compare(BASE, reworded, n_resamples=100).conditions == ()
 
 
 def test_metrics_that_are_no_means_over_queries_are_listed_without_a_test() -> None:
-    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"])
+    other = like()
     other.metrics["TAR@FAR=0.01"] = 0.25
     found = of(compare(BASE, other, n_resamples=100), "TAR@FAR=0.01")
     assert (found.baseline, found.candidate, found.difference) == (0.5, 0.25, -0.25)
@@ -287,7 +292,7 @@ def test_metrics_that_are_no_means_over_queries_are_listed_without_a_test() -> N
 
 def test_a_column_that_does_not_give_the_metric_is_not_tested() -> None:
     metrics = dict(LIKE.metrics) | {"mAP": LIKE.metrics["mAP"] + 0.01}
-    other = run(LIKE.per_query["AP"], LIKE.per_query["pid"], metrics=metrics)
+    other = like(metrics=metrics)
     found = of(compare(BASE, other, n_resamples=100), "mAP")
     assert found.verdict is None
     assert found.untested == "not the mean of its values per query"
@@ -317,7 +322,7 @@ def test_a_metric_may_come_from_its_values_per_query() -> None:
 
 
 def test_metrics_that_are_not_there() -> None:
-    more = run(LIKE.per_query["AP"], LIKE.per_query["pid"], metrics=dict(LIKE.metrics) | {"MRR": 0.5})
+    more = like(metrics=dict(LIKE.metrics) | {"MRR": 0.5})
     found = compare(BASE, more, n_resamples=100)
     assert [metric.name for metric in found.metrics] == ["mAP", "TAR@FAR=0.01"]
     assert "MRR: only the candidate has it" in found.notes
@@ -335,7 +340,7 @@ def test_metrics_that_are_not_there() -> None:
         compare(run([1, 0], [1, 2], metrics={"MRR": 1.0}), run([1, 0], [1, 2], metrics={"P@1": 1.0}))
 
 
-def test_invalid_queries_count_as_zero_where_the_protocol_says_so() -> None:
+def test_invalid_queries_count_as_zero_under_such_a_protocol() -> None:
     pids = np.arange(40)
     before, after = np.full(40, 0.5), np.full(40, 0.75)
     before[:10] = after[:10] = NAN
@@ -392,7 +397,7 @@ def test_one_identity_is_no_evidence() -> None:
     assert found.worse == ()
 
 
-def test_the_unit_is_what_is_drawn() -> None:
+def test_the_unit_is_what_is_resampled() -> None:
     baseline, candidate = pair(3, n_identities=10)
     by_identity, by_query = (compare(baseline, candidate, unit=unit, n_resamples=100) for unit in ("identity", "query"))
     assert (by_identity.n_units, by_query.n_units) == (10, 40)
@@ -406,7 +411,7 @@ def test_the_unit_is_what_is_drawn() -> None:
     assert of(compare(without, candidate, unit="query", n_resamples=100), "mAP").gained[0].pid is None
 
 
-def test_a_seed_gives_one_answer() -> None:
+def test_equal_seeds_give_equal_comparisons() -> None:
     first, again = (compare(BASE, LIKE, seed=3, n_resamples=500).to_dict() for _ in range(2))
     assert first == again
     assert (

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from pages import Page
+from pages import Page, printed
 from rich.console import Console
 
-from reid_dist.reports import Report, print_report, render_table
+from reid_dist.reports import Report, render_table
 
 Make = Callable[..., Report]
 
@@ -26,10 +26,8 @@ def made(make_report: Make, *, n_valid: int, n_query: int, n_identities: int, **
     )
 
 
-def printed(report: Report) -> str:
-    stream = io.StringIO()
-    print_report(report, stream)
-    return " ".join(stream.getvalue().split())
+def words_of(report: Report) -> str:
+    return " ".join(printed(report).split())
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_share_and_identities_decide(make_report: Make, n_valid, n_query, n_iden
     word = {None: "", "caution": "Caution", "strong": "Warning"}[level]
     for text in (word, *words):
         assert text in first_screen
-    console = printed(report)
+    console = words_of(report)
     table = console.index("convention")
     assert all(text in console[:table] for text in (word.upper(), *words))
     if level is None:
@@ -89,10 +87,10 @@ def test_queries_of_cameras_that_do_not_count_are_no_reason(make_report: Make) -
     }
     report = make_report(n_query=100, n_invalid=80, **changes)
     assert "evidence" not in [tag.get("class") for tag in Page(report.to_html()).named("p")]
-    assert "CAUTION" not in printed(report)
+    assert "CAUTION" not in words_of(report)
 
 
-def test_what_counts_as_zero_is_worded_so(make_report: Make) -> None:
+def test_queries_that_count_as_zero_have_their_own_text(make_report: Make) -> None:
     plain = make_report(n_query=100, n_invalid=70)
     report = make_report(
         n_query=100,
@@ -100,8 +98,8 @@ def test_what_counts_as_zero_is_worded_so(make_report: Make) -> None:
         protocol={**plain.protocol, "invalid_query": "counts as 0"},
         per_query={**plain.per_query, "pid": np.arange(100)},
     )
-    assert "the others count as 0" in printed(report)
-    assert "100 identities" in printed(report)
+    assert "the others count as 0" in words_of(report)
+    assert "100 identities" in words_of(report)
 
 
 def test_one_pid_beside_lists_is_no_identity(make_report: Make) -> None:
@@ -113,7 +111,7 @@ def test_one_pid_beside_lists_is_no_identity(make_report: Make) -> None:
         per_query=per_query,
         protocol={"name": "oxford", "ground_truth": {"entries": {"good": 3}}},
     )
-    assert "WARNING" not in printed(listed)
-    assert "WARNING: the numbers rest on 1 identity" in printed(
+    assert "WARNING" not in words_of(listed)
+    assert "WARNING: the numbers rest on 1 identity" in words_of(
         make_report(n_query=20, n_invalid=0, per_query=per_query)
     )

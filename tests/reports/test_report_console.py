@@ -8,28 +8,23 @@ import math
 from collections.abc import Callable
 
 import pytest
-from rich.console import Console
+from pages import printed
 
-from reid_dist.reports import Report, print_report, render_table
-
-
-def printed(report: Report) -> str:
-    stream = io.StringIO()
-    print_report(report, stream)
-    return stream.getvalue()
+from reid_dist.reports import Report, print_report
 
 
-def test_eighty_columns_without_codes(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Neither of these may leak into a file: they speak of a terminal.
+def test_eighty_columns_without_codes(report: Report, full_report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither variable may affect a file: they apply to terminals alone.
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    text = printed(report)
-    assert "\x1b" not in text
-    assert max(map(len, text.splitlines())) <= 80
-    assert not any(line != line.rstrip() for line in text.splitlines())
+    for text in map(printed, (report, full_report)):
+        assert "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= 80
+        assert not any(line != line.rstrip() for line in text.splitlines())
+    assert {line.split()[0] for line in text.splitlines() if line.strip()} >= {*full_report.metrics, "mAP@7"}
 
 
-def test_every_number_stands_beside_its_convention(report: Report) -> None:
+def test_every_value_has_its_convention_beside_it(report: Report) -> None:
     lines = printed(report).splitlines()
     (average,) = (line for line in lines if line.split()[:1] == ["mAP"])
     assert f"{100 * report.metrics['mAP']:.2f} %" in average
@@ -39,7 +34,7 @@ def test_every_number_stands_beside_its_convention(report: Report) -> None:
         assert len(line.split()) > 4, f"{name} has no words"
 
 
-def test_the_counts_and_conventions_are_told(report: Report) -> None:
+def test_counts_and_conventions_are_printed(report: Report) -> None:
     text = " ".join(printed(report).split())
     for words in (
         "1,950 valid of 2,000",
@@ -58,7 +53,7 @@ def test_the_counts_and_conventions_are_told(report: Report) -> None:
         assert words in text
 
 
-def test_words_of_the_evaluation_come_first(make_report: Callable[..., Report]) -> None:
+def test_definitions_of_the_report_precede_those_of_the_metrics(make_report: Callable[..., Report]) -> None:
     report = make_report(n_query=5, n_invalid=0, metrics={"mAP": 0.5, "odd": 0.5}, definitions={"mAP": "as we say"})
     assert "as we say" in printed(report)
     assert "rectangle rule" not in printed(report)
@@ -78,7 +73,7 @@ def test_brackets_are_no_markup(make_report: Callable[..., Report]) -> None:
         assert words in text
 
 
-def test_no_value_is_said(make_report: Callable[..., Report]) -> None:
+def test_an_undefined_value_is_printed_as_undefined(make_report: Callable[..., Report]) -> None:
     report = make_report(n_query=5, n_invalid=0, metrics={"mAP": math.nan, "EER_threshold": 0.3125})
     lines = printed(report).splitlines()
     assert any("mAP" in line and "undefined" in line for line in lines)
@@ -101,19 +96,7 @@ def test_standard_output_by_default(report: Report, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == printed(report)
 
 
-def test_a_terminal_has_colours(report: Report) -> None:
-    stream = io.StringIO()
-    Console(file=stream, force_terminal=True, color_system="standard", width=100).print(render_table(report))
-    assert "\x1b[" in stream.getvalue()
-
-
-def test_everything_fits_into_eighty_columns(full_report: Report) -> None:
-    text = printed(full_report)
-    assert max(map(len, text.splitlines())) <= 80
-    assert {line.split()[0] for line in text.splitlines() if line.strip()} >= {*full_report.metrics, "mAP@7"}
-
-
-def test_intervals_stand_beside_values(full_report: Report) -> None:
+def test_intervals_are_printed_beside_values(full_report: Report) -> None:
     lines = printed(full_report).splitlines()
     (head,) = (line for line in lines if line.split()[:1] == ["metric"])
     assert "95 % interval" in head
@@ -122,7 +105,7 @@ def test_intervals_stand_beside_values(full_report: Report) -> None:
     assert "1,000 resamples of the query identities" in " ".join(printed(full_report).split())
 
 
-def test_bounds_and_ties_and_verification_are_told(full_report: Report) -> None:
+def test_bounds_ties_and_verification_are_printed(full_report: Report) -> None:
     text = " ".join(printed(full_report).split())
     for words in (
         "between 12.00 and",
@@ -136,7 +119,7 @@ def test_bounds_and_ties_and_verification_are_told(full_report: Report) -> None:
         assert words in text
 
 
-def test_every_breakdown_has_a_line_that_says_where_it_is(full_report: Report) -> None:
+def test_every_breakdown_has_a_line_with_its_place_in_the_files(full_report: Report) -> None:
     text = " ".join(printed(full_report).split())
     for words in (
         "6 groups, mAP 39.99 % (camid 4) to 60.01 % (camid 3) (report.json: breakdowns.camera; report.html: By camera)",

@@ -129,7 +129,7 @@ def test_every_nan_is_the_same() -> None:
     assert len(digests) == 1
 
 
-def test_the_arrays_are_left_alone() -> None:
+def test_arrays_are_not_modified() -> None:
     bits = np.array([0xFFF8000000000007], dtype=np.uint64)
     result_digest({}, {}, {"AP": bits.view(np.float64)})
     assert bits[0] == 0xFFF8000000000007

@@ -15,7 +15,7 @@ import pytest
 from full_report import confidence, write_images
 from PIL import Image
 
-from reid_dist.reports import Report, make_pictures
+from reid_dist.reports import ImageSet, Report, make_pictures
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
@@ -52,7 +52,7 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
         long: np.full((n, n), 0.5),
     }
     names = write_images(tmp_path / "wide", 3, size=(900, 90))
-    pictures = make_pictures(plain, names * 17, names * 6000, n_hardest=2, root=tmp_path / "wide")
+    pictures = make_pictures(plain, ImageSet(names * 17), ImageSet(names * 6000), n_hardest=2, root=tmp_path / "wide")
     assert pictures.queries
     pictures = dataclasses.replace(pictures, note=long)
     return make_report(
@@ -78,7 +78,7 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
 
 
 @pytest.mark.slow
-def test_nothing_sticks_out(report: Report, full_report: Report, wide_report: Report, tmp_path: Path) -> None:
+def test_no_page_overflows(report: Report, full_report: Report, wide_report: Report, tmp_path: Path) -> None:
     # The page itself runs no script (its policy forbids it), so a frame around it measures; every width at once.
     widths = (320, 360, 600, 1200)
     frames = "".join(

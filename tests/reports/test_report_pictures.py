@@ -1,4 +1,4 @@
-"""Ranked pictures: the right files, the right marks, and nothing believed of what a file says of itself."""
+"""Ranked pictures: files, marks and ranks; content of image files is untrusted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pages import Page, section
 from PIL import Image
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.reports import Pictures, Report, TopK, make_pictures, thumbnails
+from reid_dist.reports import ImageSet, Pictures, Report, TopK, make_pictures, thumbnails
 from reid_dist.reports import pictures as pictures_module
 from reid_dist.reports.thumbnails import UnreadableImageError, thumbnail
 
@@ -41,23 +41,27 @@ def names(tmp_path: Path) -> list[str]:
     return write_images(tmp_path, 9)
 
 
+@pytest.fixture
+def collect(names: list[str], tmp_path: Path) -> Callable[..., Pictures]:
+    """Collects pictures of the written images, by default of LISTS and without labels."""
+
+    def collected(source: Report | TopK = LISTS, **options: Any) -> Pictures:
+        sides = {"query": ImageSet(names[:3]), "gallery": ImageSet(names[3:]), "root": tmp_path}
+        return make_pictures(source, **(sides | options))
+
+    return collected
+
+
 def colours(image: bytes | None) -> np.ndarray:
     assert image is not None
     return np.asarray(Image.open(io.BytesIO(image)).convert("RGB")).astype(int)
 
 
-def test_each_item_has_its_own_picture_mark_and_rank(names: list[str], tmp_path: Path) -> None:
-    made = make_pictures(
-        LISTS,
-        names[:3],
-        names[3:],
-        chosen=[0],
-        n_hardest=0,
-        root=tmp_path,
-        query_pids=[7, 8, 9],
-        gallery_pids=np.array([1, 7, 7, 3, 7, 5]),
-        gallery_camids=[1, 2, 3, 4, 5, 6],
-    )
+def test_each_item_has_its_own_picture_mark_and_rank(
+    names: list[str], tmp_path: Path, collect: Callable[..., Pictures]
+) -> None:
+    gallery = ImageSet(names[3:], np.array([1, 7, 7, 3, 7, 5]), [1, 2, 3, 4, 5, 6])
+    made = collect(query=ImageSet(names[:3], [7, 8, 9]), gallery=gallery, chosen=[0], n_hardest=0)
     (shown,) = made.queries
     assert made.note == ""
     assert shown.reason == "chosen"
@@ -74,80 +78,75 @@ def test_each_item_has_its_own_picture_mark_and_rank(names: list[str], tmp_path:
         assert np.abs(colours(item.image) - original).mean() < 12, "a JPEG of a JPEG, and of the right one"
 
 
-def test_an_absent_entry_ends_a_list_and_depth_cuts_it(names: list[str], tmp_path: Path) -> None:
-    made = make_pictures(LISTS, names[:3], names[3:], chosen=[1, 2], n_hardest=0, depth=3, root=tmp_path)
+def test_an_absent_entry_ends_a_list_and_depth_cuts_it(collect: Callable[..., Pictures]) -> None:
+    made = collect(chosen=[1, 2], n_hardest=0, depth=3)
     assert [len(shown.items) for shown in made.queries] == [3, 3]
     assert [item.rank for item in made.queries[0].items] == [1, None, 2]
-    assert len(make_pictures(LISTS, names[:3], names[3:], chosen=[1], n_hardest=0, root=tmp_path).queries[0].items) == 3
+    assert len(collect(chosen=[1], n_hardest=0).queries[0].items) == 3
 
 
-def test_the_hardest_come_after_the_chosen_and_nobody_twice(
-    make_report: Callable[..., Report], names: list[str], tmp_path: Path
+def test_the_hardest_come_after_the_chosen_and_no_query_twice(
+    make_report: Callable[..., Report], names: list[str], collect: Callable[..., Pictures]
 ) -> None:
-    report = make_report(
-        n_query=3,
-        n_invalid=0,
-        n_gallery=6,
-        topk=LISTS,
-        per_query={"AP": np.array([0.9, 0.1, 0.5]), "pid": np.array([7, 8, 9]), "camid": np.array([1, 1, 2])},
-    )
-    made = make_pictures(report, names[:3], names[3:], chosen=[2, 2], n_hardest=2, root=tmp_path)
+    columns = {"AP": np.array([0.9, 0.1, 0.5])}
+    report = make_report(n_query=3, n_invalid=0, n_gallery=6, topk=LISTS, per_query=columns)
+    made = collect(report, query=ImageSet(names[:3], [7, 8, 9], [1, 1, 2]), chosen=[2, 2], n_hardest=2)
     assert [(shown.query.row, shown.reason) for shown in made.queries] == [(2, "chosen"), (1, "hardest")]
     assert [(shown.query.pid, shown.query.camid) for shown in made.queries] == [(9, 2), (8, 1)]
-    assert make_pictures(report, names[:3], names[3:], n_hardest=1, root=tmp_path).queries[0].query.row == 1
+    assert collect(report, n_hardest=1).queries[0].query.row == 1
 
 
-def test_lists_alone_know_who_is_hard(names: list[str], tmp_path: Path) -> None:
-    made = make_pictures(LISTS, names[:3], names[3:], root=tmp_path)
-    assert [shown.query.row for shown in made.queries] == [1, 2, 0]
-    unjudged = TopK(index=LISTS.index, distance=LISTS.distance)
-    assert make_pictures(unjudged, names[:3], names[3:], root=tmp_path).queries == ()
-    (shown,) = make_pictures(unjudged, names[:3], names[3:], chosen=[0], root=tmp_path).queries
+def test_the_hardest_queries_of_lists_alone(collect: Callable[..., Pictures]) -> None:
+    assert [shown.query.row for shown in collect().queries] == [1, 2, 0]
+    unlabelled = TopK(index=LISTS.index, distance=LISTS.distance)
+    assert collect(unlabelled).queries == ()
+    (shown,) = collect(unlabelled, chosen=[0]).queries
     assert {item.mark for item in shown.items} == {"not judged"}
 
 
 def test_paths_start_at_the_root_or_at_the_current_directory(
-    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: list[str], tmp_path: Path, collect: Callable[..., Pictures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_root = make_pictures(LISTS, names[:3], names[3:], root=tmp_path)
-    absolute = [str(tmp_path / name) for name in names]
-    assert make_pictures(LISTS, np.array(absolute[:3]), np.array(absolute[3:]), root="/nowhere") == by_root
+    by_root = collect()
+    absolute = np.array([str(tmp_path / name) for name in names])
+    assert collect(query=ImageSet(absolute[:3]), gallery=ImageSet(absolute[3:]), root="/nowhere") == by_root
     monkeypatch.chdir(tmp_path)
-    assert make_pictures(LISTS, names[:3], names[3:]) == by_root
+    assert collect(root=None) == by_root
 
 
-def test_one_line_says_why_there_are_none(
-    make_report: Callable[..., Report], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_note_gives_the_reason_for_no_pictures(
+    make_report: Callable[..., Report], collect: Callable[..., Pictures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_lists = make_report(n_query=3, n_invalid=0, k=None)
     lost = ["lost.jpg"] * 6
-    assert "no top-k lists were kept" in make_pictures(without_lists, names[:3], names[3:]).note
-    assert "the query set has no image paths" in make_pictures(LISTS, None, names).note
-    assert "the gallery set has no image paths" in make_pictures(LISTS, names, None).note
-    nothing = make_pictures(LISTS, lost[:3], lost, root=tmp_path)
+    assert "the query set has no image paths" in collect(query=ImageSet(None)).note
+    assert "the gallery set has no image paths" in collect(gallery=ImageSet(None)).note
+    nothing = collect(query=ImageSet(lost[:3]), gallery=ImageSet(lost))
     assert nothing.queries == ()
     assert "none of 14 could be read; the first: 'lost.jpg': No such file" in nothing.note
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    assert "Pillow is not installed" in make_pictures(LISTS, names[:3], names[3:], root=tmp_path).note
-    report = dataclasses.replace(without_lists, pictures=make_pictures(without_lists, None, None))
-    page = report.to_html()
+    assert "Pillow is not installed" in collect().note
+    for paths in ({}, {"query": ImageSet(None), "gallery": ImageSet(None)}):
+        made = collect(without_lists, **paths)
+        assert "no top-k lists were kept" in made.note
+    page = dataclasses.replace(without_lists, pictures=made).to_html()
     assert "no top-k lists were kept" in section(page, "pictures")
     assert "img-src" not in page
 
 
-def test_some_that_cannot_be_read_are_counted(names: list[str], tmp_path: Path) -> None:
+def test_unreadable_pictures_are_counted(names: list[str], tmp_path: Path, collect: Callable[..., Pictures]) -> None:
     (tmp_path / names[3 + 2]).write_text("no picture")
-    made = make_pictures(LISTS, names[:3], [*names[3:-1], ""], chosen=[0, 1], n_hardest=0, root=tmp_path)
+    made = collect(gallery=ImageSet([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0)
     assert made.note.startswith("2 of 9 pictures could not be read; the first: '00005.jpg': cannot identify")
     assert [item.image is None for item in made.queries[0].items] == [True, False, False, False]
     assert made.queries[1].items[0].image is None
 
 
-def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = make_pictures(LISTS, names[:3], names[3:], chosen=[0], n_hardest=0, root=tmp_path)
+def test_pictures_stop_at_a_total_size(collect: Callable[..., Pictures], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = collect(chosen=[0], n_hardest=0)
     size = sum(len(picture.image or b"") for picture in (one.queries[0].query, *one.queries[0].items))
     monkeypatch.setattr(pictures_module, "_MOST_IMAGE_BYTES", size - 1)
-    made = make_pictures(LISTS, names[:3], names[3:], chosen=[0], root=tmp_path)
+    made = collect(chosen=[0])
     assert [shown.query.row for shown in made.queries] == [0]
     assert "2 more queries left out" in made.note
 
@@ -157,27 +156,23 @@ def test_together_they_stay_small(names: list[str], tmp_path: Path, monkeypatch:
     [
         ({"chosen": [3]}, "chosen query row 3 is none of the 3 queries"),
         ({"chosen": [-1]}, "chosen query row -1"),
-        ({"query_paths": ["a"]}, "query paths hold 1 row, the lists are for 3"),
-        ({"gallery_paths": ["a"] * 5}, "gallery paths hold 5 rows, the lists are for 6"),
-        ({"gallery_pids": [1, 2]}, "gallery pids hold 2 rows"),
-        ({"query_camids": [1, 2]}, "query camids hold 2 rows"),
+        ({"query": ImageSet(["a"])}, "query paths hold 1 row, the lists are for 3"),
+        ({"gallery": ImageSet(["a"] * 5)}, "gallery paths hold 5 rows, the lists are for 6"),
+        ({"gallery": ImageSet(["a"] * 6, pids=[1, 2])}, "gallery pids hold 2 rows"),
+        ({"query": ImageSet(["a"] * 3, camids=[1, 2])}, "query camids hold 2 rows"),
     ],
 )
-def test_rows_that_are_not_there_are_refused(changes: dict[str, Any], words: str) -> None:
-    given: dict[str, Any] = {"query_paths": ["a"] * 3, "gallery_paths": ["a"] * 6}
+def test_missing_rows_are_refused(changes: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {"query": ImageSet(["a"] * 3), "gallery": ImageSet(["a"] * 6)}
     with pytest.raises(InputError, match=words):
         make_pictures(LISTS, **(given | changes))
 
 
-def test_they_come_back_from_the_files(full_report: Report, tmp_path: Path) -> None:
+def test_they_have_a_file_of_their_own(full_report: Report, tmp_path: Path) -> None:
     directory = full_report.save(tmp_path / "out")
     assert (directory / "pictures.json").exists()
     assert "base64" not in (directory / "report.json").read_text()
-    assert full_report.pictures is not None
-    assert Pictures.from_json(full_report.pictures.to_json()) == full_report.pictures
-    again = Report.load(directory)
-    assert again.pictures == full_report.pictures
-    dataclasses.replace(again, pictures=None).save(directory, overwrite=True)
+    dataclasses.replace(full_report, pictures=None).save(directory, overwrite=True)
     assert not (directory / "pictures.json").exists()
 
 
@@ -206,17 +201,17 @@ def test_a_file_of_pictures_that_was_changed_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"note": 3, "queries": []}', b"\xff", b"[" * 100_000])
-def test_a_file_that_is_none_is_refused(full_report: Report, tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_pictures_is_refused(full_report: Report, tmp_path: Path, content: bytes) -> None:
     directory = full_report.save(tmp_path / "out")
     (directory / "pictures.json").write_bytes(content)
     with pytest.raises(DamagedStoreError):
         Report.load(directory)
 
 
-def test_the_page_marks_with_signs_and_words(names: list[str], tmp_path: Path, report: Report) -> None:
-    made = make_pictures(
-        LISTS, names[:3], names[3:], chosen=[0], n_hardest=0, root=tmp_path, gallery_pids=range(100, 106)
-    )
+def test_the_page_marks_with_signs_and_words(
+    names: list[str], collect: Callable[..., Pictures], report: Report
+) -> None:
+    made = collect(gallery=ImageSet(names[3:], range(100, 106)), chosen=[0], n_hardest=0)
     part = section(dataclasses.replace(report, pictures=made).to_html(), "pictures")
     signs = re.findall(r'<span class="sign">(.*?)</span>', part)
     assert signs == ["query", "1 \N{CHECK MARK} right", "2 \N{BALLOT X} wrong", "junk", "3 \N{CHECK MARK} right"]
@@ -233,7 +228,7 @@ def test_the_page_marks_with_signs_and_words(names: list[str], tmp_path: Path, r
 
 def test_a_path_is_text_on_the_page(report: Report, tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>.jpg"
-    made = make_pictures(LISTS, [evil] * 3, [evil] * 6, root=tmp_path)
+    made = make_pictures(LISTS, ImageSet([evil] * 3), ImageSet([evil] * 6), root=tmp_path)
     page = Page(dataclasses.replace(report, pictures=made).to_html())
     assert not page.named("script")
     assert "<script>alert(1)</script>" in page.text
@@ -253,7 +248,7 @@ def png(width: int, height: int, rows: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [(20_000, 20_000), (2**31 - 1, 2**31 - 1), (60_000, 1_000), (8_000, 8_000)])
-def test_a_picture_that_claims_to_be_huge_is_not_decoded(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path, size: tuple[int, int]) -> None:
     path = tmp_path / "bomb.png"
     path.write_bytes(png(*size, b"\0" * 100))
     with pytest.raises(UnreadableImageError, match=r"pixels|limit"):
@@ -335,7 +330,7 @@ def test_pictures_of_every_mode(tmp_path: Path, mode: str) -> None:
     assert thumbnail(path).startswith(b"\xff\xd8\xff")
 
 
-def test_what_a_file_says_of_its_author_stays_there(tmp_path: Path) -> None:
+def test_comments_and_metadata_stay_out_of_thumbnails(tmp_path: Path) -> None:
     path = tmp_path / "signed.jpg"
     Image.new("RGB", (10, 20)).save(path, comment=b"taken by somebody", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0secret")
     assert b"somebody" in path.read_bytes()

@@ -1,4 +1,4 @@
-"""Charts: every value is where its number says, and every label stays inside."""
+"""Charts: coordinates of values, and labels inside the frame."""
 
 from __future__ import annotations
 
@@ -11,25 +11,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import assert_drawn_inside
+from pages import assert_drawn_inside, line_points
 
 from reid_dist.core.formatting import compact, rate
-from reid_dist.reports.plots import (
-    cmc_plot,
-    det_plot,
-    distractor_plot,
-    distractor_scale,
-    heat_map,
-    heat_map_is_wide,
-    roc_plot,
-)
+from reid_dist.reports.plots.curves import cmc_plot, distractor_plot, distractor_scale
 from reid_dist.reports.plots.frame import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, log_ticks, thinned
+from reid_dist.reports.plots.heat import heat_map, heat_map_is_wide
+from reid_dist.reports.plots.verification import det_plot, roc_plot
 from reid_dist.reports.words import bounded_value, interval
 
 
 def points(svg: str) -> np.ndarray:
-    (found,) = re.findall(r'<polyline[^>]*points="([^"]*)"', svg)
-    return np.array([[float(number) for number in point.split(",")] for point in found.split()])
+    return np.array(line_points(svg))
 
 
 def test_det_is_straight_where_errors_trade_in_proportion() -> None:
@@ -41,7 +34,7 @@ def test_det_is_straight_where_errors_trade_in_proportion() -> None:
     np.testing.assert_allclose(drawn, expected, atol=0.2)
 
 
-def test_det_leaves_out_what_a_logarithm_has_no_place_for() -> None:
+def test_det_leaves_out_points_without_a_logarithm() -> None:
     far = np.array([0.0, 0.001, 0.01, 0.1, 1.0])
     svg = str(det_plot(far, np.array([0.5, 0.9, 0.99, 0.999, 1.0])))
     assert len(points(svg)) == 3
@@ -64,7 +57,7 @@ def test_points_of_metrics_are_marked_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("n_points", [0, 1])
-def test_too_few_points_are_said_to_be_too_few(n_points: int) -> None:
+def test_too_few_points_are_reported(n_points: int) -> None:
     far = np.full(n_points, 0.5)
     for svg in (str(roc_plot(far, far)), str(det_plot(far, far))):
         assert "fewer than two points" in svg
@@ -145,7 +138,7 @@ def test_equal_cells_have_one_colour() -> None:
 
 
 @pytest.mark.parametrize("curve", [np.linspace(0.9, 0.1, 50), np.linspace(0.1, 0.9, 50), np.full(30, 0.05)])
-def test_the_values_of_a_curve_stand_beside_it(curve: np.ndarray) -> None:
+def test_the_values_of_a_curve_are_written_beside_it(curve: np.ndarray) -> None:
     svg = str(cmc_plot("P", curve))
     line = points(svg)
     for x, y, anchor, words in re.findall(

@@ -18,7 +18,7 @@ from strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate_splits, sweep_parameters
 from reid_dist.cli import main
-from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
+from reid_dist.errors import DamagedStoreError, IncompleteStoreError, ReidDistError, StoreError
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.evaluation.sweeps import SweepReport
 from reid_dist.reports import Report
@@ -134,7 +134,7 @@ def test_entries_that_are_gone_or_added_are_found(saved: dict[str, tuple[Path, L
 
 @KINDS
 def test_flipped_bits_are_found(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
-    """Bits of the file itself: what is read is the same document, or a line says that it is not."""
+    """A flipped bit of the file gives the same document or an error."""
     file, load = saved[kind]
     whole = file.read_bytes()
     expected = json.loads(whole)
@@ -154,7 +154,7 @@ def test_flipped_bits_are_found(saved: dict[str, tuple[Path, Loader]], kind: str
 
 
 @KINDS
-def test_a_timing_may_differ_but_is_one(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
+def test_another_timing_is_accepted_if_it_is_one(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
     file, load = saved[kind]
     text = file.read_text()
     document = json.loads(text)
@@ -177,7 +177,15 @@ def test_a_document_of_an_earlier_version_is_refused(saved: dict[str, tuple[Path
         load(file.parent)
 
 
-def test_equal_answers_have_equal_digests_whatever_the_time(make_report: Callable[..., Report]) -> None:
+@KINDS
+def test_a_directory_without_its_document_is_unfinished(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
+    file, load = saved[kind]
+    file.unlink()
+    with pytest.raises(IncompleteStoreError, match="never finished"):
+        load(file.parent)
+
+
+def test_equal_results_have_equal_document_digests_whatever_the_time(make_report: Callable[..., Report]) -> None:
     changes = ({"timing": {"total": 1.0}}, {"timing": {"total": 2.0}}, {"notes": ["another"]})
     first, second, other = (make_report(n_query=9, n_invalid=0, **each).to_dict()[DIGEST] for each in changes)
     assert first == second != other
@@ -205,7 +213,7 @@ def test_report_refuses_a_changed_option(
 
 
 @pytest.mark.parametrize("kind", ["report", "sweep"])
-def test_report_does_not_render_what_is_left(
+def test_report_does_not_render_a_directory_without_its_document(
     saved: dict[str, tuple[Path, Loader]], kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without its document a folder is no finished run, whatever else is in it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -12,14 +12,11 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, SavedDocument, restored_number
+from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.splits import render_splits
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import metric_value
-
-SCHEMA: Final = 1
-"""The version of ``splits.json``."""
 
 DOCUMENT: Final = "splits.json"
 PAGE: Final = "splits.html"
@@ -28,7 +25,7 @@ PAGE: Final = "splits.html"
 _MEANS: Final = ("metrics", "spread")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SplitReport(DocumentReport):
     """Metrics of several splits.  Mappings keep their order, which is the order in which they are printed.
 
@@ -69,7 +66,8 @@ class SplitReport(DocumentReport):
         If the three mappings of values do not belong together.
     """
 
-    saved = SavedDocument(DOCUMENT, SCHEMA, "report of splits")
+    what = "report of splits"
+    document = DOCUMENT
     page = PAGE
 
     metrics: dict[str, float]
@@ -105,7 +103,7 @@ class SplitReport(DocumentReport):
 
     @property
     def heading(self) -> Heading:
-        """As that of a `reid_dist.reports.Report`."""
+        """Name of the run (without one, its stages), date, version, digest and command."""
         return make_heading(self.run, [self.protocol, self.distance], self.environment, self.result_digest)
 
     @cached_property
@@ -119,14 +117,8 @@ class SplitReport(DocumentReport):
             }
         )
 
-    def __repr__(self) -> str:
-        return self._summary().to_text()
-
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        return self._summary().to_html()
-
-    def _summary(self) -> Summary:
+    def summary(self) -> Summary:
+        """Return the table of all metrics."""
         rows = [
             (name, *(metric_value(name, value) for value in (mean, self.spread[name], *_ends(self.per_split[name]))))
             for name, mean in self.metrics.items()
@@ -148,14 +140,13 @@ class SplitReport(DocumentReport):
         """
         return make_frame(self.per_split, index="split")
 
-    @staticmethod
-    def render(document: Mapping[str, Any]) -> str:
-        """Return the page of a document."""
-        return render_splits(document)
+    def to_html(self) -> str:
+        """Return one offline page without scripts; the same report gives the same bytes."""
+        return render_splits(self.to_dict())
 
     @classmethod
-    def restored(cls, entries: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of the entries of a document, in which None was not finite."""
+    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+        """Values of the fields by name."""
         means = {name: {metric: restored_number(value) for metric, value in entries[name].items()} for name in _MEANS}
         values = {metric: [restored_number(each) for each in values] for metric, values in entries["per_split"].items()}
         return {**entries, **means, "per_split": values}

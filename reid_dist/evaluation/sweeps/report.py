@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -10,24 +10,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import integer
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, SavedDocument, restored_number
+from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
-from reid_dist.reports.words import metric_value
-
-SCHEMA: Final = 1
-"""The version of ``sweep.json``."""
+from reid_dist.reports.words import counts_line, metric_value, parameter_text
 
 DOCUMENT: Final = "sweep.json"
 PAGE: Final = "sweep.html"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepReport(DocumentReport):
     """Metrics at every point of a grid.  Mappings keep their order, which is the order in which they are printed.
 
@@ -64,7 +60,8 @@ class SweepReport(DocumentReport):
         If rows name different parameters or metrics.
     """
 
-    saved = SavedDocument(DOCUMENT, SCHEMA, "sweep")
+    what = "sweep"
+    document = DOCUMENT
     page = PAGE
 
     kind: str
@@ -96,7 +93,7 @@ class SweepReport(DocumentReport):
 
     @property
     def heading(self) -> Heading:
-        """As that of a `reid_dist.reports.Report`."""
+        """Name of the run (without one, its stages), date, version, digest and command."""
         return make_heading(self.run, [self.protocol, self.distance, self.method], self.environment, self.result_digest)
 
     def values(self, name: str) -> NDArray[np.float64]:
@@ -128,17 +125,11 @@ class SweepReport(DocumentReport):
         digests = {"digest": np.array([row["digest"] for row in self.rows])}
         return arrays_digest({"parameters": parameters, "metrics": metrics, "rows": digests})
 
-    def __repr__(self) -> str:
-        return self._summary().to_text()
-
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        return self._summary().to_html()
-
-    def _summary(self) -> Summary:
+    def summary(self) -> Summary:
+        """Return the table of all points."""
         rows = [
             (
-                *(f"{value:g}" if isinstance(value, float) else str(value) for value in row["parameters"].values()),
+                *(parameter_text(value) for value in row["parameters"].values()),
                 *(metric_value(name, row["metrics"][name]) for name in self.metric_names),
             )
             for row in self.rows
@@ -148,11 +139,9 @@ class SweepReport(DocumentReport):
             + ", ".join(f"{key} {value}" for key, value in found["parameters"].items())
             for name, found in self.best.items()
         )
-        counts = self.counts
         facts = {
             "best": "; ".join(best) or "undefined",
-            "queries": f"{integer(counts['n_valid'])} valid of {integer(counts['n_query'])}, "
-            f"gallery {integer(counts['n_gallery'])} rows",
+            "queries": counts_line(self.counts),
             "digest": self.result_digest[:16],
         }
         title = f"SweepReport: {self.method['name']}, {self.protocol['name']}, {self.distance['name']}"
@@ -182,14 +171,13 @@ class SweepReport(DocumentReport):
                 found["best"] = self.best
         return found
 
-    @staticmethod
-    def render(document: Mapping[str, Any]) -> str:
-        """Return the page of a document."""
-        return render_sweep(document)
+    def to_html(self) -> str:
+        """Return one offline page without scripts; the same report gives the same bytes."""
+        return render_sweep(self.to_dict())
 
     @classmethod
-    def restored(cls, entries: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of the entries of a document, in which None was not finite."""
+    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+        """Values of the fields by name."""
         for row in entries["rows"]:
             row["metrics"] = {name: restored_number(value) for name, value in row["metrics"].items()}
         return entries

@@ -27,7 +27,6 @@ from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.visibility import visible_to
 from reid_dist.metrics.definitions import headline_metrics, metric_names
 from reid_dist.reports import Report
-from reid_dist.reports.caution import n_identities
 from reid_dist.reports.documents import plain
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.workspace import inner_folder
@@ -78,7 +77,7 @@ class FinishedPoint:
             "protocol": plain(report.protocol),
             "distance": plain(report.distance),
             "options": plain({name: value for name, value in report.options.items() if name in _SHOWN}),
-            "counts": {**plain(report.counts), "n_identities": n_identities(report)},
+            "counts": {**plain(report.counts), "n_identities": report.n_identities},
             "definitions": {name: text for name, text in report.definitions.items() if name in names},
         }
         return cls(row, conventions, list(report.notes))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -24,20 +23,22 @@ from reid_dist.reports.plots.frame import (
     RIGHT,
     TOP,
     WIDTH,
-    LinearAxis,
+    Axis,
     at,
-    caption,
     frame,
+    metric_ticks,
     nothing,
-    padded_y_axis,
+    padded,
     polygon,
     polyline,
-    round_ticks,
+    rule,
+    runs,
     shape,
-    upright,
+    text,
     value_label,
+    x_axis,
+    y_axis,
 )
-from reid_dist.reports.words import is_share
 
 _MOST_TICKS: Final = 5
 _LETTER: Final = 9.0
@@ -79,8 +80,8 @@ class Point:
 class _Plane:
     """Axes of a chart; `scale` is the unit of the vertical one in the unit of the history."""
 
-    x: LinearAxis
-    y: LinearAxis
+    x: Axis
+    y: Axis
     scale: float
 
     def height(self, value: float) -> float:
@@ -99,7 +100,7 @@ def trend_chart(quantity: str, title: str, nights: Sequence[Point], *, bounds: b
     if not known:
         return nothing(f"{title}: no value yet")
     unit, scale = _unit(quantity, max(known))
-    plane = _Plane(_x_axis(len(nights)), _y_axis(quantity, nights, scale), scale)
+    plane = _Plane(_x_axis(nights), _y_axis(quantity, f"{title}, {unit}" if unit else title, nights, scale), scale)
     body = _bands(nights, plane) if bounds else _whiskers(nights, plane)
     body += [*_marks(nights, plane.x), *_lines(nights, plane), *_points(quantity, nights, plane)]
     last = max(number for number, night in enumerate(nights) if night.value is not None)
@@ -107,27 +108,18 @@ def trend_chart(quantity: str, title: str, nights: Sequence[Point], *, bounds: b
     place = (float(last), float(values[last]))
     numbers = np.arange(len(nights), dtype=np.float64)
     body.append(value_label(plane.x, plane.y, numbers, values, place, value_text(quantity, nights[last].value)))
-    return frame(
-        _description(quantity, title, nights),
-        x=plane.x,
-        y=plane.y,
-        x_ticks=_x_ticks(nights),
-        y_ticks=[(tick, _tick_words(quantity, tick)) for tick in round_ticks(plane.y.low, plane.y.high)],
-        x_label="night",
-        y_label=f"{title}, {unit}" if unit else title,
-        body=body,
-    )
+    return frame(_description(quantity, title, nights), plane.x, plane.y, body)
 
 
 def _description(quantity: str, title: str, nights: Sequence[Point]) -> str:
     """Return the text of a chart for screen readers."""
     known = [(night.name, night.value) for night in nights if night.value is not None]
     (first, start), (last, end) = known[0], known[-1]
-    text = f"{title} over {len(nights):,} nights: {value_text(quantity, start)} in {first}"
+    words = f"{title} over {len(nights):,} nights: {value_text(quantity, start)} in {first}"
     if len(known) > 1:
-        text += f", {value_text(quantity, end)} in {last}"
+        words += f", {value_text(quantity, end)} in {last}"
     marked = [f"{night.name} ({', '.join(night.letters)})" for night in nights if night.letters]
-    return text + (f"; changes before {', '.join(marked[-8:])}" if marked else "")
+    return words + (f"; changes before {', '.join(marked[-8:])}" if marked else "")
 
 
 def _unit(quantity: str, largest: float) -> tuple[str, float]:
@@ -139,19 +131,20 @@ def _unit(quantity: str, largest: float) -> tuple[str, float]:
     return "", 1.0
 
 
-def _x_axis(n_nights: int) -> LinearAxis:
+def _x_axis(nights: Sequence[Point]) -> Axis:
     # A single night is a point in the middle.
-    low, high = (-1.0, 1.0) if n_nights == 1 else (0.0, n_nights - 1.0)
-    return LinearAxis(low=low, high=high, start=LEFT + 12, stop=WIDTH - RIGHT - 8)
+    low, high = (-1.0, 1.0) if len(nights) == 1 else (0.0, len(nights) - 1.0)
+    places = np.unique(np.linspace(0, len(nights) - 1, min(len(nights), _MOST_TICKS)).round()).tolist()
+    ticks = [(place, nights[int(place)].tick) for place in places]
+    return x_axis("night", low, high, ticks, start=LEFT + 12, stop=WIDTH - RIGHT - 8)
 
 
-def _y_axis(quantity: str, nights: Sequence[Point], scale: float) -> LinearAxis:
+def _y_axis(quantity: str, name: str, nights: Sequence[Point], scale: float) -> Axis:
     low, high = _ends(quantity, nights)
-    # Values that agree to the last digits shown are a level line in the middle.
-    axis = padded_y_axis(low / scale, high / scale, spread=0.14, level=0.004)
-    if quantity not in _COSTS:
-        return axis
-    return LinearAxis(low=max(axis.low, 0.0), high=axis.high, start=axis.start, stop=axis.stop)
+    low, high = padded(low / scale, high / scale, spread=0.14, level=0.004)
+    if quantity in _COSTS:
+        low = max(low, 0.0)
+    return y_axis(name, low, high, metric_ticks(quantity, low, high))
 
 
 def _ends(quantity: str, nights: Sequence[Point]) -> tuple[float, float]:
@@ -164,27 +157,11 @@ def _ends(quantity: str, nights: Sequence[Point]) -> tuple[float, float]:
     return min([low, *others]), max([high, *others])
 
 
-def _x_ticks(nights: Sequence[Point]) -> list[tuple[float, str]]:
-    count = min(len(nights), _MOST_TICKS)
-    places = np.unique(np.linspace(0, len(nights) - 1, count).round()).tolist()
-    return [(place, nights[int(place)].tick) for place in places]
-
-
-def _tick_words(quantity: str, tick: float) -> str:
-    share = quantity not in _COSTS and is_share(quantity)
-    return f"{round(100 * tick, 6):g} %" if share else f"{tick:g}"
-
-
-def _stretches(has: Sequence[bool]) -> list[list[int]]:
-    """Return consecutive numbers of true values."""
-    return [[at for at, _ in run] for there, run in groupby(enumerate(has), key=lambda pair: pair[1]) if there]
-
-
 def _lines(nights: Sequence[Point], plane: _Plane) -> list[Markup]:
     """Return lines through consecutive nights; a night without a value is a gap."""
     return [
         polyline([(plane.x(number), plane.height(nights[number].value or 0.0)) for number in stretch], "line a thin")
-        for stretch in _stretches([night.value is not None for night in nights])
+        for stretch in runs([night.value for night in nights])
     ]
 
 
@@ -201,7 +178,7 @@ def _bands(nights: Sequence[Point], plane: _Plane) -> list[Markup]:
     """Return the bounds as a band per stretch of nights that have them, half a night wide on either side."""
     bands = []
     half = (plane.x(1.0) - plane.x(0.0)) / 2 if len(nights) > 1 else 20.0
-    for stretch in _stretches([night.low is not None and night.high is not None for night in nights]):
+    for stretch in runs([None if night.low is None else night.high for night in nights]):
         upper: list[tuple[float, float]] = []
         lower: list[tuple[float, float]] = []
         for number in stretch:
@@ -212,18 +189,18 @@ def _bands(nights: Sequence[Point], plane: _Plane) -> list[Markup]:
     return bands
 
 
-def _marks(nights: Sequence[Point], x: LinearAxis) -> list[Markup]:
+def _marks(nights: Sequence[Point], x: Axis) -> list[Markup]:
     """Return a dashed line at each night before which something changed, and its letters where they fit."""
     marks, ends = [], [0.0, 0.0]
     for number, night in enumerate(nights):
         if not night.letters:
             continue
         place, width = x(number), _LETTER * len(night.letters)
-        marks.append(upright(place, TOP + 2, HEIGHT - BOTTOM, "moved"))
+        marks.append(rule("moved", (place, TOP + 2), (place, HEIGHT - BOTTOM)))
         row = next((row for row, end in enumerate(ends) if place - width / 2 > end + 2), None)
         if row is not None:
             ends[row] = place + width / 2
-            marks.append(caption(place, TOP - 4 + 13 * row, night.letters, "letters"))
+            marks.append(text(place, TOP - 4 + 13 * row, night.letters, anchor="middle", style="letters"))
     return marks
 
 

@@ -30,9 +30,9 @@ def differing_conditions(baseline: Report, candidate: Report) -> Iterator[Differ
 def differing_options(baseline: Report, candidate: Report) -> Iterator[Difference]:
     """Whatever is being compared."""
     for name in dict.fromkeys([*baseline.inputs, *candidate.inputs]):
-        near, far = _input(baseline, name), _input(candidate, name)
-        if near.get("content_digest") != far.get("content_digest"):
-            yield from _differing(name, _content(near), _content(far))
+        before, after = _input(baseline, name), _input(candidate, name)
+        if before.get("content_digest") != after.get("content_digest"):
+            yield from _differing(name, _content(before), _content(after))
     for name in ("distance", "expand", "rerank"):
         yield from _differing(name, getattr(baseline, name), getattr(candidate, name))
     yield from _differing(
@@ -50,16 +50,16 @@ def _content(description: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in description.items() if name != "labels_digest"}
 
 
-def _differing(what: str, near: object, far: object) -> Iterator[Difference]:
+def _differing(what: str, before: object, after: object) -> Iterator[Difference]:
     """Differences of two plain values; of two mappings, field by field and without their prose."""
-    if not (isinstance(near, Mapping) and isinstance(far, Mapping)):
-        texts = scalar(near), scalar(far)
+    if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+        texts = scalar(before), scalar(after)
         if texts[0] != texts[1]:
             yield Difference(what, *texts)
         return
-    before, after = ({name: text for name, text in flatten(each) if name not in _PROSE} for each in (near, far))
-    for name in dict.fromkeys([*before, *after]):
-        yield from _differing(f"{what}.{name}", before.get(name, "absent"), after.get(name, "absent"))
+    fields = [{name: text for name, text in flatten(each) if name not in _PROSE} for each in (before, after)]
+    for name in dict.fromkeys([*fields[0], *fields[1]]):
+        yield from _differing(f"{what}.{name}", *(each.get(name, "absent") for each in fields))
 
 
 def _unlike_queries(baseline: Report, candidate: Report) -> str:
@@ -68,13 +68,13 @@ def _unlike_queries(baseline: Report, candidate: Report) -> str:
     if n_query[0] != n_query[1]:
         return f"{n_query[0]} queries against {n_query[1]}"
     for label in ("pid", "camid"):
-        near, far = baseline.per_query.get(label), candidate.per_query.get(label)
-        if near is None or far is None:
+        before, after = baseline.per_query.get(label), candidate.per_query.get(label)
+        if before is None or after is None:
             continue
-        unlike = np.flatnonzero(near != far)
+        unlike = np.flatnonzero(before != after)
         if len(unlike):
             row = int(unlike[0])
-            return f"{label} of {len(unlike)} queries differs, first in row {row}: {near[row]} against {far[row]}"
+            return f"{label} of {len(unlike)} queries differs, first in row {row}: {before[row]} against {after[row]}"
     return ""
 
 

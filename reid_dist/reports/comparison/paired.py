@@ -91,7 +91,7 @@ def compare(
             compared.append(replace(plain, difference=plain.candidate - plain.baseline))
             continue
         changed = _changes(plain, pair.baseline, pair.candidate, baseline.per_query, n_changed)
-        compared.append(_judge(changed, confidence, p_values[name], minimum_effect))
+        compared.append(_with_verdict(changed, confidence, p_values[name], minimum_effect))
     n_paired = max((int(np.count_nonzero(~np.isnan(values))) for values in differences.values()), default=0)
     return Comparison(
         identical=baseline.result_digest == candidate.result_digest,
@@ -214,9 +214,9 @@ def _pair(name: str, baseline: Report, candidate: Report) -> _Pair:
         return _Pair(nothing, nothing, min(reasons, key=_REASONS.index))
     if all(map(_zero_for_invalid, runs)):
         return _Pair(query_values(baseline, name), query_values(candidate, name))
-    near, far = (report.per_query[_column(name)] for report in runs)
-    unpaired = np.isnan(near) | np.isnan(far)
-    return _Pair(np.where(unpaired, np.nan, near), np.where(unpaired, np.nan, far))
+    before, after = (report.per_query[_column(name)] for report in runs)
+    unpaired = np.isnan(before) | np.isnan(after)
+    return _Pair(np.where(unpaired, np.nan, before), np.where(unpaired, np.nan, after))
 
 
 def _units(report: Report, unit: str) -> NDArray[np.int64]:
@@ -229,13 +229,13 @@ def _units(report: Report, unit: str) -> NDArray[np.int64]:
 
 def _changes(
     metric: MetricComparison,
-    near: Float64,
-    far: Float64,
+    before: Float64,
+    after: Float64,
     labels: Mapping[str, NDArray[Any]],
     n_changed: int,
 ) -> MetricComparison:
     """Name the queries that changed most."""
-    difference = far - near
+    difference = after - before
     changed = np.flatnonzero(~np.isnan(difference) & (difference != 0))
     order = changed[np.argsort(difference[changed], kind="stable")]
     lost = order[difference[order] < 0]
@@ -245,7 +245,7 @@ def _changes(
 
     def named(row: int) -> ChangedQuery:
         pid, camid = (int(labels[name][row]) if name in labels else None for name in ("pid", "camid"))
-        return ChangedQuery(row, pid, camid, float(near[row]), float(far[row]))
+        return ChangedQuery(row, pid, camid, float(before[row]), float(after[row]))
 
     return replace(
         metric,
@@ -257,7 +257,9 @@ def _changes(
     )
 
 
-def _judge(metric: MetricComparison, confidence: Confidence, p_value: float, minimum_effect: float) -> MetricComparison:
+def _with_verdict(
+    metric: MetricComparison, confidence: Confidence, p_value: float, minimum_effect: float
+) -> MetricComparison:
     interval = confidence.intervals[metric.name]
     if not interval.is_known:
         return replace(metric, untested="fewer than two identities or queries to draw from")

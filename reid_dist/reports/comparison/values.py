@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from reid_dist.metrics.confidence import Interval
+from reid_dist.reports.documents import plain
 from reid_dist.reports.verdicts import UNDECIDED, WORSE
 
 SCHEMA: Final = 1
@@ -28,15 +28,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ChangedQuery:
-    """A query whose value changed.
-
-    Attributes
-    ----------
-    row, pid, camid
-        The query; camid is None where there are no cameras.
-    baseline, candidate
-        Its value before and after.
-    """
+    """A query whose value changed, and both values."""
 
     row: int
     pid: int | None
@@ -137,30 +129,16 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain Python values; what is not a finite number is None."""
-        # Field by field: `metrics` becomes a mapping by name, as in a report.
-        plain = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
-        named = {metric.pop("name"): metric for metric in plain["metrics"]}
+        described: dict[str, Any] = plain(asdict(self))
+        for metric in described["metrics"]:
+            metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
+        named = {metric.pop("name"): metric for metric in described["metrics"]}
         return (
             {"schema": SCHEMA}
-            | plain
+            | described
             | {"metrics": named, "worse": list(self.worse), "undecided": list(self.undecided)}
         )
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented ASCII JSON."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as in JSON, None for what is not finite."""
-    match value:
-        case Interval():
-            return [value.low, value.high]
-        case float():
-            return value if math.isfinite(value) else None
-        case tuple():
-            return [_plain(item) for item in value]
-        case _ if is_dataclass(value):
-            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        case _:
-            return value

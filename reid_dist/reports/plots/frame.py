@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
+
+from reid_dist.reports.words import is_share
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 30, 46
@@ -20,75 +23,61 @@ _LETTER = 7.4  # width of a digit in the bold font of the values
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearAxis:
-    """A linear scale from values to coordinates.
+class Axis:
+    """A scale from values to coordinates, with its name and its labelled ticks.
 
-    Attributes
-    ----------
-    low, high
-        The values at the two ends.
-    start, stop
-        The coordinates of the two ends.
+    Values `low` and `high` are at coordinates `start` and `stop`; on a logarithmic scale values are positive.
     """
 
+    name: str
     low: float
     high: float
+    ticks: Sequence[tuple[float, str]]
     start: float
     stop: float
+    logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
         """Return the coordinate of a value."""
-        return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
+        if self.logarithmic:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.stop - self.start)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogAxis:
-    """A logarithmic scale from positive values to coordinates; fields as in :class:`LinearAxis`."""
-
-    low: float
-    high: float
-    start: float
-    stop: float
-
-    def __call__(self, value: float) -> float:
-        """Return the coordinate of a value."""
-        return self.start + math.log(value / self.low) / math.log(self.high / self.low) * (self.stop - self.start)
-
-
-Axis = LinearAxis | LogAxis
-
-
-def x_ends() -> dict[str, float]:
-    """Coordinates of the two ends of the horizontal axis."""
-    return {"start": LEFT, "stop": WIDTH - RIGHT}
-
-
-def y_ends() -> dict[str, float]:
-    """Coordinates of the two ends of the vertical axis; up is a smaller y."""
-    return {"start": HEIGHT - BOTTOM, "stop": TOP}
-
-
-def frame(
-    label: str,
+def x_axis(
+    name: str,
+    low: float,
+    high: float,
+    ticks: Sequence[tuple[float, str]],
     *,
-    x: Axis,
-    y: Axis,
-    x_ticks: Sequence[tuple[float, str]],
-    y_ticks: Sequence[tuple[float, str]],
-    x_label: str,
-    y_label: str,
-    body: Sequence[Markup],
-) -> Markup:
+    start: float = LEFT,
+    stop: float = WIDTH - RIGHT,
+    logarithmic: bool = False,
+) -> Axis:
+    """Return a horizontal axis, by default of the width of the frame."""
+    return Axis(name=name, low=low, high=high, ticks=ticks, start=start, stop=stop, logarithmic=logarithmic)
+
+
+def y_axis(
+    name: str, low: float, high: float, ticks: Sequence[tuple[float, str]], *, logarithmic: bool = False
+) -> Axis:
+    """Return a vertical axis of the height of the frame; up is a smaller coordinate."""
+    return Axis(name=name, low=low, high=high, ticks=ticks, start=HEIGHT - BOTTOM, stop=TOP, logarithmic=logarithmic)
+
+
+def frame(label: str, x: Axis, y: Axis, body: Sequence[Markup]) -> Markup:
     """Return the chart: grid and labels below, ``body`` on top; ``label`` is the text for screen readers."""
     right = WIDTH - RIGHT
     parts = [
         rule("grid", (LEFT, y(tick)), (right, y(tick))) + text(LEFT - 8, y(tick) + 4.5, words, anchor="end")
-        for tick, words in y_ticks
+        for tick, words in y.ticks
     ]
     parts.append(rule("axis", (LEFT, y.start), (right, y.start)))
-    parts += [text(x(tick), HEIGHT - BOTTOM + 19, words, anchor="middle") for tick, words in x_ticks]
-    parts.append(text((x.start + x.stop) / 2, HEIGHT - 6, x_label, anchor="middle", style="name"))
-    parts.append(text(6, 14, y_label, style="name"))
+    parts += [text(x(tick), HEIGHT - BOTTOM + 19, words, anchor="middle") for tick, words in x.ticks]
+    parts.append(text((x.start + x.stop) / 2, HEIGHT - 6, x.name, anchor="middle", style="name"))
+    parts.append(text(6, 14, y.name, style="name"))
     return svg(label, [*parts, *body])
 
 
@@ -143,25 +132,24 @@ def polygon(points: Iterable[tuple[float, float]], style: str) -> Markup:
     return Markup('<polygon class="{}" points="{}"/>').format(style, " ".join(f"{at(x)},{at(y)}" for x, y in points))
 
 
-def upright(x: float, top: float, bottom: float, style: str) -> Markup:
-    """Return a vertical line between two heights."""
-    return rule(style, (x, top), (x, bottom))
-
-
-def caption(x: float, y: float, words: str, style: str) -> Markup:
-    """Return a text centred at ``x``."""
-    return text(x, y, words, anchor="middle", style=style)
-
-
 def shape(x: float, y: float, steps: str, style: str, title: str) -> Markup:
     """Return a shape drawn by relative ``steps`` from coordinates, with a title under the pointer."""
     return Markup('<path class="{}" d="M{} {}{}"><title>{}</title></path>').format(style, at(x), at(y), steps, title)
 
 
-def padded_y_axis(low: float, high: float, *, spread: float, level: float) -> LinearAxis:
-    """Return a vertical axis around values; the margin is a share of their spread, or of their size if they agree."""
+def padded(low: float, high: float, *, spread: float, level: float) -> tuple[float, float]:
+    """Return the ends of an axis around values; the margin is a share of their spread, or of their size if they agree.
+
+    Values that agree to the last digits shown are then a level line in the middle.
+    """
     margin = max(spread * (high - low), level * max(abs(low), abs(high)), 1e-9)
-    return LinearAxis(low=low - margin, high=high + margin, **y_ends())
+    return low - margin, high + margin
+
+
+def runs(values: Sequence[float | None]) -> list[list[int]]:
+    """Return the positions of every unbroken run of values; None is a gap."""
+    known = groupby(range(len(values)), key=lambda position: values[position] is not None)
+    return [list(run) for is_known, run in known if is_known]
 
 
 def dot(x: float, y: float, title: str) -> Markup:
@@ -177,18 +165,9 @@ def touch(x: float, y: float, title: str) -> Markup:
 def value_label(
     x: Axis, y: Axis, xs: NDArray[np.generic], ys: NDArray[np.float64], place: tuple[float, float], words: str
 ) -> Markup:
-    """Return a value in words beside its point, where it hides least of the line and stays inside the frame.
+    """Return the text of a point of a line, where it hides least of the line and stays inside the frame.
 
-    Parameters
-    ----------
-    x, y
-        The axes.
-    xs, ys
-        (n_points,) the line; a value that is not finite is no point of it.
-    place
-        The point, in values.
-    words
-        What is written.
+    The line is `xs`, `ys`, (n_points,), without the values that are not finite; `place` is the point, in values.
     """
     known = np.isfinite(ys)
     line_x = np.array([x(value) for value in xs[known].tolist()])
@@ -227,6 +206,13 @@ def round_ticks(low: float, high: float) -> list[float]:
 def share_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Return round shares and how they are written, in percent with as few decimals as they need."""
     return [(tick, f"{round(100 * tick, 6):g} %") for tick in round_ticks(low, high)]
+
+
+def metric_ticks(metric: str, low: float, high: float) -> list[tuple[float, str]]:
+    """Return round values of a metric and their texts: shares in percent, other values as they are."""
+    if is_share(metric):
+        return share_ticks(low, high)
+    return [(tick, f"{tick:g}") for tick in round_ticks(low, high)]
 
 
 def log_ticks(low: float, high: float, most: int = 7) -> list[float]:

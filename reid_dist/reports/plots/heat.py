@@ -59,22 +59,9 @@ def heat_map(
     values: Sequence[Sequence[float | None]],
     n_valid: Sequence[Sequence[int]],
 ) -> Markup:
-    """Draw a metric by camera pair; the number is in every cell, in percent.
+    """Draw a metric by camera pair, in percent; None is a cell without a valid query.
 
-    Parameters
-    ----------
-    name
-        The metric.
-    query_camids, gallery_camids
-        What the rows and the columns are called.
-    values
-        One row per query camera: shares in 0 … 1, None where no query is valid.
-    n_valid
-        Valid queries behind each of them.
-
-    Returns
-    -------
-    An SVG; its view box is 440 wide for up to nine columns of short names, and grows beyond that.
+    The view box is 440 wide for up to nine columns of short names, and grows beyond that.
     """
     known = [value for row in values for value in row if value is not None]
     if not known:

@@ -14,18 +14,21 @@ from reid_dist.reports.plots.frame import (
     RIGHT,
     TOP,
     WIDTH,
-    LinearAxis,
-    at,
+    Axis,
     dot,
     frame,
+    metric_ticks,
     nothing,
+    padded,
+    polygon,
     polyline,
     round_ticks,
     rule,
     text,
-    y_ends,
+    x_axis,
+    y_axis,
 )
-from reid_dist.reports.words import is_share, metric_value
+from reid_dist.reports.words import metric_value
 
 _MOST_DOTS = 80
 _LETTER = 6.6  # width of a letter of the font of line names
@@ -36,15 +39,7 @@ _DASHES = ("none", "7 4", "2 3", "10 3 2 3", "14 4", "4 2", "1 5", "8 2 1 2")
 
 @dataclass(frozen=True)
 class SweepLine:
-    """A line.
-
-    Attributes
-    ----------
-    name
-        What the other parameters are; empty where there is one line alone.
-    points
-        Place on the horizontal axis and value, in ascending order of places; None for no value.
-    """
+    """Places on the horizontal axis, ascending, and values, None for no value; the name tells lines apart."""
 
     name: str
     points: Sequence[tuple[float, float | None]]
@@ -62,26 +57,18 @@ def sweep_plot(
     ticks: Sequence[tuple[float, str]] | None,
     best: tuple[float, float] | None,
 ) -> Markup:
-    """Draw a metric against a parameter.
+    """Draw a metric against a parameter, one dashed and named line per setting of the other parameters.
 
-    Parameters
-    ----------
-    metric, parameter
-        Their names.
-    lines
-        The lines, each with a dash pattern and a name of its own beside its end.
-    ticks
-        Where the axis is labelled and how; None for round numbers.
-    best
-        The best point of all.
+    `ticks` labels the horizontal axis, by default with round numbers; `best` is the best point of all lines.
     """
     values = [value for line in lines for _, value in line.known]
     if not values or best is None:
         return nothing(f"{metric}: no query is valid")
     width = max((_LETTER * len(line.name) for line in lines if line.name), default=0.0)
     places = [place for line in lines for place, _ in line.points]
-    x = _x_axis(min(places), max(places), min(width + 20 if width else 0.0, _MOST_WIDTH))
-    y = _y_axis(min(values), max(values))
+    x = _x_axis(parameter, min(places), max(places), min(width + 20 if width else 0.0, _MOST_WIDTH), ticks)
+    ends = padded(min(values), max(values), spread=0.12, level=0.002)
+    y = y_axis(metric, *ends, metric_ticks(metric, *ends))
     body: list[Markup] = []
     n_dots = sum(len(line.known) for line in lines)
     for number, line in enumerate(lines):
@@ -100,16 +87,8 @@ def sweep_plot(
     body += _names(lines, x, y)
     body += _best_mark(metric, x(best[0]), y(best[1]), best[1])
     best_setting = _setting("", parameter, best[0], ticks)
-    return frame(
-        f"{metric} against {parameter}: best {metric_value(metric, best[1])} at {best_setting}",
-        x=x,
-        y=y,
-        x_ticks=list(ticks) if ticks is not None else _round(x.low, x.high),
-        y_ticks=[(tick, _tick_words(metric, tick)) for tick in round_ticks(y.low, y.high)],
-        x_label=parameter,
-        y_label=metric,
-        body=body,
-    )
+    label = f"{metric} against {parameter}: best {metric_value(metric, best[1])} at {best_setting}"
+    return frame(label, x, y, body)
 
 
 def _setting(name: str, parameter: str, place: float, ticks: Sequence[tuple[float, str]] | None) -> str:
@@ -117,28 +96,15 @@ def _setting(name: str, parameter: str, place: float, ticks: Sequence[tuple[floa
     return f"{parameter} {words}" + (f", {name}" if name else "")
 
 
-def _x_axis(low: float, high: float, width: float) -> LinearAxis:
+def _x_axis(parameter: str, low: float, high: float, width: float, ticks: Sequence[tuple[float, str]] | None) -> Axis:
     if low == high:  # one value alone is a dot in the middle of an axis around it
         low, high = low - 1, high + 1
-    return LinearAxis(low=low, high=high, start=LEFT + 10, stop=WIDTH - RIGHT - max(width, 4.0))
+    if ticks is None:
+        ticks = [(tick, f"{tick:g}") for tick in round_ticks(low, high)]
+    return x_axis(parameter, low, high, ticks, start=LEFT + 10, stop=WIDTH - RIGHT - max(width, 4.0))
 
 
-def _y_axis(low: float, high: float) -> LinearAxis:
-    spread = high - low
-    # Values that agree to the last digits shown are a level line in the middle.
-    margin = max(0.12 * spread, 0.002 * max(abs(low), abs(high)), 1e-9)
-    return LinearAxis(low=low - margin, high=high + margin, **y_ends())
-
-
-def _round(low: float, high: float) -> list[tuple[float, str]]:
-    return [(tick, f"{tick:g}") for tick in round_ticks(low, high)]
-
-
-def _tick_words(metric: str, tick: float) -> str:
-    return f"{round(100 * tick, 6):g} %" if is_share(metric) else f"{tick:g}"
-
-
-def _names(lines: Sequence[SweepLine], x: LinearAxis, y: LinearAxis) -> list[Markup]:
+def _names(lines: Sequence[SweepLine], x: Axis, y: Axis) -> list[Markup]:
     """Write the name of each line beside its end, apart from one another."""
     ends = sorted((y(line.known[-1][1]), line.known[-1][0], line.name) for line in lines if line.name and line.known)
     # Heights of the names: as near to the ends as their order and the space between them allow.
@@ -162,6 +128,6 @@ def _best_mark(metric: str, x: float, y: float, value: float) -> list[Markup]:
     words = metric_value(metric, value)
     anchor = "start" if x < LEFT + 40 else "end" if x > WIDTH - RIGHT - 40 else "middle"
     return [
-        Markup('<polygon class="best" points="{}"/>').format(" ".join(f"{at(a)},{at(b)}" for a, b in corners)),
+        polygon(corners, "best"),
         text(x, y - 13, words, anchor=anchor, style="value"),
     ]

@@ -10,7 +10,8 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
 from reid_dist.reports.extras import BREAKDOWN_KEYS
-from reid_dist.reports.plots import distractor_plot, distractor_scale, heat_map, heat_map_is_wide
+from reid_dist.reports.plots.curves import distractor_plot, distractor_scale
+from reid_dist.reports.plots.heat import heat_map, heat_map_is_wide
 from reid_dist.reports.report_data import ReportData
 
 _MOST_GROUPS = 40
@@ -20,18 +21,11 @@ _MOST_SIZES = 25
 _MOST_CURVES = 6
 _MOST_MAPS = 4
 _COUNTS = {"n_query": "queries", "n_valid": "valid"}
+_OTHERS = {"camera_pair": ("query_camid", "gallery_camid", "n_valid"), "gallery_size": ("n_rows", "order", "seed")}
 
 
 def breakdowns(report: ReportData) -> list[dict[str, Any]]:
-    """Return what the page shows of every breakdown.
-
-    Returns
-    -------
-    list of dict
-        Each with ``id``, ``title``, ``caption``, ``charts`` (drawings with captions and tables; may be empty),
-        ``wide`` (whether a chart takes the width of the page), ``table`` (heads and rows of text; may be None) and
-        ``counts`` (a table of the valid queries behind the cells; may be None).
-    """
+    """Return title, caption, charts and tables of every breakdown; ``wide`` is a chart of the width of the page."""
     shown = []
     for number, (name, table) in enumerate(report.breakdowns.items()):
         make = {"camera_pair": _pairs, "gallery_size": _sizes}.get(name)
@@ -44,12 +38,12 @@ def breakdowns(report: ReportData) -> list[dict[str, Any]]:
 
 def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
     """Return one line for the console: how many, from what to what in the first metric, and where the table is."""
+    metrics = _metrics(name, table)
     where = f"report.json: breakdowns.{name}; report.html: {words.breakdown_title(name)}"
     if name == "camera_pair":
         sides = ("query_camid", "gallery_camid")
         n_query, n_gallery = (len(table[side]) for side in sides)
         what = f"{n_query} query x {counted(n_gallery, 'gallery camera')}"
-        metrics = _metrics(table, (*sides, "n_valid"))
         labelled = [
             (value, f" ({query} to {gallery})")
             for metric in metrics[:1]
@@ -58,7 +52,6 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
         ]
     elif name == "gallery_size":
         what = f"{counted(len(table['n_rows']), 'size')}, rows in {table['order']} order"
-        metrics = _metrics(table, ("n_rows", "order", "seed"))
         labelled = [
             (value, f" ({formatting.compact(size)} {'row' if size == 1 else 'rows'})")
             for metric in metrics[:1]
@@ -67,7 +60,6 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
     else:
         key = BREAKDOWN_KEYS.get(name, "value")
         what = counted(len(table[key]), "group")
-        metrics = _metrics(table, (key, *_COUNTS))
         labelled = [
             (value, f" ({BREAKDOWN_KEYS.get(name, name)} {group})")
             for metric in metrics[:1]
@@ -83,14 +75,16 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
     return f"{what} ({where})"
 
 
-def _metrics(table: Mapping[str, Any], others: Sequence[str]) -> list[str]:
-    return [name for name in table if name not in others]
+def _metrics(name: str, table: Mapping[str, Any]) -> list[str]:
+    """Return the columns of metrics of a breakdown."""
+    others = _OTHERS.get(name, (BREAKDOWN_KEYS.get(name, "value"), *_COUNTS))
+    return [column for column in table if column not in others]
 
 
 def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str, Any]:
     """Return a table with a row per camera, identity or label: the worst identities, the others in their order."""
     key = BREAKDOWN_KEYS.get(name, "value")
-    metrics = _metrics(table, (key, *_COUNTS))
+    metrics = _metrics(name, table)
     n_groups = len(table[key])
     places = list(range(n_groups))
     caption = ["A metric is the mean over the valid queries of a row."]
@@ -128,7 +122,7 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
             f" Shown are the first {_MOST_CAMERAS} cameras of {len(table[sides[0]])} and {len(table[sides[1]])}; "
             "report.json has all under breakdowns.camera_pair."
         )
-    metrics = _metrics(table, (*sides, "n_valid"))
+    metrics = _metrics("camera_pair", table)
     if len(metrics) > _MOST_MAPS:
         caption += f" Drawn are the first {_MOST_MAPS} of {len(metrics)} metrics; report.json has all."
     n_valid = _cut(table["n_valid"])
@@ -167,7 +161,7 @@ def _matrix(
 def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the distractor curve of every metric, and one table."""
     n_rows = table["n_rows"]
-    metrics = _metrics(table, ("n_rows", "order", "seed"))
+    metrics = _metrics("gallery_size", table)
     order = "in the order of the store" if table["order"] == "stored" else f"in a random order (seed {table['seed']})"
     caption = (
         "Relevant and junk rows are in the gallery from the start; all others, the distractors, enter "

@@ -52,7 +52,7 @@ def described_rows(values: Mapping[str, Any] | object) -> list[tuple[str, str]]:
 
 def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     protocol, counts = report.protocol, report.counts
-    yield "Protocol", _named(protocol, "summary")
+    yield "Protocol", words.named(protocol, "summary")
     yield "Ground truth", _ground_truth(report)
     yield "Relevant items", _sentence(_text(protocol, "relevant"))
     if junk := _text(protocol, "junk"):
@@ -63,7 +63,7 @@ def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     yield "Counted", words.counted_queries(counts) + "."
     yield "CMC", _cmc(report)
     yield "Average precision", _average_precision(protocol)
-    yield "Distance", _named(report.distance, "definition")
+    yield "Distance", words.named(report.distance, "definition")
     yield "Ties", _ties(report)
     for subject, stage in (("Query expansion", report.expand), ("Re-ranking", report.rerank)):
         # What is not there is listed as well: a re-ranked number beside a plain one is no comparison.
@@ -120,11 +120,6 @@ def _ties(report: ReportData) -> str:
         return ""
     rule = str(report.ties.get("rule", next(iter(report.ties.values()))))
     return f"Items are ordered by {rule}."
-
-
-def _named(description: Mapping[str, Any], detail: str) -> str:
-    name, text = str(description.get("name", "")), description.get(detail)
-    return f"{name}: {text}" if name and text else name
 
 
 def _text(description: Mapping[str, Any], name: str) -> str:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.metrics.definitions import curve_family
-from reid_dist.reports.hardest import average_precision_column
-from reid_dist.reports.plots import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
+from reid_dist.reports.plots.curves import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
 from reid_dist.reports.report_data import ReportData
 
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
@@ -50,7 +49,7 @@ def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
 
 def distributions(report: ReportData) -> list[dict[str, Any]]:
     """Return histograms of the average precision and of the inverse negative penalty of the queries."""
-    average = average_precision_column(report)
+    average = report.average_precision_column
     explained = {
         average: "Average precision of each query.",
         "INP": "Inverse negative penalty of each query: relevant items / rank of the last one.",

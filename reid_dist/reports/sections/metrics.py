@@ -24,14 +24,7 @@ def headline(report: ReportData) -> list[dict[str, str]]:
 
 
 def metric_table(report: ReportData) -> dict[str, Any]:
-    """Return the table of all metrics.
-
-    Returns
-    -------
-    dict
-        ``heads``: the columns between value and convention; ``rows``: name, value, words and, in the order of
-        the heads, ``more``; ``lines``: remarks on the table.
-    """
+    """Return the table of all metrics: ``heads`` of the columns between value and convention, ``rows``, remarks."""
     heads = []
     lines = []
     if report.confidence is not None:

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from reid_dist.core import formatting
 from reid_dist.metrics.definitions import METRICS
 from reid_dist.reports import words
-from reid_dist.reports.hardest import average_precision_column, hardest_queries
 from reid_dist.reports.ranked_pictures import Picture, RankedPictures
 from reid_dist.reports.report_data import ReportData
 
@@ -38,20 +37,18 @@ _SIGNS = {
     "junk": "junk",
     "not judged": "not assessed",
 }
-# Words for marks whose stored name differs.
-_WORDS = {"not judged": "not assessed"}
 
 
 def hardest_table(report: ReportData) -> dict[str, Any]:
     """Return the heads and rows of the table of the hardest queries."""
-    average = average_precision_column(report)
+    average = report.average_precision_column
     columns = report.per_query
     shown = [name for name in _COLUMNS if name in columns and name not in _AVERAGES - {average}]
     return {
         "heads": ["query row", *(_COLUMNS[name] for name in shown)],
         "rows": [
             [str(row), *(_cell(name, columns[name][row].item()) for name in shown)]
-            for row in hardest_queries(report, _HARDEST).tolist()
+            for row in report.hardest_queries(_HARDEST).tolist()
         ],
     }
 
@@ -84,16 +81,12 @@ def ranked_pictures(report: ReportData) -> dict[str, Any]:
 
 
 def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
-    row = shown.query.row
+    row, average = shown.query.row, report.average_precision_column
     facts = [shown.reason]
-    for name in (average_precision_column(report), "first_rank"):
-        if name in report.per_query and row < len(report.per_query[name]):
-            value = float(report.per_query[name][row])
-            if math.isfinite(value):
-                text = formatting.percent(value) if name != "first_rank" else formatting.integer(value)
-                facts.append(
-                    f"{_COLUMNS[name]} {text}" if name != "first_rank" else f"first relevant item at rank {text}"
-                )
+    for name, words_before in ((average, _COLUMNS[average]), ("first_rank", "first relevant item at rank")):
+        value = float(report.per_query[name][row]) if name in report.per_query else math.nan
+        if math.isfinite(value):
+            facts.append(f"{words_before} {_cell(name, value)}")
     reason = str(report.per_query["reason"][row]) if "reason" in report.per_query else ""
     if reason:
         facts.append(f"invalid: {reason}")
@@ -107,7 +100,7 @@ def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
 def _tile(picture: Picture, side: str) -> dict[str, Any]:
     labels = [f"{name} {value}" for name, value in (("pid", picture.pid), ("cam", picture.camid)) if value is not None]
     rank = "" if picture.rank is None else f"{picture.rank} "
-    mark = _WORDS.get(picture.mark, picture.mark)
+    mark = "not assessed" if picture.mark == "not judged" else picture.mark
     return {
         "kind": picture.mark.replace(" ", "-"),
         "sign": f"{rank}{_SIGNS[picture.mark]}",

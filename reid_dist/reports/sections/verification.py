@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.core import formatting
 from reid_dist.metrics.definitions import METRICS, PAIRS, PROBES, MetricFamily, metric_family, parse_metric
 from reid_dist.reports import words
-from reid_dist.reports.plots import det_plot, roc_plot
+from reid_dist.reports.plots.verification import det_plot, roc_plot
 from reid_dist.reports.report_data import ReportData
 
 _MOST_POINTS = 12

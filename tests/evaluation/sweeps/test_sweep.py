@@ -211,8 +211,8 @@ def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, 
     assert not set(more) & set(evaluated)
     assert found.result_digest == expected.result_digest
     drop = ("timing", "environment", "rows", "document_digest")
-    assert {n: v for n, v in found.describe().items() if n not in drop} == {
-        n: v for n, v in expected.describe().items() if n not in drop
+    assert {n: v for n, v in found.to_dict().items() if n not in drop} == {
+        n: v for n, v in expected.to_dict().items() if n not in drop
     }
     assert list(tmp_path.iterdir()) == []
 
