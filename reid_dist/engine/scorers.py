@@ -25,7 +25,7 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 # Gallery rows in memory at once for the distances of single pairs.
-_PEEKED_ROWS = 8192
+_GATHERED_ROWS = 8192
 
 
 class Scorer(ABC):
@@ -116,8 +116,8 @@ class FeatureScorer(Scorer):
         opens = np.flatnonzero(np.diff(ordered, prepend=-1))
         bounds = np.append(opens, len(ordered))
         distance = np.empty(len(owner))
-        for start in range(0, len(opens), _PEEKED_ROWS):
-            stop = min(start + _PEEKED_ROWS, len(opens))
+        for start in range(0, len(opens), _GATHERED_ROWS):
+            stop = min(start + _GATHERED_ROWS, len(opens))
             features = read_only(self.gallery.read_unverified(ordered[opens[start:stop]]))
             position = np.repeat(np.arange(stop - start), np.diff(bounds[start : stop + 1]))
             mine = order[bounds[start] : bounds[stop]]

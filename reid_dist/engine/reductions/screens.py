@@ -49,7 +49,7 @@ class _RescoredScreen(Screen):
         largest = np.zeros(len(counts))
         np.maximum.at(largest, owner, np.abs(self._known))
         bias = float(plain.largest_bias)
-        self._seen = np.ones(len(counts), np.bool_)
+        self._needs_product = np.ones(len(counts), np.bool_)
         self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
@@ -62,17 +62,17 @@ class _RescoredScreen(Screen):
         All other pairs are at a Jaccard distance of 1 and a plain distance of at least 0, where the screening value is
         the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
         """
-        self._seen = lower_bound <= self.centre + 2.0 * self.epsilon
+        self._needs_product = lower_bound <= self.centre + 2.0 * self.epsilon
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Multiply as in the plain screen for queries that need a product; other queries get the farthest value."""
-        seen = np.flatnonzero(self._seen[queries.start : queries.stop])
-        if len(seen) > _MOST_GATHERED * len(queries):
+        multiplied = np.flatnonzero(self._needs_product[queries.start : queries.stop])
+        if len(multiplied) > _MOST_GATHERED * len(queries):
             self._plain.multiply(queries, matrix, out)
             return
         out[:] = -np.inf
-        if len(seen):
-            out[seen] = self._plain.query_rows(queries)[seen] @ matrix.T
+        if len(multiplied):
+            out[multiplied] = self._plain.query_rows(queries)[multiplied] @ matrix.T
 
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs."""

@@ -127,7 +127,7 @@ class _BothSides(Accumulator[list[Surroundings]]):
             screening = mirrored.centre, mirrored.epsilon, mirrored.column_bias
             self._far = _empty_side(distance, k, second, first, screening, screen)
         for side, seed in zip((self._near, self._far), reduction.seeds or (), strict=False):
-            _sow(side, seed)
+            _apply_seed(side, seed)
 
     def absorb(self, tile: Tile) -> None:
         """Add one tile, to the lists of its rows and of its columns."""
@@ -145,7 +145,7 @@ class _BothSides(Accumulator[list[Surroundings]]):
         return found if self._near is self._far else [*found, _settled(self._far, self._second, self._first)]
 
 
-def _sow(side: Side, seed: Seed) -> None:
+def _apply_seed(side: Side, seed: Seed) -> None:
     """Set initial thresholds for nearest and farthest items from the seed bounds."""
     lists = side.lists
     for known, of, sign, into in (
