@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import whole_numbers
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.engine import graph
+from reid_dist.engine import graph, tasks
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.splits import Draw, SplitReport, draw_rows, evaluate_splits, repeated, row_numbers
 
@@ -317,7 +317,8 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> 
         done.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(graph, "tile_task", failing)
+    for module in (graph, tasks):
+        monkeypatch.setattr(module, "tile_task", failing)
     n_allowed = 10**6
     evaluate_splits(query, gallery, **asked)
     n_tasks = len(done)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import reid_dist.engine.graph as graph
+import reid_dist.engine.tasks as tasks
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import Neighbours
 from reid_dist.engine.task_graph import Progress
@@ -61,7 +61,7 @@ def test_a_run_goes_on_where_another_was_cut_short(
 ) -> None:
     pair = sets()
     expected = evaluate(*pair, **EVERYTHING)
-    real = graph.tile_task
+    real = tasks.tile_task
 
     def failing(*arguments: Any) -> Any:
         # Counted in files: another thread starts its tile before the first one is written.
@@ -69,14 +69,14 @@ def test_a_run_goes_on_where_another_was_cut_short(
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(graph, "tile_task", failing)
+    monkeypatch.setattr(tasks, "tile_task", failing)
     with pytest.raises(KeyboardInterrupt):
         evaluate(*pair, workspace=tmp_path, **EVERYTHING)
     left = finished(tmp_path)
     assert len(left) >= n_done
     times = {part.name: part.stat().st_mtime_ns for part in left}
 
-    monkeypatch.setattr(graph, "tile_task", real)
+    monkeypatch.setattr(tasks, "tile_task", real)
     # Another job finds nothing of it, and a job that is cut otherwise finds all of it.
     other = Counted()
     evaluate(*pair, workspace=tmp_path, progress=other, **{**EVERYTHING, "topk": 4})
@@ -91,17 +91,17 @@ def test_a_run_goes_on_where_another_was_cut_short(
 
 def test_a_damaged_part_is_named_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = sets()
-    real = graph.tile_task
+    real = tasks.tile_task
 
     def failing(*arguments: Any) -> Any:
         if finished(tmp_path):
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(graph, "tile_task", failing)
+    monkeypatch.setattr(tasks, "tile_task", failing)
     with pytest.raises(KeyboardInterrupt):
         evaluate(*pair, workspace=tmp_path, **EVERYTHING)
-    monkeypatch.setattr(graph, "tile_task", real)
+    monkeypatch.setattr(tasks, "tile_task", real)
     part = finished(tmp_path)[0]
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 1
