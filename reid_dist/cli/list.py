@@ -58,7 +58,7 @@ def _registry(kind: str) -> Any:
 
         return EXPANSIONS
     if kind == "poolings":
-        from reid_dist.stages.pooling.methods import POOLINGS
+        from reid_dist.stages.pooling import POOLINGS
 
         return POOLINGS
     from reid_dist.stores.importers import FORMATS

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from reid_dist.clusters import Size
     from reid_dist.engine.calibration import ListRates, Rates
     from reid_dist.engine.plan import Plan
-    from reid_dist.stages.expansion.projection import ExpandPlan
-    from reid_dist.stages.reranking.projection import RerankPlan
+    from reid_dist.stages.expansion.plan import ExpandPlan
+    from reid_dist.stages.neighbours.plan import SearchPlan
+    from reid_dist.stages.reranking.plan import RerankPlan
 
 # Seconds that a run takes to begin and to end, and that a row takes from its list of neighbours to its weights.
 _STARTING = 2.0
@@ -96,9 +97,9 @@ def command(
     from reid_dist.evaluation.projection import planned_memory
     from reid_dist.evaluation.sweeps import make_grid
     from reid_dist.stages.expansion import parse_expand
-    from reid_dist.stages.expansion.projection import plan_expand
+    from reid_dist.stages.expansion.plan import plan_expand
     from reid_dist.stages.reranking import parse_rerank
-    from reid_dist.stages.reranking.projection import plan_rerank
+    from reid_dist.stages.reranking.plan import plan_rerank
     from reid_dist.stores import FeatureSet
 
     job = read_job(pipeline, overrides)
@@ -148,7 +149,7 @@ def command(
         chunk_rows=job.chunk_rows,
     )
     distance = DISTANCES.get(job.distance)
-    longest = max([10 if rerank is None else rerank.k, *(step.k for step in expand)])
+    longest = max([10 if rerank is None else rerank.search.k, *(step.search.k for step in expand)])
     rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{counted(n_threads, 'thread')} such as one here"
     lists = None
     if options["topk"] is not None:
@@ -201,37 +202,41 @@ def _cluster_line(size: Size) -> str:
 
 
 def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    pairs = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
-    seconds = (pairs + plan.n_items * _SECONDS_PER_ROW) / n_threads
+    search = plan.search
     return {
-        "items": f"{plan.n_items} in the graph, lists of {plan.k}",
-        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(plan.block_rows, 'row')}, then "
-        f"{2 * plan.n_blocks} for weights",
+        "items": f"{search.n_items} in the graph, lists of {search.k}",
+        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(search.block_rows, 'row')}, then "
+        f"{2 * search.n_blocks} for weights",
         "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
         "workspace": f"{byte_size(plan.workspace_bytes)} at the most: lists {byte_size(plan.list_bytes)}, "
         f"weights about {byte_size(plan.weight_bytes)}",
         "read": byte_size(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
-        "time": f"{rough_duration(seconds)} on {speed}",
+        "time": f"{rough_duration(_search_seconds(search, rates) / n_threads)} on {speed}",
     }
 
 
 def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    if plan.both_ways:
-        work = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
-    else:
-        work = 1.1 * plan.n_pairs * rates.product
-    seconds = plan.step.times * (work + plan.n_items * _SECONDS_PER_ROW) / n_threads
+    search = plan.search
+    work = _search_seconds(search, rates)
+    if not plan.both_ways:
+        work = 1.1 * search.n_pairs * rates.product + search.n_items * _SECONDS_PER_ROW
     each = "each pair once" if plan.both_ways else "queries against the gallery"
     return {
-        "items": f"{counted(plan.n_items, 'row')}, lists of {plan.k}",
-        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks, then {plan.average_tasks} for averages",
+        "items": f"{counted(search.n_items, 'row')}, lists of {search.k}",
+        "tasks": f"{counted(search.n_tasks, 'pair')} of blocks, then {plan.average_tasks} for averages",
         "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
         "workspace": f"{byte_size(plan.workspace_bytes)} at the most, of which {byte_size(plan.store_bytes)} "
         "stay: lists and new features",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, {each}",
-        "time": f"{rough_duration(seconds)} on {speed}",
+        "time": f"{rough_duration(plan.step.times * work / n_threads)} on {speed}",
     }
+
+
+def _search_seconds(search: SearchPlan, rates: Rates) -> float:
+    """Seconds of one thread for a search of items among themselves, and for the rows made of their lists."""
+    merging = search.n_items * search.n_blocks * rates.settling
+    return search.n_pairs * rates.both_ways + merging + search.n_items * _SECONDS_PER_ROW
 
 
 R = TypeVar("R", "Rates", "ListRates")

@@ -22,7 +22,7 @@ from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stages.reranking import KReciprocal
-from reid_dist.stages.reranking.projection import plan_rerank
+from reid_dist.stages.reranking.plan import plan_rerank
 
 MIB = 2**20
 
@@ -169,8 +169,9 @@ def test_a_reranking_that_cannot_fit_is_refused() -> None:
 
 def test_arithmetic_of_a_reranking() -> None:
     plan = plan_rerank(shape(1000), shape(9000), KReciprocal(), n_threads=2, memory_per_thread=2**30)
-    assert plan.n_blocks * plan.block_rows >= 10_000 > (plan.n_blocks - 1) * plan.block_rows
-    assert plan.n_tasks == plan.n_blocks * (plan.n_blocks + 1) // 2
+    search = plan.search
+    assert search.n_blocks * search.block_rows >= 10_000 > (search.n_blocks - 1) * search.block_rows
+    assert plan.n_tasks == search.n_blocks * (search.n_blocks + 1) // 2
     # Two per pair and feature, each pair once, the diagonal included.
     assert plan.flop == 2 * 32 * 10_000 * 10_001 // 2
     assert plan.list_bytes == 10_000 * (21 * 12 + 8)
@@ -181,7 +182,7 @@ def test_arithmetic_of_a_reranking() -> None:
 def test_queries_that_are_put_in_one_by_one_are_no_part_of_the_graph() -> None:
     sizes = (shape(1000), shape(9000))
     alone = plan_rerank(*sizes, KReciprocal(mode="inductive"), n_threads=2, memory_per_thread=2**30)
-    assert alone.n_items == 9000
+    assert alone.search.n_items == 9000
     # The gallery among itself, and every query against it.
     assert alone.flop == 32 * 9000 * 9001 + 2 * 32 * 1000 * 9000
     assert alone.list_bytes == 10_000 * (21 * 12 + 8)

@@ -11,8 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.stages.pooling.definition import POOLINGS, Pooling
 from reid_dist.stages.pooling.groups import CamidRule, RowGroups, group_rows, pooled_labels, share
-from reid_dist.stages.pooling.methods import POOLINGS, Pooling
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
 from reid_dist.stores.featureset import Progress, ranges_with
 from reid_dist.stores.rows import Offenders, convert_rows, kept_dtype

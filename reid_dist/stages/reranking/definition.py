@@ -191,11 +191,6 @@ class KReciprocal:
         """Length of the half lists, the item itself counted; k1 / 2 is rounded to even."""
         return round(self.k1 / 2) + int(self.rules.half_lists_and_self)
 
-    @property
-    def two_thirds_will_do(self) -> bool:
-        """Whether a candidate with an overlap of exactly two thirds is accepted."""
-        return bool(self.inclusive)
-
     def graph_distance(self, requested: Distance) -> Distance:
         """Distance that orders lists and determines weights, up to constant factors and a square."""
         return DISTANCES.get("cosine" if self.rules.on_sphere or requested.name == "cosine" else "sqeuclidean")

@@ -21,8 +21,8 @@ from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.reranking.build import mixing, weighing
 from reid_dist.stages.reranking.definition import KReciprocal, parse_rerank
+from reid_dist.stages.reranking.stage import mixing, weighing
 from reid_dist.stages.reranking.weights import Weighing, cut_sparse, join_rows
 
 Float64 = NDArray[np.float64]

@@ -50,17 +50,7 @@ class GraphRows(Protocol):
 
 @dataclass(frozen=True)
 class KeptRows:
-    """Rows kept in a workspace.
-
-    Attributes
-    ----------
-    rows
-        Rows of weights, after the mean.
-    lists
-        Neighbour lists.
-    k
-        Length of the graph's lists; those of the workspace may be longer.
-    """
+    """Rows of weights, after the mean, and lists of length `k` that are kept in a workspace, possibly longer."""
 
     rows: WeightRows
     lists: NeighbourLists
