@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from reid_dist.cli.grouping import RESOURCES, GroupedCommand, option
-from reid_dist.cli.options import override_option
+from reid_dist.cli.options import (
+    RESOURCES,
+    GroupedCommand,
+    option,
+    override_option,
+)
 from reid_dist.core.formatting import byte_size, counted, rough_duration
 
 if TYPE_CHECKING:
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from reid_dist.stages.neighbours.plan import SearchPlan
     from reid_dist.stages.reranking.plan import RerankPlan
 
-# Seconds that a run takes to begin and to end, and that a row takes from its list of neighbours to its weights.
+# Seconds of start and end of a run, and of a row from its list of neighbours to its weights.
 _STARTING = 2.0
 _SECONDS_PER_ROW = 3e-5
 
@@ -187,7 +191,7 @@ def command(
         click.echo("\nbefore that, re-ranking")
         for name, text in _rerank_rows(rerank, rates, n_threads, speed).items():
             click.echo(f"{name:<11}{text}")
-    # Steps that change nothing are in no plan; the last one is first, as each precedes what is above it.
+    # The last step first, as each precedes what is above it; steps that change nothing have no plan.
     for place, step in reversed(list(enumerate(expand, start=1))):
         number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
         click.echo(f"\nbefore that, expansion{number}: {step.step}")
@@ -243,19 +247,19 @@ R = TypeVar("R", "Rates", "ListRates")
 
 
 def _as_fast(rates: R, factor: float) -> R:
-    """Rates of a machine that takes so many times as long for everything."""
+    """Rates of a machine whose times are `factor` times as long."""
     return replace(rates, **{each.name: getattr(rates, each.name) * factor for each in fields(rates)})
 
 
 def _tile_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
-    """Time of products and a tenth for all else, twice where thresholds are searched for."""
+    """Time of products plus a tenth for the rest, twice where thresholds are searched for."""
     passes = 2.2 if plan.bracket_counts else 1.1
-    # Where there are fewer tasks than threads, or one too many, some threads wait.
+    # Some threads wait if the number of tasks is no multiple of theirs.
     uneven = -(-plan.n_tasks // n_threads) * n_threads / plan.n_tasks
     return passes * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING
 
 
 def _list_seconds(plan: Plan, lists: ListRates, k: int, n_threads: int) -> float:
-    """What lists of the nearest take besides: one for every block of the gallery, and their merges."""
+    """Time of neighbour lists: one for every block of the gallery, and their merges."""
     per_query = plan.n_gallery_blocks * lists.keeping + sum(plan.merged) * k * lists.merging
     return plan.query.n_rows * per_query / n_threads

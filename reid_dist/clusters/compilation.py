@@ -54,16 +54,10 @@ class Spans:
 def compilation_of(
     client: Client | None, begun: Callable[[str], None], ended: Callable[[float, float], None]
 ) -> Iterator[None]:
-    """Report compilations while tasks run.
+    """Report compilations while tasks run on a cluster, or in this process (None).
 
-    Parameters
-    ----------
-    client
-        Where the tasks run; None for this process.
-    begun
-        Called with the line to show, at the begin of a compilation, possibly from another thread.
-    ended
-        Called with begin and end of a compilation, in seconds of `time.time`.
+    `begun` is called with the line to show, possibly from another thread; `ended` with begin and end in seconds of
+    `time.time`.
     """
 
     def here(began: float, at: float | None) -> None:
@@ -87,7 +81,7 @@ def compilation_of(
     try:
         yield
     finally:
-        # A client whose scheduler is gone cannot send it.
+        # It fails without a scheduler.
         with contextlib.suppress(Exception):
             client.unsubscribe_topic(_TOPIC)
 

@@ -8,8 +8,8 @@ import re
 import click
 import pytest
 
-from reid_dist.cli.grouping import GroupedCommand, option
 from reid_dist.cli.job_options import VARIANTS
+from reid_dist.cli.options import GroupedCommand, option
 from reid_dist.engine.distances import DISTANCES as REGISTERED_DISTANCES
 from reid_dist.evaluation.options import DISTANCES, PROTOCOLS
 from reid_dist.relevance.protocols import PROTOCOLS as REGISTERED_PROTOCOLS

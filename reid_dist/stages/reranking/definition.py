@@ -124,11 +124,6 @@ class KReciprocal:
         ``transductive``: the graph holds all queries and the gallery.  ``inductive``: the graph holds the gallery, and
         each query is placed in it separately, so that its result does not depend on the other queries; if the gallery
         contains the query's row as well, both are present.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        For an unknown name, or a value of the wrong type or out of range.
     """
 
     k1: int = 20
@@ -200,7 +195,7 @@ class KReciprocal:
         return requested if self.rules.mixes_plain else self.graph_distance(requested)
 
     def describe(self) -> dict[str, Any]:
-        """Return the report entries: name, every parameter, and the definition of the variant."""
+        """Report entries: name, every parameter, and the definition of the variant."""
         return {
             "name": "k_reciprocal",
             **asdict(self),
@@ -228,13 +223,7 @@ RERANKERS.register(
 
 
 def parse_rerank(spec: str | KReciprocal) -> KReciprocal:
-    """Parse a re-ranking such as ``k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)``.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        If the syntax, a name or a value is invalid.
-    """
+    """Parse a re-ranking such as ``k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)``."""
     if isinstance(spec, KReciprocal):
         return spec
     calls = parse_spec("re-ranking", spec)

@@ -113,13 +113,7 @@ class _GivenItems:
 
     @classmethod
     def of(cls, query_gallery: ArrayLike, query_query: ArrayLike, gallery_gallery: ArrayLike) -> _GivenItems:
-        """Check three blocks of distances and combine them.
-
-        Raises
-        ------
-        InputError, PlanError
-            If shapes do not match, a value is not a distance, or there are too many items.
-        """
+        """Check three blocks of distances and combine them."""
         blocks = {
             "query_gallery": _as_block("query_gallery", query_gallery),
             "query_query": _as_block("query_query", query_query),
