@@ -61,7 +61,4 @@ def test_an_existing_cluster_gives_the_answer_of_threads(reid_dist, stores, sche
 def test_workers_that_do_not_come(reid_dist, stores, scheduler_file: Path) -> None:
     cluster = scheduler_file.with_name("cluster.yaml")
     cluster.write_text(f"kind: existing\nscheduler_file: {scheduler_file}\nwait_for_workers: 9\ntimeout_s: 3\n")
-    refused = reid_dist("evaluate", *stores, "--cluster", cluster)
-    assert refused.code == 3
-    assert "fewer than 9 workers after 3 s" in refused.err
-    assert "Traceback" not in refused.err
+    reid_dist("evaluate", *stores, "--cluster", cluster).assert_refused("fewer than 9 workers after 3 s", code=3)

@@ -151,8 +151,7 @@ def test_how_rows_are_kept(reid_dist, tmp_path: Path) -> None:
     assert layout["configuration"]["chunk_shape"] == [8, DIM]
     # The store is replaced when that is asked for, and only then.
     refused = reid_dist("ingest", source, "--output", target, "--format", "npz", "--allow-zero")
-    assert refused.code == 2
-    assert "replace it with --overwrite" in refused.err
+    refused.assert_refused("replace it with --overwrite")
     assert FeatureSet.open(target).content_digest == store.content_digest
     again = reid_dist("ingest", source, "--output", target, "--format", "npz", "--allow-zero", "--overwrite")
     assert again.code == 0, again.err
@@ -206,9 +205,5 @@ def test_mistakes_are_answered_in_one_line(reid_dist, tmp_path: Path, words, par
     boxed = side.pids.astype(object)
     np.savez(tmp_path / "own.npz", emb=side.features, vid=side.pids, short=side.pids[:7], boxed=boxed)
     refused = reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "out.zarr", *words)
-    assert (refused.code, refused.out) == (2, "")
-    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
-    assert len(lines) == 1, refused.err
-    for part in parts:
-        assert part in lines[0]
+    refused.assert_refused(*parts)
     assert not (tmp_path / "out.zarr").exists()

@@ -84,31 +84,8 @@ def test_a_local_cluster_draws_from_a_file(tmp_path: Path) -> None:
 )
 def test_mistakes_are_answered_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
     output = tmp_path / "out"
-    refused = reid_dist("splits", *stores, "--cluster", threads, "--output", output, *words)
-    assert refused.code == 2
-    assert refused.out == ""
-    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
-    assert len(lines) == 1, refused.err
-    for part in parts:
-        assert part in lines[0]
+    reid_dist("splits", *stores, "--cluster", threads, "--output", output, *words).assert_refused(*parts)
     assert not output.exists()
-
-
-def test_an_output_that_holds_something_is_refused_before_any_work(reid_dist, stores, threads, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    refused = reid_dist("splits", *stores, "--cluster", threads, "--output", tmp_path / "out")
-    assert refused.code == 2
-    assert "not empty" in refused.err
-    assert "splits:" not in refused.err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
-
-
-def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert reid_dist("splits", *stores, "--cluster", threads, "--repeats", 1).code == 0
-    assert list((tmp_path / "here").iterdir()) == []
 
 
 def test_a_finished_run_is_taken_up(reid_dist, stores, threads, tmp_path: Path) -> None:
@@ -128,7 +105,5 @@ def test_a_finished_run_is_taken_up(reid_dist, stores, threads, tmp_path: Path) 
         (("--metric", "mAP"), "metrics"),
         (("--max-rank", 20), "max_rank"),
     ):
-        refused = reid_dist(*words, *more)
-        assert refused.code == 2
-        assert f"holds other splits ({differs} differ); choose another --output" in refused.err
+        reid_dist(*words, *more).assert_refused(f"holds other splits ({differs} differ); choose another --output")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]

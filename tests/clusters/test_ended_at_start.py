@@ -10,12 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import distributed
 import pytest
 from held_runs import descendants, held
+from processes import is_running, wait_until
 
 from reid_dist.clusters import LocalCluster, connect
 from reid_dist.errors import ClusterError
@@ -75,10 +75,7 @@ def test_workers_that_go_with_their_fork_server_are_waited_for(sets, tmp_path: P
         workers = descendants([server])[1:]
         assert len(workers) == 2
         os.kill(server, signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while any(_runs(each) for each in workers):
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_until(lambda: not any(map(is_running, workers)), "the end of the workers", 20)
         run.go_on()
         out, err = run.process.communicate(timeout=90)
     assert run.process.returncode == 0, err
@@ -113,10 +110,4 @@ def _is_fork_server(process: int) -> bool:
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{process}/cmdline").read_bytes()
         return b"multiprocessing.forkserver" in words and b"reid_dist" in words
-    return False
-
-
-def _runs(process: int) -> bool:
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
     return False

@@ -35,7 +35,7 @@ def test_the_answer_of_threads(evaluate_on, sets, server: Gateway, cluster_text:
     assert server.password not in done.out + done.err
 
 
-def test_a_stranger_is_not_admitted(sets, tmp_path: Path, server: Gateway, cluster_text: str) -> None:
+def test_an_unauthorised_client_is_not_admitted(sets, tmp_path: Path, server: Gateway, cluster_text: str) -> None:
     """Neither by the server and its proxies, nor by scheduler and workers; Dask's pages are up to the server."""
     (tmp_path / "cluster.yaml").write_text(cluster_text)
     words = ("evaluate", sets.query, sets.gallery, "--cluster", "cluster.yaml")

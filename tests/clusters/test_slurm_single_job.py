@@ -71,7 +71,7 @@ def test_all_tasks_run_the_command(sets, slurm: MiniSlurm, cluster_file: Path, t
     assert slurm.jobs() == []
 
 
-def test_a_stranger_is_not_admitted(sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:
+def test_an_unauthorised_client_is_not_admitted(sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:
     words = ("evaluate", sets.query, sets.gallery, "--cluster", cluster_file)
     srun = ("srun", "--kill-on-bad-exit=1", "--ntasks=4", "--mem-per-cpu=900")
     with held(tmp_path, *words, kind="slurm_single_job", before=srun, **slurm.environment) as run:

@@ -52,8 +52,8 @@ def test_a_client_without_certificates(evaluate_on, address: str) -> None:
 
 
 def test_a_client_with_certificates_of_another_authority(tmp_path, address: str, certificate_folder: Path) -> None:
-    stranger = named(certificate_folder / "stranger")
-    message = _refusal(tmp_path, f"kind: existing\naddress: {address}\ntimeout_s: 3\n{stranger}", ClusterError)
+    other = named(certificate_folder / "other")
+    message = _refusal(tmp_path, f"kind: existing\naddress: {address}\ntimeout_s: 3\n{other}", ClusterError)
     assert "whether it trusts these certificates" in message
 
 
