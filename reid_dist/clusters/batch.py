@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.existing import await_workers
 from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.kinds import BatchCluster, LSFCluster, PBSCluster, SGECluster, SLURMCluster
+from reid_dist.clusters.kinds import BatchCluster, LSFCluster, SGECluster, SLURMCluster
 from reid_dist.clusters.security import certificates_on_disk
 from reid_dist.clusters.settings import serialized
 from reid_dist.clusters.starting import PRELOADED, import_extra, private_directory, private_scratch
@@ -43,52 +43,44 @@ def import_jobqueue(kind: str, module: str = "dask_jobqueue") -> ModuleType:
         signal.signal(signal.SIGINT, before)
 
 
-def _slurm(config: SLURMCluster) -> dict[str, Any]:
-    directives = {"qos": config.qos, "constraint": config.constraint, "reservation": config.reservation}
-    return {
-        "account": config.account,
-        "walltime": config.walltime,
-        "job_extra_directives": [f"--{name}={value}" for name, value in directives.items() if value is not None],
-    }
-
-
-def _pbs(config: PBSCluster) -> dict[str, Any]:
-    return {"account": config.account, "walltime": config.walltime}
-
-
-def _lsf(config: LSFCluster) -> dict[str, Any]:
-    # LSF takes hours and minutes; a second colon has another meaning.
-    hours, minutes, _ = config.walltime.split(":")
-    return {"project": config.account, "walltime": f"{hours}:{minutes}", "lsf_units": config.memory_unit}
-
-
-def _sge(config: SGECluster) -> dict[str, Any]:
-    return {
-        "project": config.account,
-        "walltime": config.walltime,
-        "resource_spec": config.resource_spec,
-        "job_extra_directives": [f"-pe {config.parallel_environment} {config.cores}"],
-    }
-
-
-# Kind -> class of dask-jobqueue, the program that submits, and the options of this batch system alone.
-_SYSTEMS: dict[str, tuple[str, str, Any]] = {
-    "slurm": ("SLURMCluster", "sbatch", _slurm),
-    "pbs": ("PBSCluster", "qsub", _pbs),
-    "lsf": ("LSFCluster", "bsub", _lsf),
-    "sge": ("SGECluster", "qsub", _sge),
+# Kind -> class of dask-jobqueue, and the program that submits.
+_SYSTEMS = {
+    "slurm": ("SLURMCluster", "sbatch"),
+    "pbs": ("PBSCluster", "qsub"),
+    "lsf": ("LSFCluster", "bsub"),
+    "sge": ("SGECluster", "qsub"),
 }
+
+
+def _own_options(config: BatchCluster) -> dict[str, Any]:
+    """Options that differ between batch systems."""
+    if isinstance(config, SLURMCluster):
+        directives = {"qos": config.qos, "constraint": config.constraint, "reservation": config.reservation}
+        lines = [f"--{name}={value}" for name, value in directives.items() if value is not None]
+        return {"account": config.account, "walltime": config.walltime, "job_extra_directives": lines}
+    if isinstance(config, LSFCluster):
+        # LSF takes hours and minutes; a second colon has another meaning.
+        hours, minutes, _ = config.walltime.split(":")
+        return {"project": config.account, "walltime": f"{hours}:{minutes}", "lsf_units": config.memory_unit}
+    if isinstance(config, SGECluster):
+        return {
+            "project": config.account,
+            "walltime": config.walltime,
+            "resource_spec": config.resource_spec,
+            "job_extra_directives": [f"-pe {config.parallel_environment} {config.cores}"],
+        }
+    return {"account": config.account, "walltime": config.walltime}
 
 
 @contextlib.contextmanager
 def batch_cluster(config: Any) -> Iterator[Any]:
     """Start a scheduler that can submit jobs, and submit none."""
-    name, _, own = _SYSTEMS[config.kind]
+    name, _ = _SYSTEMS[config.kind]
     module = import_jobqueue(config.kind)
     shared = private_directory(config.shared_directory)
     with private_scratch(), certificates_on_disk(config, shared) as security:
         try:
-            cluster = getattr(module, name)(**_options(config, shared, security), **own(config))
+            cluster = getattr(module, name)(**_options(config, shared, security), **_own_options(config))
         except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(f"cannot start a scheduler for {config.kind}: {error}") from error
         with cluster:

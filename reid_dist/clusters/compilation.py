@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reid_dist.kernels.settings import cache_words, listening
 
@@ -60,24 +60,17 @@ def compilation_of(
     `time.time`.
     """
 
-    def here(began: float, at: float | None) -> None:
-        if at is None:
-            begun(cache_words())
-        else:
-            ended(began, at)
-
-    def there(message: tuple[Any, Any]) -> None:
-        began, at, words = message[1]
+    def report(began: float, at: float | None, words: str) -> None:
         if at is None:
             begun(words)
         else:
             ended(began, at)
 
     if client is None:
-        with listening(here):
+        with listening(lambda began, at: report(began, at, cache_words())):
             yield
         return
-    client.subscribe_topic(_TOPIC, there)
+    client.subscribe_topic(_TOPIC, lambda message: report(*message[1]))
     try:
         yield
     finally:

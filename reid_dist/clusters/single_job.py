@@ -164,7 +164,8 @@ def _make_folder(folder: Path) -> None:
 def _serve(config: SLURMJobCluster, task: int, folder: Path, scratch: str) -> None:
     """Run the scheduler or a worker until the end."""
     module = import_jobqueue(config.kind, "dask_jobqueue.slurm")
-    common = {"protocol": "tcp://" if _open(config) else "tls://", "interface": config.interface}
+    is_open = config.insecure and not config.has_certificates
+    common = {"protocol": "tcp://" if is_open else "tls://", "interface": config.interface}
     if task == _SCHEDULER:
         security = _make_certificates(config, folder)
     else:
@@ -193,17 +194,12 @@ def open_single_job(config: SLURMJobCluster) -> Iterator[Client]:
     task, folder = _place(config)
     if task != _CLIENT:
         raise ClusterError(f"task {task} of a job serves, but was started as the client")
-    _mark(folder, _NEEDED)
+    (folder / _NEEDED).touch()
     where = "the scheduler of this SLURM job"
     address = address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
     with reach(address, _read_certificates(config, folder), where, config.timeout_s) as client:
         await_workers(client, config.wait_for_workers, config.timeout_s, where, "see what its tasks wrote,")
         yield client
-
-
-def _open(config: SLURMJobCluster) -> bool:
-    """Whether the job runs without TLS."""
-    return config.insecure and not config.has_certificates
 
 
 def _make_certificates(config: SLURMJobCluster, folder: Path) -> Security | None:
@@ -230,12 +226,8 @@ def _end(folder: Path) -> None:
     """Write the marker that the command has ended."""
     # The marker first: a task that finds no certificates then reads it.
     with contextlib.suppress(OSError):
-        _mark(folder, _ENDED)
+        (folder / _ENDED).touch()
         (folder / _CERTIFICATES).unlink(missing_ok=True)
-
-
-def _mark(folder: Path, name: str) -> None:
-    (folder / name).touch()
 
 
 def _leave(*_: object) -> None:

@@ -82,6 +82,9 @@ def test_arrays_of_both_sides_go_by_any_name(reid_dist, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     for role, side in sides.items():
         assert_holds(FeatureSet.open(tmp_path / "own" / f"{role}.zarr"), side)
+    reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "own", *words).assert_refused("own")
+    reid_dist("ingest", tmp_path / "none.npz", "--output", tmp_path / "x").assert_refused("none.npz")
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("prefixes", [("query_", "gallery_"), ("q_", "g_")])

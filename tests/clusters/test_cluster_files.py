@@ -72,6 +72,8 @@ def test_an_extra_that_is_not_installed(path: Path, monkeypatch: pytest.MonkeyPa
             "kind: threads\ndask: {distributed.worker.memory.pause: 0.5}\n",
             "has 1 problem: dask: unknown key for this kind, though others have it; leave it out",
         ),
+        ("kind: local\nworkers: 0\n", "greater than or equal to 1"),
+        ("kind: existing\naddress: 127.0.0.1\n", "address: string should match"),
         ("kind: local\njobs: 2\n", "jobs: unknown key for this kind, though others have it"),
         ("kind: !!python/object/apply:os.system [reboot]\n", "is not YAML"),
         ("kind: 'local\n", "is not YAML"),
