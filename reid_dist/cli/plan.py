@@ -127,31 +127,13 @@ def command(
         options |= {"expand": first.expand, "rerank": first.rerank}
         n_points = counted(len(grid.points), "point")
         swept = f"{n_points}, each as below; planned with the longest lists, those of {first.name}"
-    plan = plan_job(
-        query,
-        gallery,
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        **options,
-    )
-    rerank = None
+    limits = {"n_threads": n_threads, "memory_per_thread": memory}
+    plan = plan_job(query, gallery, **limits, **options)
+    near, far, rerank = plan.query, plan.gallery, None
     if options["rerank"] is not None:
-        rerank = plan_rerank(
-            plan.query,
-            plan.gallery,
-            parse_rerank(options["rerank"]),
-            n_threads=n_threads,
-            memory_per_thread=memory,
-            chunk_rows=job.chunk_rows,
-        )
-    expand = plan_expand(
-        plan.query,
-        plan.gallery,
-        () if options["expand"] is None else parse_expand(options["expand"]),
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        chunk_rows=job.chunk_rows,
-    )
+        rerank = plan_rerank(near, far, parse_rerank(options["rerank"]), **limits, chunk_rows=job.chunk_rows)
+    steps = () if options["expand"] is None else parse_expand(options["expand"])
+    expand = plan_expand(near, far, steps, **limits, chunk_rows=job.chunk_rows)
     distance = DISTANCES.get(job.distance)
     longest = max([10 if rerank is None else rerank.search.k, *(step.search.k for step in expand)])
     rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{counted(n_threads, 'thread')} such as one here"
@@ -185,18 +167,20 @@ def command(
         **({"passes": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
         "time": f"{rough_duration(seconds)} on {speed}",
     }
-    for name, text in rows.items():
-        click.echo(f"{name:<11}{text}")
+    _print_rows(rows)
     if rerank is not None:
         click.echo("\nbefore that, re-ranking")
-        for name, text in _rerank_rows(rerank, rates, n_threads, speed).items():
-            click.echo(f"{name:<11}{text}")
+        _print_rows(_rerank_rows(rerank, rates, n_threads, speed))
     # The last step first, as each precedes what is above it; steps that change nothing have no plan.
     for place, step in reversed(list(enumerate(expand, start=1))):
         number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
         click.echo(f"\nbefore that, expansion{number}: {step.step}")
-        for name, text in _expand_rows(step, rates, n_threads, speed).items():
-            click.echo(f"{name:<11}{text}")
+        _print_rows(_expand_rows(step, rates, n_threads, speed))
+
+
+def _print_rows(rows: dict[str, str]) -> None:
+    for name, text in rows.items():
+        click.echo(f"{name:<11}{text}")
 
 
 def _cluster_line(size: Size) -> str:
