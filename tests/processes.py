@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+
+COMMAND = (sys.executable, "-m", "reid_dist.cli")
+"""Words of the command as a process."""
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 90) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from certificate_files import write_certificates
-from command_words import COMMAND
+from processes import COMMAND
 from small_stores import save_stores
 
 from reid_dist import FeatureSet, evaluate

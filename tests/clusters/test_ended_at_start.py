@@ -82,24 +82,34 @@ def test_workers_that_go_with_their_fork_server_are_waited_for(sets, tmp_path: P
     assert json.loads(out)["result_digest"] == sets.digest
 
 
-class _NotStarted:
-    """A cluster whose connections end in the middle of something, as those of a scheduler that closes do."""
+def _not_started(error: Exception) -> type:
+    """A cluster whose connections end at the start, as those of a scheduler that closes do."""
 
-    def __init__(self, **_: object) -> None:
-        logging.getLogger("distributed.batched").critical("Batched Comm Closed")
-        raise RuntimeError("Nanny failed to start.") from EOFError("unexpected EOF")
+    class NotStarted:
+        def __init__(self, **_: object) -> None:
+            logging.getLogger("distributed.batched").critical("Batched Comm Closed")
+            raise RuntimeError("Cluster failed to start") from error
+
+    return NotStarted
 
 
-def test_what_dask_logs_meanwhile_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (EOFError("unexpected EOF"), r"a process of theirs ended while it started \(unexpected EOF\)"),
+        (RuntimeError("Nanny failed to start worker process"), "a process of theirs ended while it started"),
+        (RuntimeError("can't start new thread"), "1 local worker of [^:]*: this process cannot start more threads"),
+        (RuntimeError("no event loop"), "1 local worker of [^:]*: no event loop$"),
+    ],
+)
+def test_why_workers_did_not_start(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
+    """The message has the cause, and what Dask logs meanwhile is not shown."""
     logger, shown = logging.getLogger("distributed"), io.StringIO()
     handler = logging.StreamHandler(shown)
     logger.addHandler(handler)
-    monkeypatch.setattr(distributed, "LocalCluster", _NotStarted)
+    monkeypatch.setattr(distributed, "LocalCluster", _not_started(error))
     try:
-        with (
-            pytest.raises(ClusterError, match=r"ended while it started \(unexpected EOF\)"),
-            connect(LocalCluster(kind="local", workers=1)),
-        ):
+        with pytest.raises(ClusterError, match=words), connect(LocalCluster(kind="local", workers=1)):
             pass
     finally:
         logger.removeHandler(handler)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from local_workers import dask_words
+from processes import wait_until
 
 from reid_dist.clusters import connect, read_cluster
 from reid_dist.errors import ClusterError
@@ -23,10 +24,7 @@ def test_a_scheduler_that_is_lost_before_workers_come(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text(f"kind: existing\nscheduler_file: {scheduler_file}\nwait_for_workers: 1\ntimeout_s: 300\n")
     with subprocess.Popen(words, cwd=tmp_path, **quiet) as scheduler:
-        deadline = time.monotonic() + 60
-        while not scheduler_file.exists():
-            assert time.monotonic() < deadline, "the scheduler did not come up"
-            time.sleep(0.05)
+        wait_until(scheduler_file.exists, "the scheduler", 60)
         # Some time after the client has found it, and long before workers are given up.
         timer = threading.Timer(3, scheduler.kill)
         timer.start()
