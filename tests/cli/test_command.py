@@ -45,7 +45,7 @@ def test_help_is_quick_and_lists_every_command(reid_dist) -> None:
     assert min(taken) < 0.5
 
 
-def test_help_tells_exit_codes_and_all_that_can_be_listed(reid_dist) -> None:
+def test_help_has_exit_codes_and_all_that_can_be_listed(reid_dist) -> None:
     text = " ".join(reid_dist("--help").out.split())
     codes = text.partition("Exit codes: ")[2].partition(". ")[0]
     assert [part.split()[0] for part in codes.split(", ")] == ["0", "2", "3", "4", "130", "143"]
@@ -270,7 +270,7 @@ def test_nothing_is_resumed_without_a_directory(reid_dist, stores, threads, word
     refused.assert_refused("--resume takes up an output directory; add --output DIR")
 
 
-def test_a_damaged_mark_is_told(reid_dist, stores, threads, tmp_path: Path) -> None:
+def test_a_damaged_record_of_an_unfinished_run(reid_dist, stores, threads, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "unfinished.json").write_text("[1")
     done = reid_dist("evaluate", *stores, "--cluster", threads, "--output", tmp_path / "out", "--resume")
@@ -379,7 +379,7 @@ def test_damage_is_found_by_check_and_by_evaluate(reid_dist, stores, threads, tm
     assert not output.exists()
 
 
-def test_every_query_invalid_says_why(reid_dist, stores, threads, tmp_path: Path) -> None:
+def test_every_query_invalid_is_explained(reid_dist, stores, threads, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     strangers = tmp_path / "strangers.zarr"
     features = rng.standard_normal((5, 24)).astype(np.float32)

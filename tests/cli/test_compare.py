@@ -145,7 +145,7 @@ def test_equal_runs_are_called_identical(reid_dist, runs) -> None:
     assert "identical" not in reid_dist("compare", runs["good"], runs["bad"]).out
 
 
-def test_what_is_compared_is_said(reid_dist, runs) -> None:
+def test_differences_of_options_are_printed(reid_dist, runs) -> None:
     done = reid_dist("compare", runs["good"], runs["euclidean"], "--resamples", 200)
     assert "distance.name: cosine -> euclidean" in done.out
 

@@ -41,7 +41,7 @@ def make_side(seed: int) -> Side:
     )
 
 
-# Names that nobody guesses.
+# Names that are not the customary ones.
 OWN = ("emb", "vid", "where", "name", "jpeg")
 ARRAYS = ("features", "pids", "camids", "item-ids", "image-paths")
 
@@ -161,7 +161,7 @@ def test_how_rows_are_kept(reid_dist, tmp_path: Path) -> None:
     assert FeatureSet.open(target).n_rows == ROWS
 
 
-def test_a_pid_to_drop_that_no_row_has_is_said(reid_dist, tmp_path: Path) -> None:
+def test_a_dropped_pid_without_rows_is_noted(reid_dist, tmp_path: Path) -> None:
     side = make_side(9)
     np.savez(tmp_path / "a.npz", features=side.features, pids=side.pids)
     done = reid_dist("ingest", tmp_path / "a.npz", "--output", tmp_path / "out.zarr", "--drop-pid", 99)

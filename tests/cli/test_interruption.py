@@ -135,7 +135,7 @@ def group(number: int) -> list[psutil.Process]:
 
 
 def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60, number: int = signal.SIGINT) -> str:
-    """Exit code, one message, nobody left; return the message."""
+    """Exit code, one message, no process left; return the message."""
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == 128 + number, err
     assert out == ""
@@ -253,7 +253,9 @@ def test_what_is_finished_is_kept_and_taken_up(large, threads: Path, tmp_path: P
     assert json.loads(done.out)["result_digest"] == evaluate(*map(FeatureSet.open, sides)).result_digest
 
 
-def test_the_demo_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: Path, reid_dist) -> None:
+def test_an_interrupted_demo_prints_how_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: Path, reid_dist
+) -> None:
     from reid_dist.evaluation import evaluate as evaluation
     from reid_dist.stores import synthetic
 
@@ -277,7 +279,6 @@ def interrupting(*_: object) -> None:
 
 @pytest.mark.slow
 def test_interrupted_again_and_again(large, threads: Path, tmp_path: Path) -> None:
-    """Whoever is impatient gets no traceback for it."""
     with started(tmp_path, _SLOW.format(seconds=600), "evaluate", *large, "--cluster", threads) as process:
         wait_for(tmp_path / "begun", process)
         for _ in range(20):

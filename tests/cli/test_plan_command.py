@@ -42,7 +42,7 @@ def printed(text: str) -> dict[str, str]:
     return dict(re.match(r"(\S+)\s+(.*)", line).groups() for line in text.splitlines() if line)
 
 
-def test_a_plan_says_the_workers_and_memory_of_a_cluster(reid_dist, pipeline: Path, tmp_path: Path) -> None:
+def test_a_plan_has_the_workers_and_memory_of_a_cluster(reid_dist, pipeline: Path, tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("kind: local\nworkers: 3\nthreads_per_worker: 2\nmemory_limit: 6GiB\n")
     done = reid_dist("plan", pipeline, "--cluster", cluster)
@@ -53,7 +53,7 @@ def test_a_plan_says_the_workers_and_memory_of_a_cluster(reid_dist, pipeline: Pa
     assert "about" in told["time"]
 
 
-def test_a_plan_says_what_each_worker_holds_and_reads(reid_dist, pipeline: Path, tmp_path: Path) -> None:
+def test_a_plan_has_memory_and_reads_of_each_worker(reid_dist, pipeline: Path, tmp_path: Path) -> None:
     """Of tiny sets there is one task, and one worker that reads all."""
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("kind: local\nworkers: 3\nthreads_per_worker: 2\nmemory_limit: 6GiB\n")

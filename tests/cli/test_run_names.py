@@ -110,7 +110,7 @@ def test_few_valid_queries_are_visible(reid_dist, shared_data, threads, tmp_path
     assert any(note.startswith("7 identities are few: the intervals are too narrow") for note in report.notes)
 
 
-def test_a_normal_run_is_calm(reid_dist, shared_data, threads) -> None:
+def test_a_normal_run_has_no_warnings(reid_dist, shared_data, threads) -> None:
     source = shared_data("veri776_sample.npz")
     words = ("--protocol", "same_set", "--cluster", threads)
     done = reid_dist("evaluate", source, source, *words)

@@ -124,7 +124,7 @@ def test_settings_that_could_run_code(tmp_path: Path, setting: str) -> None:
         ("worker.multiprocessing-method", "evil", "spawn, fork or forkserver"),
     ],
 )
-def test_settings_that_dask_would_stumble_over(tmp_path: Path, setting: str, value: str, wanted: str) -> None:
+def test_settings_that_dask_cannot_read(tmp_path: Path, setting: str, value: str, wanted: str) -> None:
     refusal = _refusal(tmp_path, f"kind: local\ndask: {{distributed.{setting}: {value}}}\n")
     assert f"distributed.{setting} should be {wanted}" in refusal
 

@@ -69,6 +69,6 @@ def test_a_server_that_is_not_there(evaluate_on) -> None:
     evaluate_on(text).assert_one_line(3, "gave no cluster")
 
 
-def test_an_address_in_the_clear(evaluate_on) -> None:
+def test_an_address_without_tls(evaluate_on) -> None:
     text = "kind: gateway\naddress: http://gateway.example\nworkers: 1\nthreads_per_worker: 1\nmemory: 1GiB\n"
     evaluate_on(text).assert_one_line(2, "http://gateway.example", "insecure: true")

@@ -140,7 +140,7 @@ def test_a_command_that_ends_before_it_needs_the_others(slurm: MiniSlurm, cluste
     assert slurm.jobs() == []
 
 
-def test_other_tasks_than_the_file_says(slurm: MiniSlurm, cluster_file: Path, sets) -> None:
+def test_other_numbers_of_tasks_than_in_the_file(slurm: MiniSlurm, cluster_file: Path, sets) -> None:
     words = [*COMMAND, "evaluate", sets.query, sets.gallery, "--cluster", cluster_file]
     done = slurm.attempt("srun", "--ntasks=3", *map(str, words))
     assert done.returncode == 2

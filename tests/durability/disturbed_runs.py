@@ -82,7 +82,7 @@ def finished(workspace: Path) -> list[Path]:
 
 @dataclass
 class Command:
-    """A command that runs; what it writes goes to files, for a pipe that nobody reads would stop it."""
+    """A command that runs; what it writes goes to files, as a full pipe would stop it."""
 
     process: subprocess.Popen[bytes]
     folder: Path

@@ -31,7 +31,7 @@ def shape(n_rows: int, dim: int = DIM) -> SetShape:
         ("fastreid(k=6)", N_QUERY + N_GALLERY, (N_QUERY + N_GALLERY) * (N_QUERY + N_GALLERY + 1) // 2, 6),
     ],
 )
-def test_who_meets_whom(spec: str, n_items: int, n_pairs: int, k: int) -> None:
+def test_pairs_of_a_step(spec: str, n_items: int, n_pairs: int, k: int) -> None:
     (plan,) = plan_expand(shape(N_QUERY), shape(N_GALLERY), parse_expand(spec), n_threads=2, memory_per_thread=2**30)
     assert (plan.search.n_items, plan.search.n_pairs, plan.search.k) == (n_items, n_pairs, k)
     assert plan.flop == 2 * DIM * n_pairs

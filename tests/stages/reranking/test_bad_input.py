@@ -270,7 +270,7 @@ def test_thresholds_under_variants_with_one_scale(data, refused, variant):
     assert found.metrics["TAR@FAR=0.01"] == float(verification.tar_at_far(pairs, 0.01))
 
 
-def test_the_report_says_whether_two_thirds_are_enough(data, refused):
+def test_the_report_has_the_rule_of_two_thirds(data, refused):
     near, far = sets_of(data)
     report = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper)", confidence=None)
     assert report.rerank["inclusive"] is True

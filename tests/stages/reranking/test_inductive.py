@@ -221,7 +221,7 @@ def test_a_sweep_of_one_side_is_half_a_sweep_of_both(problem, distance, chunk):
     np.testing.assert_allclose(one.farthest, expected.max(axis=1).clip(0), rtol=1e-12, atol=1e-12)
 
 
-def test_sets_of_strangers_hold_themselves_last():
+def test_sets_without_common_members_hold_the_query_last():
     """By hand: 4 stands for a query; half lists of two."""
     index = np.array([[0, 1, 2], [1, 0, 2], [2, 1, 0], [3, 2, 1]], np.int32)
     reciprocal = np.array([[0, 1], [3, -1], [-1, -1]], np.int32)

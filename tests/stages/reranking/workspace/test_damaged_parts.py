@@ -1,4 +1,4 @@
-"""The workspace of a re-ranking: what is there is whole, is taken up again, and is told apart from what is damaged."""
+"""The workspace of a re-ranking: complete parts are reused, damaged ones are detected."""
 
 from __future__ import annotations
 

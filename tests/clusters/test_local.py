@@ -1,4 +1,4 @@
-"""Processes of a local cluster that the system ends while it starts: one line, or workers that are started again."""
+"""Local clusters that cannot start, or whose processes end at the start: one line, or workers that are restarted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -114,6 +115,30 @@ def test_why_workers_did_not_start(monkeypatch: pytest.MonkeyPatch, error: Excep
     finally:
         logger.removeHandler(handler)
     assert shown.getvalue() == ""
+
+
+def _limited() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+
+
+@pytest.mark.slow
+def test_few_open_files(sets, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "reid_dist.cli", "evaluate", sets.query, sets.gallery, "--workers", "2"]
+    done = subprocess.run(
+        [*map(str, words)], capture_output=True, text=True, timeout=60, preexec_fn=_limited, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: 2 local workers need some 72 open files, and the limit of this process is 32")
+    assert "ulimit -n 1024" in line
+
+
+def test_the_required_number_of_open_files_is_enough() -> None:
+    """Files that are open before any work, of this process with one worker."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with connect(LocalCluster(kind="local", workers=1, threads_per_worker=1)):
+        opened = len(list(Path("/proc/self/fd").iterdir())) - before
+    assert opened < 56
 
 
 def _is_fork_server(process: int) -> bool:
