@@ -115,9 +115,7 @@ class BatchCluster(_Started):
     account: Name | None = Field(default=None, description="Account or project that is charged.")
     interface: Interface | None = Field(default=None, description="Network between scheduler and workers.")
     lifetime: Duration | None = Field(default=None, description="Age at which a worker ends.")
-    lifetime_stagger: Duration | None = Field(
-        default=None, description="Most that a lifetime differs, both ways."
-    )
+    lifetime_stagger: Duration | None = Field(default=None, description="Most that a lifetime differs, both ways.")
     modules: tuple[ModuleName, ...] = Field(default=(), description="Modules to load before a worker starts.")
     local_directory: FilePath | None = Field(default=None, description="Fast disk of a node.")
     shared_directory: FilePath = Field(

@@ -151,7 +151,7 @@ class KReciprocal:
         if 0 < weight < _LEAST_WEIGHT:
             raise InputError(
                 f"lambda_value of k_reciprocal must be 0 or at least {_LEAST_WEIGHT:g}, found {weight!r}: below that "
-                "the distance drowns in rounding"
+                "the weight is lost in rounding"
             )
         if self.inclusive is None:
             object.__setattr__(self, "inclusive", self.rules.inclusive)

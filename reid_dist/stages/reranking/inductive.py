@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.kernels.reciprocal import SparseRows, grown_sets, mean_rows
+from reid_dist.kernels.reciprocal import SparseRows, binary_rows, grown_sets, mean_rows
 from reid_dist.stages.neighbours import NeighbourLists, Table
-from reid_dist.stages.reranking.weights import Weighing, WeightRows, join_rows, pieces_of, weigh_members
+from reid_dist.stages.reranking.weights import Listed, Weighing, WeightRows, gaussian_weights, join_rows, pieces_of
 
 Int64 = NDArray[np.int64]
 
@@ -38,8 +38,9 @@ def place_task(
     own_number = lists.candidates.n_items
     pieces = []
     for here in pieces_of(lists, block):
-        own = _weigh(lists, gallery, how, here)
-        first = lists.index(here)[:, : min(k2, how.n_near)].astype(np.int64)
+        listed = Listed(lists.index(here), lists.distances(here), lists.farthest(here))
+        own = _weigh(lists, listed, gallery, how, here)
+        first = listed.index[:, : min(k2, how.n_near)].astype(np.int64)
         # Every query has a different row of weights, so each has a number of its own here.
         first[:, 0] = own_number + np.arange(len(here))
         needed = np.unique(first[:, 1:])
@@ -49,24 +50,26 @@ def place_task(
     means.write(block, join_rows(pieces))
 
 
-def _weigh(lists: NeighbourLists, gallery: NeighbourLists, how: Weighing, here: RowRange) -> SparseRows:
+def _weigh(lists: NeighbourLists, listed: Listed, gallery: NeighbourLists, how: Weighing, here: RowRange) -> SparseRows:
     """Rows of weights of a range of queries before the mean."""
-    index, distance = lists.others(here)
-    reciprocal = _reciprocal(index[:, : how.n_near - 1], distance[:, : how.n_near - 1], gallery, how.n_near)
+    others = slice(1, how.n_near)
+    reciprocal = _reciprocal(listed.index[:, others], listed.distance[:, others], gallery, how.n_near)
     own_number = lists.candidates.n_items
     indptr, member = grown_sets(Table.of(gallery), reciprocal, how.n_half, how.inclusive, own_number)
+    if how.binary:
+        return binary_rows(indptr, member)
     (query,), (candidates,) = lists.items.sets, lists.candidates.sets
     pairs = FeatureScorer(query, candidates, lists.distance)
 
     def compute(owner: Int64, member: Int64) -> NDArray[np.float64]:
         return pairs.pair_distances(here, owner, member)
 
-    return weigh_members(indptr, member, lists, how, here, compute)
+    return gaussian_weights(indptr, member, listed, how, compute)
 
 
 def _reciprocal(index: Int64, distance: NDArray[np.float64], gallery: NeighbourLists, n_near: int) -> NDArray[np.int32]:
     """Gallery items of each list whose own list would contain the query; -1 in place of the others."""
-    listed = np.unique(index[index >= 0])
+    listed = np.unique(index[index >= 0]).astype(np.int64)
     last = gallery.last_kept(listed, n_near)
     # Empty places (-1) look up an arbitrary item and are dropped below; if nothing is listed, all places are empty.
     place = np.minimum(np.searchsorted(listed, index), max(len(listed) - 1, 0))

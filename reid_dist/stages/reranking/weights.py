@@ -116,6 +116,15 @@ def join_rows(pieces: list[SparseRows]) -> SparseRows:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Lists of some items, the item itself first: two (n, k) arrays, and the largest distances, shape (n,)."""
+
+    index: NDArray[np.signedinteger]
+    distance: Float64
+    farthest: Float64
+
+
 def weigh_task(weights: WeightRows, lists: NeighbourLists, how: Weighing, block: int) -> None:
     """Compute the rows of weights of a block: R*(i), and a weight for each member."""
     table = Table.of(lists)
@@ -126,7 +135,11 @@ def weigh_task(weights: WeightRows, lists: NeighbourLists, how: Weighing, block:
             return lists.items.pair_distances(lists.distance, start + owner, member)
 
         indptr, member = reciprocal_sets(table, here.start, here.stop, how.n_near, how.n_half, how.inclusive)
-        pieces.append(weigh_members(indptr, member, lists, how, here, compute))
+        if how.binary:
+            pieces.append(binary_rows(indptr, member))
+            continue
+        listed = Listed(lists.index(here), lists.distances(here), lists.farthest(here))
+        pieces.append(gaussian_weights(indptr, member, listed, how, compute))
     weights.write(block, join_rows(pieces))
 
 
@@ -137,25 +150,22 @@ def pieces_of(lists: NeighbourLists, block: int) -> Iterator[RowRange]:
         yield RowRange(rows.start + cut.start, rows.start + cut.stop)
 
 
-def weigh_members(
+def gaussian_weights(
     indptr: Int64,
     member: NDArray[np.int32],
-    lists: NeighbourLists,
+    listed: Listed,
     how: Weighing,
-    rows: RowRange,
     compute: Callable[[Int64, Int64], Float64],
 ) -> SparseRows:
-    """Rows of weights of a range of items whose members are given.
+    """Rows of Gaussian weights of some items whose members are given.
 
-    `compute` returns the distances of pairs that are not listed, by place within `rows` and member.
+    `compute` returns the distances of pairs that are not listed, by row of `listed` and member.
     """
-    if how.binary:
-        return binary_rows(indptr, member)
-    distance = listed_distances(indptr, member, lists.index(rows), lists.distances(rows))
-    owner = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    distance = listed_distances(indptr, member, listed.index, listed.distance)
+    owner = np.repeat(np.arange(len(listed.farthest)), np.diff(indptr))
     missing = np.flatnonzero(np.isnan(distance))
     distance[missing] = compute(owner[missing], member[missing].astype(np.int64))
-    return gaussian_rows(indptr, member, how.scaled(distance, lists.farthest(rows)[owner]), how.normalised)
+    return gaussian_rows(indptr, member, how.scaled(distance, listed.farthest[owner]), how.normalised)
 
 
 def mean_task(means: WeightRows, weights: WeightRows, k2: int, n_near: int, block: int) -> None:
