@@ -18,7 +18,7 @@ from reid_dist.clusters.settings import without_logs_of_dask
 from reid_dist.clusters.starting import private_scratch
 from reid_dist.core.environment import usable_cores
 from reid_dist.core.formatting import byte_size, counted
-from reid_dist.core.shortages import shortage
+from reid_dist.core.limits import shortage
 from reid_dist.errors import ClusterError, InputError
 from reid_dist.kernels.settings import cache_folder
 from reid_dist.kernels.usual import compile_usual, lacks_usual
