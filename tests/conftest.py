@@ -110,6 +110,15 @@ class Outcome:
     out: str
     err: str
 
+    def assert_refused(self, *parts: str, code: int = 2) -> str:
+        """Exit code, nothing on standard output, and one error line that contains the parts; return the line."""
+        assert (self.code, self.out) == (code, ""), self
+        assert "Traceback" not in self.err
+        (line,) = (line for line in self.err.splitlines() if line.startswith("Error: "))
+        for part in parts:
+            assert part in line
+        return line
+
 
 @pytest.fixture
 def reid_dist(capfd: pytest.CaptureFixture[str]):

@@ -1,4 +1,4 @@
-"""Clusters on this machine, as tests start them: on ports that nobody else has.
+"""Clusters on this machine, as tests start them, on free ports.
 
 Without an address for its web server, Dask takes one fixed port, and warns of the second cluster that wants it.
 """

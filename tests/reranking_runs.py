@@ -13,13 +13,13 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.projection import make_resources
 from reid_dist.stages.neighbours import Items, find_neighbours
 from reid_dist.stages.reranking import KReciprocal, make_weights
-from reid_dist.stages.reranking.build import weighing
+from reid_dist.stages.reranking.stage import weighing
 
 CLOSE = 1e-9
 
 
 def bare(features):
-    """A feature set whose labels nobody will look at."""
+    """A feature set without labels of use."""
     return FeatureSet.from_arrays(np.asarray(features), np.zeros(len(features), np.int64), allow_zero=True)
 
 

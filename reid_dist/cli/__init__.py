@@ -1,6 +1,6 @@
 """The command ``reid-dist``.
 
-Nothing is imported before signals are taken: what comes earlier ends with the interpreter's own traceback.
+Signals are handled before anything is imported: an earlier one would end in a traceback of the interpreter.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Parameters
     ----------
     arguments
-        Words after ``reid-dist``; None for those of the process, which the command then is the whole of: SIGINT,
-        SIGTERM and SIGHUP end it with one line, exit code 128 and the number of the signal, and its threads as they
-        are.
+        Words after ``reid-dist``; None for those of the process.  SIGINT, SIGTERM and SIGHUP then end the process with
+        one line and the exit code 128 plus the number of the signal, without waiting for its threads.
     """
     import sys
 
@@ -44,13 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BaseException as error:
         if not _is_interrupted(error):
             raise
-        # While modules were imported, which may be there in part.
+        # While modules were imported, which may be incomplete.
         _leave_at_once()
     leave(code)
 
 
 def _is_interrupted(error: BaseException) -> bool:
-    """Whether a signal is behind an error: code that names attributes of a class wraps every exception it meets."""
+    """Whether a signal caused an error: the interpreter may wrap exceptions while it makes a class."""
     import sys
 
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
@@ -65,7 +64,7 @@ def _leave_at_once() -> NoReturn:
 
     signals = sys.modules.get("reid_dist.core.signals")
     line, code = "Interrupted.", _INTERRUPTED
-    # Loaded to its last line.
+    # Only a module that is complete.
     if signals is not None and hasattr(signals, "silence_libraries"):
         signals.stop_raising()
         line, code = f"{signals.name_of(signals.received())}.", signals.exit_code(_INTERRUPTED)
@@ -76,7 +75,7 @@ def _leave_at_once() -> NoReturn:
 
 
 def _as_event(message: str, code: int) -> str:
-    """Return the event as `events.EventLog` writes it; that module may be there in part."""
+    """Event as `events.EventLog` writes it; that module may be incomplete."""
     import json
     import time
 

@@ -20,15 +20,7 @@ _DIGEST_DIGITS = 16
 
 
 def print_comparison(comparison: Comparison, baseline: Path, candidate: Path) -> None:
-    """Print a comparison on standard output; where that is no terminal, as plain text, 80 columns wide.
-
-    Parameters
-    ----------
-    comparison
-        What to print.
-    baseline, candidate
-        Where the runs lie.
-    """
+    """Print a comparison of two runs on standard output; where that is no terminal, as plain text of 80 columns."""
     print_parts(_metrics(comparison), _facts(comparison, baseline, candidate), *_changed(comparison))
 
 
@@ -90,7 +82,7 @@ def _lines(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[
 
 
 def _verdict_words(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """What the verdicts in the table mean, as far as they occur."""
+    """Definitions of the verdicts that occur in the table."""
     found = {metric.verdict for metric in comparison.metrics}
     effect = f"{100 * comparison.minimum_effect:g} points"
     if SAME in found:

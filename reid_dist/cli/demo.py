@@ -65,7 +65,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
 
 @contextlib.contextmanager
 def _unless_interrupted(*folders: Path) -> Iterator[None]:
-    """Remove the first directory, and the others where they are then empty, if what it is for is cut short."""
+    """On an interruption, remove the first directory, and the others if they are then empty."""
     try:
         yield
     except KeyboardInterrupt:
@@ -77,7 +77,7 @@ def _unless_interrupted(*folders: Path) -> Iterator[None]:
 
 
 def _first_free() -> Path:
-    """Return the default directory, or a numbered one when that is taken."""
+    """The default directory, or the first numbered one that does not exist."""
     path, number = Path(_DEFAULT), 2
     while path.exists():
         path, number = Path(f"{_DEFAULT}-{number}"), number + 1

@@ -1,6 +1,6 @@
-"""How a command ends: exit codes and messages of errors, and how the process is left.
+"""End of a command: exit codes and messages of errors, and the end of its process.
 
-Standard library and `click` alone: it is imported before anything else.
+Standard library and `click` alone: it is imported first.
 """
 
 from __future__ import annotations
@@ -36,15 +36,7 @@ _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 @dataclass(frozen=True)
 class Ending:
-    """How a command ends.
-
-    Attributes
-    ----------
-    code
-        Its exit code.
-    error
-        The message; None for none.
-    """
+    """Exit code of a command, and the error with its message, if any."""
 
     code: int
     error: Exception | None = None
@@ -87,19 +79,13 @@ def ending_of(error: BaseException) -> Ending | None:
 
 
 def interruption(kept: str = "") -> Ending:
-    """Ending by a signal.
-
-    Parameters
-    ----------
-    kept
-        What is kept, and how to go on.
-    """
+    """Ending by a signal; `kept` describes what is kept, and how to resume."""
     name = signals.name_of(signals.received())
     return Ending(signals.exit_code(ABORTED), click.ClickException(f"{name}; {kept}" if kept else f"{name}."))
 
 
 def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
-    """Ctrl-C, where the error comes of it: what is left in the middle of something may break once more on its way."""
+    """The KeyboardInterrupt that caused an error, if any: interrupted code may raise other errors."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):
@@ -110,7 +96,7 @@ def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
 
 
 class _Process:
-    """What a process that is one command has to end with."""
+    """State of a process that is one command."""
 
     temporary: Path | None = None
     reported = False
@@ -118,14 +104,14 @@ class _Process:
 
 
 def prepare() -> None:
-    """Have this process end as a command does, however it ends; once, before the command runs."""
+    """Register the end of this process, which is a command; once, before the command runs."""
     signals.on_forced_end(_end_at_once)
     # Registered first, hence called last.
     atexit.register(_end_last)
 
 
 def make_temporary_folder() -> None:
-    """Put all temporary files of this process and of its workers into one directory, which goes when it ends."""
+    """Put all temporary files of this process and its workers into one directory, removed at the end."""
     if not signals.is_guarded() or _Process.temporary is not None:
         return
     import tempfile
@@ -135,7 +121,7 @@ def make_temporary_folder() -> None:
     usual = tempfile.gettempdir()
     remove_abandoned(usual)
     place = Path(usual, new_name())
-    # Noted before it is made, so that an interruption in between leaves nothing.
+    # Recorded before it is made, so that an interruption in between leaves nothing.
     _Process.temporary = place
     try:
         place.mkdir(mode=0o700)
@@ -161,15 +147,10 @@ def report_interruption(ending: Ending) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Leave the process, which is a command's own.
+    """End the process of a command with an exit code, unless a signal sets another.
 
-    Once it is interrupted, threads may be in the middle of tasks that take long.  An interpreter that ends by itself
-    waits for them, so it is made to end with them as they are.
-
-    Parameters
-    ----------
-    code
-        Exit code, unless a signal sets another.
+    After an interruption, threads may run long tasks.  The interpreter would wait for them at its end; the process ends
+    without waiting.
     """
     signals.stop_raising()
     if code != ABORTED and signals.received() is None:
@@ -189,15 +170,15 @@ def leave(code: int) -> NoReturn:
 
 
 def _end_last() -> None:
-    """End a process that has done everything; a signal that comes now ends it all the same."""
+    """End a process whose command has ended; a signal that comes now is reported."""
     _remove_temporary_folder()
     if signals.received() is not None:
         report_interruption(interruption("the command had just ended"))
         os._exit(signals.exit_code(0))
     if _Process.code is None:
-        # A defect, which the interpreter has reported.
+        # A defect that the interpreter has reported.
         return
-    # The interpreter would take itself apart for some tenths of a second, and call no handlers any more.
+    # The shutdown of the interpreter would take some tenths of a second, and calls no further handlers.
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
@@ -205,24 +186,24 @@ def _end_last() -> None:
 
 
 def _end_at_once(why: str) -> None:
-    """Leave nothing behind; called from another thread while the main thread does whatever it does."""
+    """Remove temporary files and workers; called from another thread while the main thread still runs."""
     report_interruption(interruption(why))
     _discard_standard_error()
     _end_workers()
     _remove_temporary_folder()
-    # Names of semaphores, and keys in directories that others share, would outlive the process.
+    # Names of semaphores, and keys in shared directories, would outlast the process.
     with contextlib.suppress(Exception):
         _run_exit_handlers()
 
 
 def _run_exit_handlers() -> None:
-    """Call all exit handlers but our own, which would end the process before those that were registered earlier."""
+    """Call all exit handlers except `_end_last`, which would end the process before handlers registered earlier."""
     atexit.unregister(_end_last)
     atexit._run_exitfuncs()
 
 
 def _discard_standard_error() -> None:
-    """Nothing follows the last message, such as warnings of libraries about unfinished work."""
+    """Discard what follows the last message, such as warnings of libraries about unfinished work."""
     with contextlib.suppress(OSError):
         if sys.stderr is not None and os.isatty(_STANDARD_ERROR):
             os.write(_STANDARD_ERROR, _SHOW_CURSOR)
@@ -234,7 +215,7 @@ def _end_workers() -> None:
 
 
 def _call_of_workers(name: str) -> None:
-    """Call a function of the module of workers, if it is loaded; to import it, a thread may wait for the main one."""
+    """Call a function of the module of workers if it is loaded; an import in a thread may wait for the main thread."""
     function = getattr(sys.modules.get("reid_dist.clusters.workers"), name, None)
     if function is not None:
         function()
@@ -246,7 +227,7 @@ def _remove_temporary_folder() -> None:
         return
     import shutil
 
-    # Again where a process that is just ending has written meanwhile.
+    # Repeated, as a process that is just ending may write meanwhile.
     for _ in range(3):
         shutil.rmtree(_Process.temporary, ignore_errors=True)
         if not _Process.temporary.exists():

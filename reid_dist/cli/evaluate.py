@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.grouping import GroupedCommand
 from reid_dist.cli.job_options import job_fields, job_options
 from reid_dist.cli.options import (
+    GroupedCommand,
     RunOptions,
     cluster_options,
     observation_options,
@@ -23,7 +23,7 @@ from reid_dist.cli.options import (
 @click.argument("gallery")
 @job_options
 @cluster_options
-@output_options
+@output_options()
 @observation_options
 @run_options(refuse_idle_options)
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: Any) -> None:

@@ -1,10 +1,9 @@
 """Events of a command as JSON on standard error, an object a line: ``--log-json``.
 
-Programs that read them must find nothing else there, and libraries, workers and the interpreter all write to standard
-error when something is wrong.  So its file descriptor becomes a pipe while the command runs, and every line that comes
-out of it becomes an event too.
+Readers of the events must find nothing else there, and libraries, workers and the interpreter write errors to standard
+error.  Its file descriptor is therefore a pipe while the command runs, and every line read from it becomes an event.
 
-Standard library alone: it is set up before anything else is imported.
+Standard library alone: it is imported first.
 """
 
 from __future__ import annotations
@@ -24,26 +23,20 @@ _STANDARD_ERROR = 2
 
 
 class EventLog:
-    """Writes events: each has ``time`` (UTC), ``event``, and what belongs to it.
-
-    Parameters
-    ----------
-    descriptor
-        File descriptor to write to.
-    """
+    """Writer of events to a file descriptor: each has ``time`` (UTC), ``event``, and facts."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
-        # What standard error still holds becomes events; nothing where it is not read.
+        # Makes events of what standard error still holds; nothing where it is not read.
         self.catch_up: Callable[[], None] = lambda: None
 
     def write(self, event: str, **facts: Any) -> None:
-        """Write an event, whole lines even where threads write at once; numbers that JSON does not have become null."""
+        """Write an event as one line, also from several threads; numbers that JSON lacks become null."""
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         values = {name: _finite(value) for name, value in facts.items()}
         line = memoryview(json.dumps({"time": stamp, "event": event, **values}).encode() + b"\n")
-        # The reader of the events may be gone; the work continues.
+        # Without a reader, the work continues.
         with self._lock, contextlib.suppress(OSError):
             while line:
                 line = line[os.write(self._descriptor, line) :]
@@ -53,7 +46,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and value - value != 0 else value
 
 
-# A reader that is stuck does not keep a command from ending.
+# Longest wait for the thread that reads standard error, so that a command ends in any case.
 _MOST_SECONDS = 5.0
 
 _CURRENT: list[EventLog] = []
@@ -73,10 +66,10 @@ def logged() -> Iterator[EventLog]:
     os.dup2(writable, _STANDARD_ERROR)
     log = EventLog(kept)
     marks: dict[bytes, threading.Event] = {}
-    # Unique, for it marks the end: child processes may hold the pipe open longer than this one.
+    # A unique line marks the end: child processes may hold the pipe open for longer.
     last = f"end of {os.getpid()} {id(log)}"
     reader = threading.Thread(
-        target=_tell_lines, args=(os.fdopen(readable, "rb"), last.encode(), log, marks), daemon=True
+        target=_write_lines, args=(os.fdopen(readable, "rb"), last.encode(), log, marks), daemon=True
     )
     reader.start()
 
@@ -102,7 +95,7 @@ def logged() -> Iterator[EventLog]:
         os.close(kept)
 
 
-def _tell_lines(source: IO[bytes], last: bytes, log: EventLog, marks: dict[bytes, threading.Event]) -> None:
+def _write_lines(source: IO[bytes], last: bytes, log: EventLog, marks: dict[bytes, threading.Event]) -> None:
     with source:
         for line in source:
             content = line.rstrip(b"\r\n")

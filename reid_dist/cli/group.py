@@ -1,6 +1,6 @@
-"""The commands of ``reid-dist`` and how one of them is run.
+"""The commands of ``reid-dist``, and the run of one of them.
 
-Only `click` is imported until a command runs: ``--help`` must return at once, and Dask, Zarr and Numba take a second.
+Only `click` is imported until a command runs, for a fast ``--help``: Dask, Zarr and Numba take a second.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _DEFECT = 1
 
 
 class _Stopped(click.ClickException):
-    """A signal, or Ctrl-C, on its way through click."""
+    """A signal or Ctrl-C, as an exception that click passes on."""
 
 
 class _LazyGroup(click.Group):
     """Imports a command's module when the command runs; the list of commands needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        # By brackets, for `list` is a module of this package once that command has run.
+        # Not `list(...)`: once that command has run, `list` is a module of this package.
         return [*_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -68,7 +68,7 @@ class _LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            # Click would write an empty line for it.
+            # Click would write an empty line.
             raise _Stopped("") from error
 
     def resolve_command(
@@ -103,17 +103,11 @@ def _group() -> None:
 
 
 def run_command(words: list[str]) -> int:
-    """Run a command and return its exit code.
-
-    Parameters
-    ----------
-    words
-        What follows ``reid-dist``.
-    """
-    # Importing Numba, Dask and Zarr makes a million objects that stay.  At the usual thresholds the collector visits
-    # them again and again, which takes half a second.
+    """Run a command, given by the words after ``reid-dist``, and return its exit code."""
+    # Importing Numba, Dask and Zarr makes a million permanent objects.  At the default thresholds, the garbage
+    # collector visits them repeatedly, which takes half a second.
     gc.set_threshold(50_000, 20, 100)
-    # Looked for here, for an option that cannot be read must be an event, too.
+    # Found before options are parsed, as a wrong option must be an event, too.
     if OPTION in words:
         with logged() as log:
             return _run_with_events(words, log)
@@ -123,13 +117,13 @@ def run_command(words: list[str]) -> int:
 def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
     """Run the command and return its exit code; errors of usage, input or run are printed."""
     try:
-        # The words go to the commands as well: a report holds the command that it comes from.
+        # Commands get the words, too: a report holds the command that made it.
         outcome: Any = _group.main(args=words, prog_name="reid-dist", standalone_mode=False, obj=tuple(words))
-        # A full disk, or a reader that is gone, may only show here.
+        # A full disk or a closed pipe may only be detected here.
         if sys.stdout is not None:
             sys.stdout.flush()
         ending = Ending(outcome if isinstance(outcome, int) else 0)
-        # From here on a signal changes the line and the code, and nothing else.
+        # From here on, a signal changes the message and the exit code only.
         signals.stop_raising()
     except (Exception, KeyboardInterrupt) as error:
         signals.stop_raising()
@@ -137,7 +131,7 @@ def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
         if found is None:
             if signals.received() is None:
                 raise
-            # What breaks while a signal ends the command is its consequence.
+            # Errors while a signal ends the command are its consequences.
             found = interruption()
         ending = found
     if signals.received() is not None:
@@ -159,7 +153,6 @@ def _say_error(error: Exception, code: int) -> None:
         text = shown.getvalue().removesuffix("\n")
     else:
         text = f"Error: {error}"
-    # Where it cannot be written there is no other place for it.
     with contextlib.suppress(OSError):
         click.echo(without_controls(without_credentials(text)), err=True)
 
@@ -176,10 +169,10 @@ def _run_with_events(words: list[str], log: EventLog) -> int:
     try:
         code = _run(words, write_error)
     except Exception as error:
-        # A defect of ours.  Standard error has events alone, so the traceback is one of them.
+        # A defect of the package.  Standard error has events alone: the traceback is in one.
         code = _DEFECT
         log.write("error", message=repr(error), kind="defect", exit_code=code, traceback=traceback.format_exc())
-    # Lines that were written before the end come before it.
+    # Lines that were written earlier come before the last event.
     log.catch_up()
     log.write("ended", exit_code=code, seconds=round(time.monotonic() - began, 3))
     return code

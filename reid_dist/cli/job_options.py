@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from reid_dist.cli.grouping import option
+from reid_dist.cli.options import option
 from reid_dist.evaluation.options import JOB_OPTIONS, Option
 
 F = TypeVar("F", bound=Callable[..., Any])

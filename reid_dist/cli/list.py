@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from typing import Any
 
 import click
 
-_KINDS = ("metrics", "protocols", "distances", "rerankers", "expansions", "poolings", "formats")
+# Module and name of each registry; imported when it is listed.
+_REGISTRIES = {
+    "metrics": ("reid_dist.metrics.definitions", "METRICS"),
+    "protocols": ("reid_dist.relevance.protocols", "PROTOCOLS"),
+    "distances": ("reid_dist.engine.distances", "DISTANCES"),
+    "rerankers": ("reid_dist.stages.reranking", "RERANKERS"),
+    "expansions": ("reid_dist.stages.expansion", "EXPANSIONS"),
+    "poolings": ("reid_dist.stages.pooling", "POOLINGS"),
+    "formats": ("reid_dist.stores.importers", "FORMATS"),
+}
 
 
 @click.command("list")
-@click.argument("kind", type=click.Choice(_KINDS))
+@click.argument("kind", type=click.Choice([*_REGISTRIES]))
 def command(kind: str) -> None:
     """List what there is, one line each with its source.
 
@@ -28,39 +38,18 @@ def command(kind: str) -> None:
     table.add_column("name", no_wrap=True)
     table.add_column("what it is", ratio=3)
     table.add_column("source", ratio=2)
-    for entry in _registry(kind):
+    for entry in _entries(kind):
         # As plain text: definitions hold square brackets, which are no markup here.
         table.add_row(Text(entry.name), Text(entry.summary), Text(entry.source))
     Console(highlight=False).print(table)
 
 
-def _registry(kind: str) -> Any:
-    if kind == "metrics":
-        from reid_dist.metrics.definitions import METRICS
-
-        return METRICS
-    if kind == "protocols":
-        from reid_dist.relevance.protocols import PROTOCOLS
-
-        return PROTOCOLS
-    if kind == "distances":
-        from reid_dist.engine.distances import DISTANCES
-
-        return DISTANCES
+def _entries(kind: str) -> list[Any]:
+    module, name = _REGISTRIES[kind]
+    entries = [*getattr(importlib.import_module(module), name)]
     if kind == "rerankers":
-        from reid_dist.stages.reranking import RERANKERS, VARIANTS
+        from reid_dist.stages.reranking import VARIANTS
 
-        # Variants are values of a parameter, and are shown as what one writes.
-        variants = (replace(each, name=f"k_reciprocal(variant={each.name})") for each in VARIANTS)
-        return [*RERANKERS, *variants]
-    if kind == "expansions":
-        from reid_dist.stages.expansion import EXPANSIONS
-
-        return EXPANSIONS
-    if kind == "poolings":
-        from reid_dist.stages.pooling.methods import POOLINGS
-
-        return POOLINGS
-    from reid_dist.stores.importers import FORMATS
-
-    return FORMATS
+        # Variants are values of a parameter, listed as they are written.
+        entries += [replace(each, name=f"k_reciprocal(variant={each.name})") for each in VARIANTS]
+    return entries

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean."""
+"""Options in groups, with one heading per group in the help, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -6,39 +6,66 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from reid_dist.cli.events import OPTION
-from reid_dist.cli.grouping import INPUTS, OUTPUTS, RESOURCES, option
 
 if TYPE_CHECKING:
     from reid_dist.clusters import ClusterConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+INPUTS: Final = "Inputs"
+SWEPT: Final = "Swept parameters"
+DRAW: Final = "Draw"
+CONVENTIONS: Final = "Conventions"
+OUTPUTS: Final = "Outputs"
+RESOURCES: Final = "Resources"
+
+_ORDER: Final = (INPUTS, SWEPT, DRAW, CONVENTIONS, OUTPUTS, RESOURCES)
+_UNGROUPED: Final = "Other options"
+
+
+class GroupedOption(click.Option):
+    """An option with a heading in the help, its `group`."""
+
+    def __init__(self, *declarations: Any, group: str, **attributes: Any) -> None:
+        super().__init__(*declarations, **attributes)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows options under the headings of their groups; those without one come last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per group."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            # Arguments are explained in the text above.
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(parameter, "group", _UNGROUPED), []).append(record)
+        known = [*_ORDER, _UNGROUPED]
+        for heading in sorted(sections, key=lambda heading: known.index(heading) if heading in known else -1):
+            with formatter.section(heading):
+                formatter.write_dl(sections[heading])
+
+
+def option(*declarations: str, group: str, **attributes: Any) -> Callable[[F], F]:
+    """Add an option to a command, under a heading of its help; otherwise as `click.option`."""
+    return click.option(*declarations, cls=GroupedOption, group=group, **attributes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Where a command computes, and where its report goes.
 
-    Attributes
-    ----------
-    cluster
-        The cluster.
-    output
-        Directory of the report; None for nowhere.
-    name
-        Of the run; None for that of `output`.  A finished report keeps the name that it has.
-    workspace
-        Directory or URI for intermediate stores; by default ``output/workspace``, and a temporary one without `output`.
-    resume
-        Whether `output` may hold an earlier run of the same command.
-    performance_page
-        New file for Dask's performance report; None for none.
-    description
-        Of the pipeline, if it has one.
+    `name` is that of the run (None for that of `output`; a finished report keeps its name).  `workspace` is a directory
+    or URI for intermediate stores: by default ``output/workspace``, and a temporary one without `output`.  With
+    `resume`, `output` may hold an earlier run of the same command.  `performance_page` is a new file for Dask's
+    performance report, and `description` that of the pipeline.
     """
 
     cluster: ClusterConfig
@@ -83,91 +110,15 @@ def refuse_idle_options(given: Mapping[str, Any]) -> None:
         raise click.UsageError("--topk writes topk.npz to the output directory; add --output DIR")
 
 
-def override_option(function: F) -> F:
-    """Add ``--set``."""
-    return option(
-        "--set",
-        "overrides",
-        group=INPUTS,
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Override a field, VALUE in YAML; protocol.base=VALUE is a field of protocol. Repeatable.",
-    )(function)
-
-
-def cluster_options(function: F) -> F:
-    """Add ``--cluster`` and ``--workers``."""
-    function = option(
-        "--cluster",
-        "cluster_file",
-        group=RESOURCES,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Cluster file, such as cluster_configs/threads.yaml. Without one: a local cluster on all cores.",
-    )(function)
-    return option(
-        "--workers",
-        group=RESOURCES,
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Worker processes of the local cluster.",
-    )(function)
-
-
-def output_options(function: F) -> F:
-    """Add ``--output``, ``--name``, ``--resume``, ``--workspace`` and ``--json``."""
-    function = option(
-        "--output",
-        group=OUTPUTS,
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Write report.json, report.html and per_query.npz there. Without it nothing is written.",
-    )(function)
-    function = option(
-        "--resume",
-        group=OUTPUTS,
-        is_flag=True,
-        help="Take up an output directory: a finished one gives the same report again.",
-    )(function)
-    function = option(
-        "--workspace",
-        group=RESOURCES,
-        metavar="URI",
-        help="Directory for intermediate stores, seen by all workers. Default: DIR/workspace.",
-    )(function)
-    return _json_option(name_option(function))
-
-
-def document_options(*, output: str, workspace: str, resume: str) -> Callable[[F], F]:
-    """Add the same as `output_options`, with help texts of their own."""
+def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Add several options, in the order of the help."""
 
     def add(function: F) -> F:
-        function = _json_option(function)
-        function = option("--resume", group=OUTPUTS, is_flag=True, help=resume)(function)
-        function = option("--workspace", group=RESOURCES, metavar="URI", help=workspace)(function)
-        function = name_option(function)
-        path = click.Path(path_type=Path)
-        return option("--output", group=OUTPUTS, type=path, metavar="DIR", help=output)(function)
+        for each in reversed(options):
+            function = each(function)
+        return function
 
     return add
-
-
-def _json_option(function: F) -> F:
-    """Add ``--json``."""
-    return option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the report as JSON, and nothing else.")(
-        function
-    )
-
-
-def name_option(function: F) -> F:
-    """Add ``--name``."""
-    return option(
-        "--name",
-        group=OUTPUTS,
-        metavar="TEXT",
-        callback=_checked_name,
-        help="Name of the run on page and console and in the JSON. Default: the last part of DIR.",
-    )(function)
 
 
 def _checked_name(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
@@ -177,48 +128,98 @@ def _checked_name(_context: click.Context, _parameter: click.Parameter, given: s
     return name
 
 
-def observation_options(function: F) -> F:
-    """Add ``--log-json`` and ``--performance-report``."""
-    function = option(
+_path = click.Path(path_type=Path)
+
+override_option = option(
+    "--set",
+    "overrides",
+    group=INPUTS,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a field, VALUE in YAML; protocol.base=VALUE is a field of protocol. Repeatable.",
+)
+
+name_option = option(
+    "--name",
+    group=OUTPUTS,
+    metavar="TEXT",
+    callback=_checked_name,
+    help="Name of the run on page and console and in the JSON. Default: the last part of DIR.",
+)
+
+# In effect before options are parsed, so that wrong ones are events too; see `reid_dist.cli.group.run_command`.
+events_option = option(
+    OPTION,
+    group=OUTPUTS,
+    is_flag=True,
+    expose_value=False,
+    help="Write progress, messages and errors to standard error as JSON, an object a line.",
+)
+
+observation_options = _together(
+    events_option,
+    option(
         "--performance-report",
         group=OUTPUTS,
-        type=click.Path(path_type=Path),
+        type=_path,
         metavar="FILE",
         help="Write Dask's performance report of the cluster there: an HTML page that needs no network.",
-    )(function)
-    return events_option(function)
+    ),
+)
 
+cluster_options = _together(
+    option(
+        "--workers",
+        group=RESOURCES,
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Worker processes of the local cluster.",
+    ),
+    option(
+        "--cluster",
+        "cluster_file",
+        group=RESOURCES,
+        type=_path,
+        metavar="FILE",
+        help="Cluster file, such as cluster_configs/threads.yaml. Without one: a local cluster on all cores.",
+    ),
+)
 
-def events_option(function: F) -> F:
-    """Add ``--log-json``."""
-    # It holds before options are read, so that wrong ones are events too; see `reid_dist.cli.main`.
-    return option(
-        OPTION,
-        group=OUTPUTS,
-        is_flag=True,
-        expose_value=False,
-        help="Write progress, messages and errors to standard error as JSON, an object a line.",
-    )(function)
-
-
-def chunk_options(function: F) -> F:
-    """Add ``--chunk-rows`` and ``--shard-rows`` of a feature store."""
-    function = click.option(
+chunk_options = _together(
+    click.option(
+        "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features."
+    ),
+    click.option(
         "--shard-rows",
         type=click.IntRange(min=1),
         help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
-    )(function)
-    return click.option(
-        "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features."
-    )(function)
+    ),
+)
+
+
+def output_options(
+    *,
+    output: str = "Write report.json, report.html and per_query.npz there. Without it nothing is written.",
+    workspace: str = "Directory for intermediate stores, seen by all workers. Default: DIR/workspace.",
+    resume: str = "Take up an output directory: a finished one gives the same report again.",
+) -> Callable[[F], F]:
+    """Add ``--output``, ``--name``, ``--workspace``, ``--resume`` and ``--json``, with these help texts."""
+    words = "Print the report as JSON, and nothing else."
+    return _together(
+        option("--output", group=OUTPUTS, type=_path, metavar="DIR", help=output),
+        name_option,
+        option("--workspace", group=RESOURCES, metavar="URI", help=workspace),
+        option("--resume", group=OUTPUTS, is_flag=True, help=resume),
+        option("--json", "as_json", group=OUTPUTS, is_flag=True, help=words),
+    )
 
 
 def choose_cluster(cluster_file: Path | None, workers: int | None) -> ClusterConfig:
-    """Turn the two options into a cluster."""
+    """Cluster of ``--cluster`` and ``--workers``; prepares local workers, and may end a process that only serves."""
     from reid_dist.clusters.workers import prepare_local_workers
 
     if cluster_file is None:
-        # Before everything that takes time, so that the workers' imports run beside this process's own.
+        # First, so that the workers' imports run beside those of this process.
         prepare_local_workers()
     from reid_dist.clusters import LocalCluster, read_cluster, take_part
 
@@ -227,6 +228,6 @@ def choose_cluster(cluster_file: Path | None, workers: int | None) -> ClusterCon
     if workers is not None:
         raise click.UsageError("--workers belongs to the local cluster; with --cluster, set it in the file")
     cluster = read_cluster(cluster_file)
-    # A process of a job that runs this command many times over may have another part than to go on with it.
+    # In a job whose tasks all run this command, this process may be the scheduler or a worker.
     take_part(cluster)
     return cluster

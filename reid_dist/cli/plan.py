@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from reid_dist.cli.grouping import RESOURCES, GroupedCommand, option
-from reid_dist.cli.options import override_option
+from reid_dist.cli.options import (
+    RESOURCES,
+    GroupedCommand,
+    option,
+    override_option,
+)
 from reid_dist.core.formatting import byte_size, counted, rough_duration
 
 if TYPE_CHECKING:
     from reid_dist.clusters import Size
     from reid_dist.engine.calibration import ListRates, Rates
     from reid_dist.engine.plan import Plan
-    from reid_dist.stages.expansion.projection import ExpandPlan
-    from reid_dist.stages.reranking.projection import RerankPlan
+    from reid_dist.stages.expansion.plan import ExpandPlan
+    from reid_dist.stages.neighbours.plan import SearchPlan
+    from reid_dist.stages.reranking.plan import RerankPlan
 
-# Seconds that a run takes to begin and to end, and that a row takes from its list of neighbours to its weights.
+# Seconds of start and end of a run, and of a row from its list of neighbours to its weights.
 _STARTING = 2.0
 _SECONDS_PER_ROW = 3e-5
 
@@ -96,9 +101,9 @@ def command(
     from reid_dist.evaluation.projection import planned_memory
     from reid_dist.evaluation.sweeps import make_grid
     from reid_dist.stages.expansion import parse_expand
-    from reid_dist.stages.expansion.projection import plan_expand
+    from reid_dist.stages.expansion.plan import plan_expand
     from reid_dist.stages.reranking import parse_rerank
-    from reid_dist.stages.reranking.projection import plan_rerank
+    from reid_dist.stages.reranking.plan import plan_rerank
     from reid_dist.stores import FeatureSet
 
     job = read_job(pipeline, overrides)
@@ -122,33 +127,15 @@ def command(
         options |= {"expand": first.expand, "rerank": first.rerank}
         n_points = counted(len(grid.points), "point")
         swept = f"{n_points}, each as below; planned with the longest lists, those of {first.name}"
-    plan = plan_job(
-        query,
-        gallery,
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        **options,
-    )
-    rerank = None
+    limits = {"n_threads": n_threads, "memory_per_thread": memory}
+    plan = plan_job(query, gallery, **limits, **options)
+    near, far, rerank = plan.query, plan.gallery, None
     if options["rerank"] is not None:
-        rerank = plan_rerank(
-            plan.query,
-            plan.gallery,
-            parse_rerank(options["rerank"]),
-            n_threads=n_threads,
-            memory_per_thread=memory,
-            chunk_rows=job.chunk_rows,
-        )
-    expand = plan_expand(
-        plan.query,
-        plan.gallery,
-        () if options["expand"] is None else parse_expand(options["expand"]),
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        chunk_rows=job.chunk_rows,
-    )
+        rerank = plan_rerank(near, far, parse_rerank(options["rerank"]), **limits, chunk_rows=job.chunk_rows)
+    steps = () if options["expand"] is None else parse_expand(options["expand"])
+    expand = plan_expand(near, far, steps, **limits, chunk_rows=job.chunk_rows)
     distance = DISTANCES.get(job.distance)
-    longest = max([10 if rerank is None else rerank.k, *(step.k for step in expand)])
+    longest = max([10 if rerank is None else rerank.search.k, *(step.search.k for step in expand)])
     rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{counted(n_threads, 'thread')} such as one here"
     lists = None
     if options["topk"] is not None:
@@ -180,18 +167,20 @@ def command(
         **({"passes": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
         "time": f"{rough_duration(seconds)} on {speed}",
     }
-    for name, text in rows.items():
-        click.echo(f"{name:<11}{text}")
+    _print_rows(rows)
     if rerank is not None:
         click.echo("\nbefore that, re-ranking")
-        for name, text in _rerank_rows(rerank, rates, n_threads, speed).items():
-            click.echo(f"{name:<11}{text}")
-    # Steps that change nothing are in no plan; the last one is first, as each precedes what is above it.
+        _print_rows(_rerank_rows(rerank, rates, n_threads, speed))
+    # The last step first, as each precedes what is above it; steps that change nothing have no plan.
     for place, step in reversed(list(enumerate(expand, start=1))):
         number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
         click.echo(f"\nbefore that, expansion{number}: {step.step}")
-        for name, text in _expand_rows(step, rates, n_threads, speed).items():
-            click.echo(f"{name:<11}{text}")
+        _print_rows(_expand_rows(step, rates, n_threads, speed))
+
+
+def _print_rows(rows: dict[str, str]) -> None:
+    for name, text in rows.items():
+        click.echo(f"{name:<11}{text}")
 
 
 def _cluster_line(size: Size) -> str:
@@ -201,56 +190,60 @@ def _cluster_line(size: Size) -> str:
 
 
 def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    pairs = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
-    seconds = (pairs + plan.n_items * _SECONDS_PER_ROW) / n_threads
+    search = plan.search
     return {
-        "items": f"{plan.n_items} in the graph, lists of {plan.k}",
-        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(plan.block_rows, 'row')}, then "
-        f"{2 * plan.n_blocks} for weights",
+        "items": f"{search.n_items} in the graph, lists of {search.k}",
+        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(search.block_rows, 'row')}, then "
+        f"{2 * search.n_blocks} for weights",
         "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
         "workspace": f"{byte_size(plan.workspace_bytes)} at the most: lists {byte_size(plan.list_bytes)}, "
         f"weights about {byte_size(plan.weight_bytes)}",
         "read": byte_size(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
-        "time": f"{rough_duration(seconds)} on {speed}",
+        "time": f"{rough_duration(_search_seconds(search, rates) / n_threads)} on {speed}",
     }
 
 
 def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    if plan.both_ways:
-        work = plan.n_pairs * rates.both_ways + plan.n_items * plan.n_blocks * rates.settling
-    else:
-        work = 1.1 * plan.n_pairs * rates.product
-    seconds = plan.step.times * (work + plan.n_items * _SECONDS_PER_ROW) / n_threads
+    search = plan.search
+    work = _search_seconds(search, rates)
+    if not plan.both_ways:
+        work = 1.1 * search.n_pairs * rates.product + search.n_items * _SECONDS_PER_ROW
     each = "each pair once" if plan.both_ways else "queries against the gallery"
     return {
-        "items": f"{counted(plan.n_items, 'row')}, lists of {plan.k}",
-        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks, then {plan.average_tasks} for averages",
+        "items": f"{counted(search.n_items, 'row')}, lists of {search.k}",
+        "tasks": f"{counted(search.n_tasks, 'pair')} of blocks, then {plan.average_tasks} for averages",
         "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
         "workspace": f"{byte_size(plan.workspace_bytes)} at the most, of which {byte_size(plan.store_bytes)} "
         "stay: lists and new features",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, {each}",
-        "time": f"{rough_duration(seconds)} on {speed}",
+        "time": f"{rough_duration(plan.step.times * work / n_threads)} on {speed}",
     }
+
+
+def _search_seconds(search: SearchPlan, rates: Rates) -> float:
+    """Seconds of one thread for a search of items among themselves, and for the rows made of their lists."""
+    merging = search.n_items * search.n_blocks * rates.settling
+    return search.n_pairs * rates.both_ways + merging + search.n_items * _SECONDS_PER_ROW
 
 
 R = TypeVar("R", "Rates", "ListRates")
 
 
 def _as_fast(rates: R, factor: float) -> R:
-    """Rates of a machine that takes so many times as long for everything."""
+    """Rates of a machine whose times are `factor` times as long."""
     return replace(rates, **{each.name: getattr(rates, each.name) * factor for each in fields(rates)})
 
 
 def _tile_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
-    """Time of products and a tenth for all else, twice where thresholds are searched for."""
+    """Time of products plus a tenth for the rest, twice where thresholds are searched for."""
     passes = 2.2 if plan.bracket_counts else 1.1
-    # Where there are fewer tasks than threads, or one too many, some threads wait.
+    # Some threads wait if the number of tasks is no multiple of theirs.
     uneven = -(-plan.n_tasks // n_threads) * n_threads / plan.n_tasks
     return passes * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING
 
 
 def _list_seconds(plan: Plan, lists: ListRates, k: int, n_threads: int) -> float:
-    """What lists of the nearest take besides: one for every block of the gallery, and their merges."""
+    """Time of neighbour lists: one for every block of the gallery, and their merges."""
     per_query = plan.n_gallery_blocks * lists.keeping + sum(plan.merged) * k * lists.merging
     return plan.query.n_rows * per_query / n_threads

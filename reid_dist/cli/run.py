@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.grouping import GroupedCommand
 from reid_dist.cli.options import (
+    GroupedCommand,
     RunOptions,
     cluster_options,
     observation_options,
@@ -22,7 +22,7 @@ from reid_dist.cli.options import (
 @click.argument("pipeline", type=click.Path(path_type=Path))
 @override_option
 @cluster_options
-@output_options
+@output_options()
 @observation_options
 @run_options()
 def command(pipeline: Path, overrides: tuple[str, ...], run: RunOptions, as_json: bool) -> None:

@@ -6,9 +6,17 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.grouping import DRAW, GroupedCommand, option
 from reid_dist.cli.job_options import shared_options
-from reid_dist.cli.options import RunOptions, cluster_options, document_options, observation_options, run_options
+from reid_dist.cli.options import (
+    DRAW,
+    GroupedCommand,
+    RunOptions,
+    cluster_options,
+    observation_options,
+    option,
+    output_options,
+    run_options,
+)
 
 
 @click.command("splits", cls=GroupedCommand)
@@ -33,7 +41,7 @@ from reid_dist.cli.options import RunOptions, cluster_options, document_options,
     *("protocol", "distance", "metrics", "max_rank", "chunk_rows"), max_rank={"help": "Length of the CMC curve."}
 )
 @cluster_options
-@document_options(
+@output_options(
     output="Write splits.json, splits.html there.",
     workspace="Directory for drawn rows, seen by all workers. Default: DIR/workspace. What is put there is removed.",
     resume="Take up an output directory: splits that are done are not evaluated again.",

@@ -6,9 +6,17 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.grouping import SWEPT, GroupedCommand, option
 from reid_dist.cli.job_options import VARIANTS, shared_options
-from reid_dist.cli.options import RunOptions, cluster_options, document_options, observation_options, run_options
+from reid_dist.cli.options import (
+    SWEPT,
+    GroupedCommand,
+    RunOptions,
+    cluster_options,
+    observation_options,
+    option,
+    output_options,
+    run_options,
+)
 
 
 @click.command("sweep", cls=GroupedCommand)
@@ -29,7 +37,7 @@ from reid_dist.cli.options import RunOptions, cluster_options, document_options,
     max_rank={"help": "Length of the curves in the digests."},
 )
 @cluster_options
-@document_options(
+@output_options(
     output="Write sweep.json and sweep.html there.",
     workspace="Directory for neighbour lists and derived features, seen by all workers; they stay there. "
     "Default: DIR/workspace, and nothing stays.",

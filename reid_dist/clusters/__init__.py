@@ -9,11 +9,16 @@ without it can run code there, so such an address beyond loopback is refused unl
 
 from __future__ import annotations
 
-from reid_dist.clusters.connection import connect
-from reid_dist.clusters.kinds import ClusterConfig, ExistingCluster, LocalCluster, Threads
-from reid_dist.clusters.reading import cluster_schema, read_cluster
+from reid_dist.clusters.connection import Size, cluster_size, connect
+from reid_dist.clusters.kinds import (
+    ClusterConfig,
+    ExistingCluster,
+    LocalCluster,
+    Threads,
+    cluster_schema,
+    read_cluster,
+)
 from reid_dist.clusters.single_job import take_part
-from reid_dist.clusters.size import Size, cluster_size
 from reid_dist.clusters.workers import prepare_local_workers
 
 __all__ = [

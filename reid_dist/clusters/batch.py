@@ -18,12 +18,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.existing import await_workers
-from reid_dist.clusters.extras import import_extra
 from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.kinds import BatchCluster, LSFCluster, PBSCluster, SGECluster, SLURMCluster
-from reid_dist.clusters.scratch import PRELOADED, private_scratch
+from reid_dist.clusters.kinds import BatchCluster, LSFCluster, SGECluster, SLURMCluster
 from reid_dist.clusters.security import certificates_on_disk
 from reid_dist.clusters.settings import serialized
+from reid_dist.clusters.starting import PRELOADED, import_extra, private_directory, private_scratch
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -34,13 +33,7 @@ _JOB_NAME = "reid-dist"
 
 
 def import_jobqueue(kind: str, module: str = "dask_jobqueue") -> ModuleType:
-    """Import dask-jobqueue, which ends the process silently on Ctrl-C, and restore Ctrl-C.
-
-    Raises
-    ------
-    InputError
-        If it is not installed.
-    """
+    """Import dask-jobqueue, which ends the process silently on Ctrl-C, and restore Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         raise InputError(f"a cluster of kind {kind} can be started from the main thread alone")
     before = signal.getsignal(signal.SIGINT)
@@ -50,76 +43,44 @@ def import_jobqueue(kind: str, module: str = "dask_jobqueue") -> ModuleType:
         signal.signal(signal.SIGINT, before)
 
 
-def _slurm(config: SLURMCluster) -> dict[str, Any]:
-    directives = {"qos": config.qos, "constraint": config.constraint, "reservation": config.reservation}
-    return {
-        "account": config.account,
-        "walltime": config.walltime,
-        "job_extra_directives": [f"--{name}={value}" for name, value in directives.items() if value is not None],
-    }
-
-
-def _pbs(config: PBSCluster) -> dict[str, Any]:
-    return {"account": config.account, "walltime": config.walltime}
-
-
-def _lsf(config: LSFCluster) -> dict[str, Any]:
-    # LSF counts hours and minutes; a colon more would be read as something else.
-    hours, minutes, _ = config.walltime.split(":")
-    return {"project": config.account, "walltime": f"{hours}:{minutes}", "lsf_units": config.memory_unit}
-
-
-def _sge(config: SGECluster) -> dict[str, Any]:
-    return {
-        "project": config.account,
-        "walltime": config.walltime,
-        "resource_spec": config.resource_spec,
-        "job_extra_directives": [f"-pe {config.parallel_environment} {config.cores}"],
-    }
-
-
-# Kind -> class of dask-jobqueue, the program that submits, and what only this batch system takes.
-_SYSTEMS: dict[str, tuple[str, str, Any]] = {
-    "slurm": ("SLURMCluster", "sbatch", _slurm),
-    "pbs": ("PBSCluster", "qsub", _pbs),
-    "lsf": ("LSFCluster", "bsub", _lsf),
-    "sge": ("SGECluster", "qsub", _sge),
+# Kind -> class of dask-jobqueue, and the program that submits.
+_SYSTEMS = {
+    "slurm": ("SLURMCluster", "sbatch"),
+    "pbs": ("PBSCluster", "qsub"),
+    "lsf": ("LSFCluster", "bsub"),
+    "sge": ("SGECluster", "qsub"),
 }
 
 
-def private_directory(path: str) -> Path:
-    """A directory of this user alone: keys are put there.
-
-    Raises
-    ------
-    InputError
-        If it cannot be made.
-    """
-    folder = Path(path).expanduser().absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise InputError(f"cannot make shared_directory {str(folder)!r} of the cluster: {error.strerror}") from None
-    return folder
+def _own_options(config: BatchCluster) -> dict[str, Any]:
+    """Options that differ between batch systems."""
+    if isinstance(config, SLURMCluster):
+        directives = {"qos": config.qos, "constraint": config.constraint, "reservation": config.reservation}
+        lines = [f"--{name}={value}" for name, value in directives.items() if value is not None]
+        return {"account": config.account, "walltime": config.walltime, "job_extra_directives": lines}
+    if isinstance(config, LSFCluster):
+        # LSF takes hours and minutes; a second colon has another meaning.
+        hours, minutes, _ = config.walltime.split(":")
+        return {"project": config.account, "walltime": f"{hours}:{minutes}", "lsf_units": config.memory_unit}
+    if isinstance(config, SGECluster):
+        return {
+            "project": config.account,
+            "walltime": config.walltime,
+            "resource_spec": config.resource_spec,
+            "job_extra_directives": [f"-pe {config.parallel_environment} {config.cores}"],
+        }
+    return {"account": config.account, "walltime": config.walltime}
 
 
 @contextlib.contextmanager
 def batch_cluster(config: Any) -> Iterator[Any]:
-    """Start a scheduler that can submit jobs, and submit none.
-
-    Raises
-    ------
-    InputError
-        If dask-jobqueue is not installed or a directory cannot be made.
-    ClusterError
-        If the scheduler cannot be started, such as on an interface that this machine does not have.
-    """
-    name, _, own = _SYSTEMS[config.kind]
+    """Start a scheduler that can submit jobs, and submit none."""
+    name, _ = _SYSTEMS[config.kind]
     module = import_jobqueue(config.kind)
     shared = private_directory(config.shared_directory)
     with private_scratch(), certificates_on_disk(config, shared) as security:
         try:
-            cluster = getattr(module, name)(**_options(config, shared, security), **own(config))
+            cluster = getattr(module, name)(**_options(config, shared, security), **_own_options(config))
         except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(f"cannot start a scheduler for {config.kind}: {error}") from error
         with cluster:
@@ -127,8 +88,8 @@ def batch_cluster(config: Any) -> Iterator[Any]:
 
 
 def _options(config: BatchCluster, shared: Path, security: Security | None) -> dict[str, Any]:
-    """What all batch systems take."""
-    # Workers serve pages of their own, outside TLS.
+    """Options that all batch systems take."""
+    # Workers would serve pages outside TLS.
     words = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--preload-nanny", PRELOADED]
     if config.lifetime is not None and config.lifetime_stagger is not None:
         words += ["--lifetime", config.lifetime, "--lifetime-stagger", config.lifetime_stagger]
@@ -149,7 +110,7 @@ def _options(config: BatchCluster, shared: Path, security: Security | None) -> d
         ],
         "scheduler_options": {
             "dashboard": config.dashboard,
-            # Also where there is no dashboard: Dask serves its other pages there, outside TLS.
+            # Also without a dashboard: Dask serves its other pages there, outside TLS.
             "dashboard_address": "127.0.0.1:0",
         },
         "silence_logs": "critical",
@@ -164,15 +125,7 @@ def _settings(config: BatchCluster) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_batch(config: Any) -> Iterator[Client]:
-    """Submit jobs, submit lost ones again until the end, and then cancel them all.
-
-    Raises
-    ------
-    InputError
-        If dask-jobqueue is not installed.
-    ClusterError
-        If jobs are refused, or no workers come in time.
-    """
+    """Submit jobs, submit lost ones again until the end, and then cancel them all."""
     import distributed
 
     program = _SYSTEMS[config.kind][1]
@@ -181,7 +134,7 @@ def open_batch(config: Any) -> Iterator[Client]:
         raise ClusterError(f"there is no {program} here; run this where {config.kind} jobs can be submitted")
     with batch_cluster(config) as cluster:
         try:
-            # In the open first: what adaptive scaling cannot submit it only logs, again and again.
+            # Explicitly first: adaptive scaling only logs, repeatedly, what it cannot submit.
             cluster.sync(_submit, cluster, config.jobs)
         except RuntimeError as error:
             _forget_refused_jobs(cluster)
@@ -196,13 +149,13 @@ def open_batch(config: Any) -> Iterator[Client]:
 
 async def _submit(cluster: Any, jobs: int) -> None:
     """Submit jobs and wait until the batch system has taken or refused them."""
-    # `scale` only starts this, and its errors are lost; on the loop itself they are not.
+    # `scale` only starts the submission, and its errors are lost; on the loop they are raised.
     cluster.scale(jobs=jobs)
     await cluster._correct_state()
 
 
 def _forget_refused_jobs(cluster: Any) -> None:
-    """Let a cluster close: it would try to submit them again, and then miss them."""
+    """Remove refused jobs, which would otherwise be submitted again when the cluster closes."""
     from distributed.core import Status
 
     cluster.worker_spec.clear()

@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reid_dist.kernels.settings import cache_words, listening
 
@@ -54,40 +54,27 @@ class Spans:
 def compilation_of(
     client: Client | None, begun: Callable[[str], None], ended: Callable[[float, float], None]
 ) -> Iterator[None]:
-    """Report compilations while tasks run.
+    """Report compilations while tasks run on a cluster, or in this process (None).
 
-    Parameters
-    ----------
-    client
-        Where the tasks run; None for this process.
-    begun
-        Called with the line to show, at the begin of a compilation, possibly from another thread.
-    ended
-        Called with begin and end of a compilation, in seconds of `time.time`.
+    `begun` is called with the line to show, possibly from another thread; `ended` with begin and end in seconds of
+    `time.time`.
     """
 
-    def here(began: float, at: float | None) -> None:
-        if at is None:
-            begun(cache_words())
-        else:
-            ended(began, at)
-
-    def there(message: tuple[Any, Any]) -> None:
-        began, at, words = message[1]
+    def report(began: float, at: float | None, words: str) -> None:
         if at is None:
             begun(words)
         else:
             ended(began, at)
 
     if client is None:
-        with listening(here):
+        with listening(lambda began, at: report(began, at, cache_words())):
             yield
         return
-    client.subscribe_topic(_TOPIC, there)
+    client.subscribe_topic(_TOPIC, lambda message: report(*message[1]))
     try:
         yield
     finally:
-        # A client whose scheduler is gone cannot send it.
+        # It fails without a scheduler.
         with contextlib.suppress(Exception):
             client.unsubscribe_topic(_TOPIC)
 

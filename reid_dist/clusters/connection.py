@@ -1,21 +1,24 @@
-"""From a cluster file to a client, and the end of what was started."""
+"""Clients of clusters, and sizes of clusters without starting them."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.batch import open_batch
 from reid_dist.clusters.existing import open_existing
+from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.gateway import open_gateway
-from reid_dist.clusters.kinds import Cluster, LocalCluster, Threads
+from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
 from reid_dist.clusters.kubernetes import open_kubernetes
-from reid_dist.clusters.local import open_local
+from reid_dist.clusters.local import memory_of_worker, open_local, shares
 from reid_dist.clusters.settings import PAGES, in_force
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh
-from reid_dist.clusters.workers import prepare_local_workers
+from reid_dist.clusters.workers import prepare_local_workers, workers_of
+from reid_dist.core.environment import usable_cores
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,18 +41,9 @@ _OPENERS: dict[str, Callable[[Any], contextlib.AbstractContextManager[Client]]] 
 
 @contextlib.contextmanager
 def connect(config: Cluster) -> Iterator[Client | None]:
-    """Start or reach a cluster, and leave it as it was found.
+    """Start or reach a cluster and yield its client, None for threads; end what was started.
 
-    Yields
-    ------
-    A client, or None for threads.
-
-    Raises
-    ------
-    ClusterError
-        If it cannot be started or reached in time.
-    InputError
-        If the cluster file has a setting that is not allowed, or a package is not installed.
+    Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
     if isinstance(config, Threads):
         yield None
@@ -59,3 +53,39 @@ def connect(config: Cluster) -> Iterator[Client | None]:
     pages = PAGES if getattr(config, "dashboard", False) else ()
     with in_force(config.dask, pages), _OPENERS[config.kind](config) as client:
         yield client
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Worker processes of a cluster, threads of all of them together, and bytes of a thread (None for no limit)."""
+
+    n_workers: int
+    n_threads: int
+    memory_per_thread: int | None
+
+
+def cluster_size(config: Cluster) -> Size:
+    """Return the size of a cluster; an existing one is reached, no other is started."""
+    if isinstance(config, Threads):
+        return Size(1, usable_cores(), None)
+    if isinstance(config, LocalCluster):
+        workers, threads = shares(config)
+        limit = memory_of_worker(config)
+        return Size(workers, workers * threads, None if limit is None else limit // threads)
+    if isinstance(config, ExistingCluster):
+        return _size_of_existing(config)
+    if isinstance(config, BatchCluster):
+        n_workers = config.jobs * config.processes
+        return Size(n_workers, config.jobs * config.cores, memory_bytes(config.memory) // config.cores)
+    n_workers = len(config.worker_hosts) if isinstance(config, SSHCluster) else config.workers
+    threads = config.threads_per_worker
+    return Size(n_workers, n_workers * threads, memory_bytes(config.memory) // threads)
+
+
+def _size_of_existing(config: ExistingCluster) -> Size:
+    with connect(config) as client:
+        if client is None:
+            raise AssertionError("a scheduler has a client")
+        found = workers_of(client)
+        limits = [worker["memory_limit"] // worker["nthreads"] for worker in found if worker["memory_limit"]]
+        return Size(len(found), sum(worker["nthreads"] for worker in found), min(limits) if limits else None)

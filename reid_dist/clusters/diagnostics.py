@@ -1,4 +1,4 @@
-"""What a cluster shows of itself: its dashboard, and Dask's performance report."""
+"""Dashboard of a cluster, and Dask's performance report."""
 
 from __future__ import annotations
 
@@ -15,26 +15,20 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-# The one thing that Dask's page would fetch although all else is in it.
+# The only part of Dask's page that it would fetch.
 _ICON = re.compile(r"<link rel=.shortcut icon.[^>]*>")
 
 
 def refuse_without_bokeh(what: str) -> None:
-    """Refuse what is drawn by bokeh where that is not installed.
-
-    Raises
-    ------
-    InputError
-        With the line that installs it.
-    """
+    """Refuse what bokeh draws where it is not installed; the message has the command that installs it."""
     if importlib.util.find_spec("bokeh") is None:
         raise InputError(f"{what} needs bokeh, which is not installed; pip install 'reid-dist[dashboard]'")
 
 
 def dashboard_link(client: Client) -> str | None:
-    """Return the address of the dashboard of a client's cluster; None where it has none.
+    """Address of the dashboard of a client's cluster; None where it has none.
 
-    The client has an address in any case, that of a scheduler's metrics: only the scheduler has the other.
+    `Client.dashboard_link` is set in any case: it then is the address of the scheduler's metrics.
     """
     with contextlib.suppress(KeyError, OSError, TimeoutError, ImportError, AttributeError):
         if client.run_on_scheduler(_has_dashboard):
@@ -48,24 +42,7 @@ def _has_dashboard(dask_scheduler: Any) -> bool:
 
 @contextlib.contextmanager
 def performance_report(client: Client, path: Path) -> Iterator[None]:
-    """Write Dask's performance report of what is run meanwhile: one page that needs no network.
-
-    Parameters
-    ----------
-    client
-        The cluster's.
-    path
-        A file that is not there yet.
-
-    Raises
-    ------
-    InputError
-        If bokeh is missing.
-    StoreExistsError, StoreError
-        If the file is there already or cannot be written; before any work.
-    RunFailedError
-        If the cluster cannot make the report.
-    """
+    """Write Dask's performance report of a cluster to a new file: one page that needs no network."""
     refuse_without_bokeh("a performance report")
     from distributed import performance_report as report
 
@@ -80,7 +57,7 @@ def performance_report(client: Client, path: Path) -> Iterator[None]:
     whole = False
     try:
         recording.__enter__()
-        # Left by hand and only after success: a failed cluster returns nothing.
+        # Left explicitly and only after success: a failed cluster returns nothing.
         yield
         try:
             recording.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""A scheduler that runs already."""
+"""A running scheduler: its address, the connection to it, and the wait for its workers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reid_dist.clusters.failures import one_line
 from reid_dist.clusters.kinds import ExistingCluster
 from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
 from reid_dist.clusters.workers import workers_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _POLLED_EVERY_S = 0.1
-# How long a scheduler may take to answer, and a client that has lost it to find it again.
+# Seconds for a reply of a scheduler, and for a client that has lost it to reconnect.
 _ANSWERS_WITHIN_S = 30.0
 _BACK_WITHIN_S = 10.0
 
@@ -53,15 +54,7 @@ def open_existing(config: ExistingCluster) -> Iterator[Client]:
 
 
 def address_in(path: Path, deadline: float, timeout_s: float) -> str:
-    """Address in a file that a scheduler writes, once it has done so.
-
-    Raises
-    ------
-    ClusterError
-        If the file does not come in time.
-    InputError
-        If it is no such file.
-    """
+    """Address in a file that a scheduler writes, once it has done so."""
     while True:
         try:
             return str(json.loads(path.read_text())["address"])
@@ -79,13 +72,7 @@ def address_in(path: Path, deadline: float, timeout_s: float) -> str:
 
 @contextlib.contextmanager
 def reach(address: str, security: Security | None, where: str, timeout_s: float) -> Iterator[Client]:
-    """Connect to a scheduler.
-
-    Raises
-    ------
-    ClusterError
-        If it does not answer in time, or does not accept the certificates.
-    """
+    """Connect to a scheduler."""
     import distributed
 
     try:
@@ -93,7 +80,7 @@ def reach(address: str, security: Security | None, where: str, timeout_s: float)
     except Exception as error:  # Another server may answer with any bytes, which fail in many ways.
         secured = address.startswith("tls://")
         hint = "whether it trusts these certificates" if secured else "that it does not speak TLS (tls://…)"
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error)
         if not isinstance(error, OSError | TypeError | ValueError):
             reason = f"the server there is no Dask scheduler of this version ({reason})"
         raise ClusterError(
@@ -104,13 +91,7 @@ def reach(address: str, security: Security | None, where: str, timeout_s: float)
 
 
 def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, advice: str) -> None:
-    """Wait until so many workers are there.
-
-    Raises
-    ------
-    ClusterError
-        If they do not come in time, or the scheduler goes away meanwhile.
-    """
+    """Wait until so many workers are there."""
     deadline = time.monotonic() + timeout_s
     connected = time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""Failures of a cluster in words: the task, the known cause, and what to do."""
+"""Messages about failures of a cluster: the task, the known cause, and what to do."""
 
 from __future__ import annotations
 
@@ -36,20 +36,10 @@ _LESS_MEMORY = (
 
 @contextlib.contextmanager
 def cluster_failures(client: Client | None, name_task: Callable[[str], str] | None = None) -> Iterator[None]:
-    """Turn what a cluster breaks with into one clear error.
+    """Turn failures of a cluster into a `RunFailedError` with the cause and what to do; `client` None has none.
 
-    Parameters
-    ----------
-    client
-        The client that the work runs by; None for this process.
-    name_task
-        Describes the task of a key in words.  With it, a run is also ended whose tasks are all held by workers
-        that are paused for their memory: they would be held for ever.
-
-    Raises
-    ------
-    RunFailedError
-        If workers died, none was left, or the scheduler went away.
+    `name_task` describes the task of a key.  With it, a run also ends when paused workers hold all of its tasks: they
+    would hold them for ever.
     """
     if client is None:
         yield
@@ -83,7 +73,7 @@ def cluster_failures(client: Client | None, name_task: Callable[[str], str] | No
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A task that a paused worker was given and never began, and how long that may last."""
+    """A task that a paused worker holds and never began, and the seconds after which the run ends."""
 
     task: str
     timeout_s: float
@@ -91,7 +81,7 @@ class _Held:
 
 @contextlib.contextmanager
 def _watched(client: Client, held: list[_Held]) -> Iterator[None]:
-    """Cancel the run, with the reason in `held`, once nothing has advanced for the time that workers may be missing.
+    """Cancel the run, with the reason in `held`, when nothing has advanced for the scheduler's no-workers-timeout.
 
     A scheduler ends tasks that no worker takes, but not those that a worker took before it paused.
     """
@@ -157,14 +147,14 @@ def _left_alone(client: Client, task: str, timeout: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Death:
-    """A worker that is gone: its address, and the keys of the tasks that it had been given, begun or not."""
+    """A lost worker: its address, and the keys of the tasks that it held, begun or not."""
 
     worker: str
     tasks: frozenset[str]
 
 
 def _killed(client: Client, error: KilledWorker, named: Callable[[str], str]) -> str:
-    """Facts about a task on which workers died."""
+    """Message about a task on which workers died."""
     worker: Any = error.last_worker
     limit = worker.memory_limit
     has = (
@@ -188,7 +178,7 @@ def _killed(client: Client, error: KilledWorker, named: Callable[[str], str]) ->
 
 
 def _deaths(client: Client, task: str) -> list[_Death]:
-    """Workers that died with a task, in order."""
+    """Lost workers that held a task, in order."""
     found = []
     for event in _events(client, _ABOUT_ALL):
         if event.get("action") == "remove-worker" and not event.get("expected"):
@@ -228,7 +218,7 @@ def _memory_of_ended(client: Client, workers: Iterable[str]) -> list[int]:
 
 
 def _events(client: Client, topic: str) -> list[dict[str, Any]]:
-    """What a scheduler has noted under a topic, in order."""
+    """Events of a topic on the scheduler, in order."""
     try:
         noted: Any = client.get_events(topic)
         return [event for _, event in noted if isinstance(event, dict)]

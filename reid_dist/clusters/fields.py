@@ -1,4 +1,4 @@
-"""Fields of cluster files: each pattern admits what its place needs, and nothing that a shell would act on.
+"""Fields of cluster files: each pattern admits what its use needs, and nothing with a meaning in a shell.
 
 Batch systems get their options as lines of a script and as words of a command, so no field may hold a space, a quote,
 a line break or any other sign of a shell, nor begin with a dash.
@@ -25,13 +25,13 @@ _BYTES["KiB"] = _BYTES.pop("kiB")
 LEAST_MEMORY: Final = 192 << 20
 """Bytes of the smallest worker.
 
-A worker has 114 MiB when it has started and 140 MiB after the smallest evaluation (measured on Linux, Python 3.11, with
-1 and 8 threads).  Dask pauses a worker at 80 % of its limit and ends it at 95 %; one with less is ended and started
-again for ever.
+A worker takes 114 MiB after its start and 140 MiB after the smallest evaluation (measured on Linux, Python 3.11, with
+1 and 8 threads).  Dask pauses a worker at 80 % of its limit and ends it at 95 %: with less, it would be ended and
+started again for ever.
 """
 
-# What may be set: numbers for when to wait, give up or pause.  Preloads, plugins, routes and environments would
-# run code that the file names.
+# Allowed settings: numbers for time-outs, retries and memory.  Preloads, plugins, routes and environments would run
+# code that the file names.
 _SETTINGS = re.compile(
     r"distributed\.("
     r"scheduler\.(no-workers-timeout|allowed-failures|worker-ttl|work-stealing(-interval)?|worker-saturation"
@@ -47,7 +47,7 @@ _SETTINGS = re.compile(
     r")"
 )
 
-# How the value of a setting is written, by what its name ends with; all others are free.
+# Form of the value of a setting, by the end of its name; all other values are free.
 _TIMES = (
     r"timeout|worker-ttl|interval|target-duration|recent-to-old-time|lifetime\.(duration|stagger)|connect|tcp"
     r"|delay\.(min|max)|heartbeat|unknown-task-duration|tick\.limit"
@@ -93,7 +93,7 @@ def _matching(pattern: str, wanted: str) -> AfterValidator:
 
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
-    """Refuse settings that could run code, and values that Dask would stumble over."""
+    """Refuse settings that could run code, and values that Dask cannot read."""
     for name, value in found.items():
         if _SETTINGS.fullmatch(name) is None:
             raise ValueError(
@@ -152,8 +152,8 @@ ResourceSpec = Annotated[
     _matching(r"[A-Za-z0-9_.]+=[A-Za-z0-9_.]+(,[A-Za-z0-9_.]+=[A-Za-z0-9_.]+)*", "resources such as h_vmem=8G,gpu=0"),
 ]
 DaskSettings = Annotated[dict[str, str | int | float | bool | None], AfterValidator(_settings)]
-# In YAML true is no number, and "2" a text.
+# In YAML, true is no number and "2" is text.
 Count = Annotated[int, Strict(), Field(ge=1)]
 Flag = Annotated[bool, Strict()]
-# Seconds; longer than a month is a mistake, and more than clocks can count.
+# Seconds; more than a month is taken for a mistake.
 Timeout = Annotated[float, Strict(), Field(gt=0, le=31 * 86_400, allow_inf_nan=False)]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from reid_dist.clusters.existing import await_workers
-from reid_dist.clusters.extras import import_extra
+from reid_dist.clusters.failures import one_line
 from reid_dist.clusters.kinds import GatewayCluster
 from reid_dist.clusters.security import is_loopback, refuse_open_network
+from reid_dist.clusters.starting import import_extra
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -23,15 +24,7 @@ _VARIABLE = "DASK_GATEWAY_PASSWORD"  # of the environment
 
 @contextlib.contextmanager
 def open_gateway(config: GatewayCluster) -> Iterator[Client]:
-    """Request a cluster from a gateway, and return it at the end.
-
-    Raises
-    ------
-    InputError
-        If dask-gateway is not installed, the address is not encrypted, a password is missing or an option is unknown.
-    ClusterError
-        If the server cannot be reached, refuses, or has no workers in time.
-    """
+    """Request a cluster from a gateway, and release it at the end."""
     package = import_extra("dask_gateway", "gateway", config.kind)
     address = urlsplit(config.address)
     if address.scheme != "https" and not is_loopback(str(address.hostname)):
@@ -47,22 +40,18 @@ def open_gateway(config: GatewayCluster) -> Iterator[Client]:
             cluster.scale(config.workers)
             client = stack.enter_context(cluster.get_client())
         except (TypeError, ValueError) as error:
-            raise InputError(f"the gateway {config.address} does not take these options: {_line(error)}") from error
+            raise InputError(f"the gateway {config.address} does not take these options: {one_line(error)}") from error
         except failures as error:
-            raise ClusterError(f"the gateway {config.address} gave no cluster: {_line(error)}") from error
+            raise ClusterError(f"the gateway {config.address} gave no cluster: {one_line(error)}") from error
         where = f"the cluster of {config.address}"
         await_workers(client, config.wait_for_workers, config.timeout_s, where, "look at the server's limits")
         yield client
 
 
 def _auth(config: GatewayCluster, package: Any) -> Any:
-    """Credentials; secrets come from the environment and go nowhere else."""
+    """Credentials; secrets are read from the environment alone."""
     if config.auth != "basic":
         return None if config.auth == "none" else config.auth
     if _VARIABLE not in os.environ:
         raise InputError(f"the gateway {config.address} requires a password: set {_VARIABLE} in the environment")
     return package.BasicAuth(username=config.username, password=os.environ[_VARIABLE])
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

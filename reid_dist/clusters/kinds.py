@@ -1,10 +1,12 @@
-"""The kinds of clusters and the fields of their files."""
+"""The kinds of clusters, the fields of their files, and how a file is read."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, get_args
+import os
+import reprlib
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from reid_dist.clusters.fields import (
     Count,
@@ -22,6 +24,11 @@ from reid_dist.clusters.fields import (
     Walltime,
     seconds,
 )
+from reid_dist.core.credentials import without_credentials
+from reid_dist.core.registry import nearest_hint
+from reid_dist.core.validation import explain
+from reid_dist.core.yaml_text import read_yaml_file
+from reid_dist.errors import InputError
 
 
 class Described(BaseModel):
@@ -45,12 +52,12 @@ class _Distributed(Described):
 
 
 class LocalCluster(_Distributed):
-    """Worker processes on this machine, which listen on loopback and admit each other alone."""
+    """Worker processes on this machine, which listen on loopback and admit only each other."""
 
     kind: Literal["local"]
     workers: Count | None = Field(default=None, description="Worker processes; by default one per 8 cores.")
-    threads_per_worker: Count | None = Field(default=None, description="By default the cores, shared out.")
-    memory_limit: str = Field(default="auto", description="Per worker, such as 4GiB; auto shares the machine's.")
+    threads_per_worker: Count | None = Field(default=None, description="By default the cores divided by the workers.")
+    memory_limit: str = Field(default="auto", description="Per worker, such as 4GiB; auto divides that of the machine.")
     dashboard: Flag = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
 
 
@@ -80,7 +87,7 @@ class Secured(_Distributed):
 
 
 class ExistingCluster(Secured):
-    """A scheduler that runs already."""
+    """A running scheduler."""
 
     kind: Literal["existing"]
     address: str | None = Field(default=None, pattern=r"^(tcp|tls)://[^\s/@]+:\d{1,5}$", description="tls://host:port")
@@ -90,9 +97,9 @@ class ExistingCluster(Secured):
 
 
 class _Started(Secured):
-    """What all clusters that are started for a job share."""
+    """Fields of all clusters that are started for a job."""
 
-    wait_for_workers: Count = Field(default=1, description="Workers to begin with; more may come later.")
+    wait_for_workers: Count = Field(default=1, description="Workers to wait for before the start.")
     timeout_s: Timeout = Field(default=600.0, description="How long to wait for them.")
 
 
@@ -105,10 +112,10 @@ class BatchCluster(_Started):
     memory: Memory = Field(description="Of a job.")
     walltime: Walltime = Field(description="Of a job, as HH:MM:SS.")
     queue: Name | None = Field(default=None, description="Queue or partition.")
-    account: Name | None = Field(default=None, description="Account or project that pays.")
+    account: Name | None = Field(default=None, description="Account or project that is charged.")
     interface: Interface | None = Field(default=None, description="Network between scheduler and workers.")
-    lifetime: Duration | None = Field(default=None, description="When a worker leaves of its own accord.")
-    lifetime_stagger: Duration | None = Field(default=None, description="By how much lifetimes differ, both ways.")
+    lifetime: Duration | None = Field(default=None, description="Age at which a worker ends.")
+    lifetime_stagger: Duration | None = Field(default=None, description="Most that a lifetime differs, both ways.")
     modules: tuple[ModuleName, ...] = Field(default=(), description="Modules to load before a worker starts.")
     local_directory: FilePath | None = Field(default=None, description="Fast disk of a node.")
     shared_directory: FilePath = Field(
@@ -126,7 +133,7 @@ class BatchCluster(_Started):
                 f"wait_for_workers is {self.wait_for_workers}, {self.jobs} jobs have {self.jobs * self.processes}"
             )
         if (self.lifetime is None) != (self.lifetime_stagger is None):
-            raise ValueError("lifetime and lifetime_stagger go together: workers must not all leave at once")
+            raise ValueError("lifetime and lifetime_stagger go together: workers must not all end at once")
         if self.lifetime is not None and self.lifetime_stagger is not None:
             life, stagger = seconds(self.lifetime), seconds(self.lifetime_stagger)
             if not life <= 2 * stagger < 2 * life:
@@ -162,15 +169,15 @@ class SGECluster(BatchCluster):
     """Workers as jobs of Grid Engine."""
 
     kind: Literal["sge"]
-    parallel_environment: Name = Field(description="One that puts all slots of a job on one node, such as smp.")
-    resource_spec: ResourceSpec | None = Field(default=None, description="The site's word for memory: h_vmem=8G.")
+    parallel_environment: Name = Field(description="One with all slots of a job on one node, such as smp.")
+    resource_spec: ResourceSpec | None = Field(default=None, description="Memory resource of the site: h_vmem=8G.")
 
 
 class SLURMJobCluster(_Started):
-    """One SLURM job whose tasks all run the same command: one is the scheduler, one the client, the others work."""
+    """One SLURM job whose tasks all run the same command: one scheduler, one client, and workers."""
 
     kind: Literal["slurm_single_job"]
-    workers: Count = Field(description="Tasks of the job, less two.")
+    workers: Count = Field(description="Number of tasks of the job minus two.")
     threads_per_worker: Count = Field(description="Cores of a task.")
     memory: Memory = Field(description="Of a worker.")
     interface: Interface | None = Field(default=None, description="Network between scheduler and workers.")
@@ -203,7 +210,7 @@ class KubernetesCluster(_Started):
     name: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$")] = "reid-dist"
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "default"
     image: Annotated[str, Field(pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]{0,254}$")] = Field(
-        description="Container image with this package in it."
+        description="Container image with this package."
     )
     workers: Count = Field(description="Worker pods.")
     threads_per_worker: Count = Field(description="Cores of a pod.")
@@ -247,3 +254,30 @@ Cluster: TypeAlias = (
 )
 ClusterConfig = Annotated[Cluster, Field(discriminator="kind")]
 KINDS: tuple[type[Described], ...] = get_args(Cluster)
+_CLASSES = {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in KINDS}
+
+
+def read_cluster(path: str | os.PathLike[str]) -> Cluster:
+    """Read and validate a cluster file; the `InputError` names every problem."""
+    where = f"cluster file {os.fspath(path)}"
+    content: Any = read_yaml_file(path, "cluster file")
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{where} should have one 'key: value' per line and begin with 'kind:', found {reprlib.repr(content)}"
+        )
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in _CLASSES:
+        found = "there is no kind" if kind is None else f"unknown kind {reprlib.repr(kind)}"
+        raise InputError(f"{where}: {found};{nearest_hint(str(kind), _CLASSES)} known: {', '.join(_CLASSES)}")
+    try:
+        # By the class itself: the union would put the kind into the path of every problem.
+        return cast("Cluster", _CLASSES[kind].model_validate(content))
+    except ValidationError as error:
+        others = {field for each in KINDS for field in each.model_fields}
+        problems = explain(where, error, _CLASSES[kind].model_fields, others)
+        raise InputError(without_credentials(problems)) from None
+
+
+def cluster_schema() -> dict[str, Any]:
+    """JSON Schema of cluster files."""
+    return TypeAdapter(ClusterConfig).json_schema()

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.existing import await_workers
-from reid_dist.clusters.extras import import_extra
+from reid_dist.clusters.failures import one_line
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import KubernetesCluster
 from reid_dist.clusters.security import refuse_open_network
 from reid_dist.clusters.settings import HEALTH, serialized
+from reid_dist.clusters.starting import import_extra
 from reid_dist.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _COMM_PORT, _HTTP_PORT = 8786, 8787
 
 
 def manifest(config: KubernetesCluster) -> dict[str, Any]:
-    """The DaskCluster resource that the operator is given."""
+    """The DaskCluster resource for the operator."""
     environment = [
         {"name": "DASK_INTERNAL_INHERIT_CONFIG", "value": serialized(config.dask, HEALTH)},
         # The nanny sets these for workers; here they hold for all that runs in the pod.
@@ -80,22 +81,13 @@ def manifest(config: KubernetesCluster) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_kubernetes(config: KubernetesCluster) -> Iterator[Client]:
-    """Have the operator start pods, and remove them.
-
-    Raises
-    ------
-    InputError
-        If dask-kubernetes is not installed, or connections of pods would not be encrypted and the file does not
-        allow that.
-    ClusterError
-        If there is no Kubernetes to talk to, no operator in it, or no workers in time.
-    """
+    """Have the operator start pods, and remove them."""
     refuse_open_network(config, "the traffic between pods")
     operator = import_extra("dask_kubernetes.operator", "kubernetes", config.kind)
     api = import_extra("kr8s", "kubernetes", config.kind)
     with contextlib.ExitStack() as stack:
         try:
-            # First of all: a cluster that failed to start logs it again when the process ends.
+            # First: a cluster that failed to start is logged again when the process ends.
             api.api(namespace=config.namespace).version()
             cluster = stack.enter_context(
                 operator.KubeCluster(
@@ -107,9 +99,8 @@ def open_kubernetes(config: KubernetesCluster) -> Iterator[Client]:
             )
             client = stack.enter_context(cluster.get_client())
         except Exception as error:  # of five libraries below, which share no other class
-            reason = " ".join(str(error).split()) or type(error).__name__
             raise ClusterError(
-                f"no cluster on Kubernetes: {reason}; check KUBECONFIG and that Dask's operator is installed"
+                f"no cluster on Kubernetes: {one_line(error)}; check KUBECONFIG and that Dask's operator is installed"
             ) from error
         where = f"the cluster {config.namespace}/{config.name}"
         await_workers(client, config.wait_for_workers, config.timeout_s, where, "look at its pods")

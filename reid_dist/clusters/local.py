@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reid_dist.clusters.beside import compile_beside_workers
 from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
-from reid_dist.clusters.scratch import private_scratch
 from reid_dist.clusters.security import new_certificates
 from reid_dist.clusters.settings import without_logs_of_dask
+from reid_dist.clusters.starting import private_scratch
 from reid_dist.core.environment import usable_cores
 from reid_dist.core.formatting import byte_size, counted
+from reid_dist.core.limits import shortage
 from reid_dist.errors import ClusterError, InputError
+from reid_dist.kernels.settings import cache_folder
+from reid_dist.kernels.usual import compile_usual, lacks_usual
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -32,9 +35,10 @@ _THREADS_PER_PROCESS = 8
 # Open files of this process with its scheduler and nannies: measured are 22 and 9 for each worker, before any work.
 _FILES, _FILES_PER_WORKER = 40, 16
 
-# What Dask and multiprocessing raise when a worker, or the process that it is forked from, is gone all at once: the
-# pipes to it break, and the handle of the process is empty.
-_ENDED_EARLY = (RuntimeError, EOFError, ConnectionError, AttributeError)
+# What Dask and multiprocessing raise when a worker, or the process that it is forked from, ends while it starts: the
+# pipes to it break, the handle of the process is empty, or its nanny reports that it failed.
+_ENDED_EARLY = (EOFError, ConnectionError, AttributeError)
+_NANNY_FAILED = "Nanny failed to start"
 
 
 def shares(config: LocalCluster) -> tuple[int, int]:
@@ -45,13 +49,7 @@ def shares(config: LocalCluster) -> tuple[int, int]:
 
 
 def memory_of_worker(config: LocalCluster) -> int | None:
-    """Bytes that a worker may take; None without a limit.
-
-    Raises
-    ------
-    InputError
-        If the limit cannot be read.
-    """
+    """Memory limit of a worker in bytes; None without a limit."""
     from distributed.worker_memory import parse_memory_limit
 
     workers, threads = shares(config)
@@ -68,7 +66,7 @@ def memory_of_worker(config: LocalCluster) -> int | None:
 
 
 def _refuse_without_files(workers: int) -> None:
-    """Refuse a cluster that would run out of open files, which Dask reports by tracebacks or not at all."""
+    """Refuse a cluster that would exceed the limit of open files, which Dask reports by tracebacks or not at all."""
     needed, (limit, _) = _FILES + _FILES_PER_WORKER * workers, resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
         raise ClusterError(
@@ -82,7 +80,9 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
     """Why local workers did not start, and what to do."""
     cause = root_cause(error)
     what = f"cannot start {counted(workers, 'local worker')} of {counted(threads, 'thread')}"
-    if not isinstance(cause, _ENDED_EARLY):
+    if refused := shortage(cause):
+        return f"{what}: {refused}"
+    if not isinstance(cause, _ENDED_EARLY) and _NANNY_FAILED not in str(cause):
         return f"{what}: {one_line(cause)}"
     return (
         f"{what}: a process of theirs ended while it started ({one_line(cause)}); the usual reason is that the machine "
@@ -91,17 +91,28 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
     )
 
 
+def compile_beside_workers() -> None:
+    """Start a process that compiles the kernels of a usual evaluation, if the cache lacks them; do not wait for it.
+
+    It is forked from the process that local workers are forked from, and ends with this process at the latest.  Without
+    a cache that both can read, or without a second core, it would be of no use.
+    """
+    if usable_cores() < 2 or cache_folder() is None or not lacks_usual():
+        return
+    process = multiprocessing.get_context("forkserver").Process(target=_compile, daemon=True)
+    with contextlib.suppress(OSError, EOFError):
+        process.start()
+
+
+def _compile() -> None:
+    # Workers compile what is missing after a failure.
+    with contextlib.suppress(OSError, MemoryError):
+        compile_usual()
+
+
 @contextlib.contextmanager
 def open_local(config: LocalCluster) -> Iterator[Client]:
-    """Start workers, and stop them.
-
-    Raises
-    ------
-    InputError
-        If the limit of their memory cannot be read.
-    ClusterError
-        If they cannot be started.
-    """
+    """Start workers, and stop them; raises `ClusterError` if they cannot be started."""
     import distributed
 
     workers, threads = shares(config)
@@ -109,7 +120,7 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
     _refuse_without_files(workers)
     compile_beside_workers()
     with contextlib.ExitStack() as stack:
-        # Until the cluster is closed, and also where it closes because it cannot be started.
+        # Until the cluster is closed, also when it could not be started.
         stack.enter_context(without_logs_of_dask())
         try:
             folder = stack.enter_context(private_scratch())
@@ -121,7 +132,7 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
                 memory_limit=limit or 0,
                 host="127.0.0.1",
                 security=security,
-                # None would be Dask's own default: a server at a fixed port, which a second run finds taken.
+                # None would be Dask's default: a server at a fixed port, which a second run cannot use.
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": config.dashboard},
                 silence_logs=50,

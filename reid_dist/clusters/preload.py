@@ -1,9 +1,8 @@
 """Imported once by the process that local workers are forked from, so that they need not import it.
 
-Besides what the tasks import, the first call of any compiled function sets up the compiler, which takes some 0.3 s
-whether or not the function comes from the disk cache.  A trivial function does that here; the kernels themselves are
-loaded by the workers, as compiling them, without a cache, would delay the fork
-server.
+The first call of any compiled function also sets up the compiler, which takes some 0.3 s even for a function from the
+disk cache.  A trivial function does that here; the workers load the kernels themselves, as compiling them, without a
+cache, would delay the fork server.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ def _nothing(value: int) -> int:
     return value
 
 
-# The process was started with them blocked, so that none could end it before this.  Workers ignore them as well, but
-# for the one by which they are ended.
+# The process was started with these signals blocked, so that none could end it before this.  Workers ignore all but
+# SIGTERM, which ends them.
 for _number in signals.NUMBERS:
     signal.signal(_number, signal.SIG_IGN)
 os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
 
-# Nothing that is made here is freed: no garbage collection is needed, neither now nor in a fork.
+# Nothing that is made here is freed: no garbage collection is needed, here or in a fork.
 gc.disable()
 for _name in MODULES:
     importlib.import_module(_name)

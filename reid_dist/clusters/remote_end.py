@@ -1,4 +1,4 @@
-"""Preloaded by schedulers and workers that SSH has started: they end with the client.
+"""Preloaded by schedulers and workers that SSH has started: they end when the client does.
 
 The SSH server closes standard input of a command when the connection is closed, also when the client was killed.
 """
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-# Seconds in which a server closes after SIGTERM; then the process ends as it is, and a worker with its nanny.
+# Seconds for a server to close after SIGTERM; the process is then ended, and a worker with its nanny.
 _CLOSES_WITHIN_S = 5.0
 
 

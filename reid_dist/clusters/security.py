@@ -25,13 +25,7 @@ _CLOCKS_DIFFER, _VALID = datetime.timedelta(days=1), datetime.timedelta(days=365
 
 
 def certificates(config: Secured) -> Security | None:
-    """Certificates that a cluster file names; None where it names none.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read or is no certificate.
-    """
+    """Certificates that a cluster file names; None where it names none."""
     if not config.has_certificates:
         return None
     paths = {}
@@ -41,13 +35,13 @@ def certificates(config: Secured) -> Security | None:
             path.read_bytes()
         except OSError as error:
             raise InputError(f"cannot read {name} {str(path)!r} of the cluster: {error.strerror}") from None
-        # Absolute, for workers start in directories of their own.
+        # Absolute: workers start in other directories.
         paths[name.removesuffix("_file")] = str(path.absolute())
     security = _security(paths)
     try:
         security.get_connection_args("client")
     except OSError as error:
-        # Errors of TLS are of this kind too, and contain little.
+        # Errors of TLS are a subclass.
         raise InputError(
             f"ca_file, cert_file and key_file of the cluster are no certificate with its key, as PEM: {error}"
         ) from None
@@ -64,15 +58,7 @@ def _security(pem: Mapping[str, str]) -> Security:
 
 @contextlib.contextmanager
 def certificates_on_disk(config: Secured, folder: Path) -> Iterator[Security | None]:
-    """The same as `temporary_certificates`, in files that other machines see, for as long as they are needed.
-
-    Parameters
-    ----------
-    config
-        What names certificates, or does not.
-    folder
-        Where new ones are written, readable for this user alone.
-    """
+    """Certificates as of `temporary_certificates`; new ones are files of this user alone in `folder`, until the end."""
     security = certificates(config)
     if security is not None or config.insecure:
         yield security
@@ -95,13 +81,7 @@ def new_certificates(folder: Path) -> Iterator[Security]:
 
 
 def temporary_certificates(config: Secured) -> Security | None:
-    """Certificates of the file; without any, new ones for this run, in memory, or None for ``insecure``.
-
-    Raises
-    ------
-    InputError
-        If certificates cannot be read.
-    """
+    """Certificates of the file; without any, new ones for this run, in memory, or None for ``insecure``."""
     security = certificates(config)
     if security is not None or config.insecure:
         return security
@@ -109,9 +89,9 @@ def temporary_certificates(config: Secured) -> Security | None:
 
 
 def _made() -> dict[str, str]:
-    """A key and a certificate that is its own authority, as PEM: the holders of the key are admitted, and none else.
+    """A key and a self-signed certificate, as PEM, which admit the holders of the key alone.
 
-    Keys on a curve, for one of RSA takes up to a tenth of a second to find and more time in every handshake.
+    An elliptic-curve key: an RSA key takes up to a tenth of a second to make, and longer in every handshake.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -138,7 +118,7 @@ def _made() -> dict[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by a name or number that cannot be another."""
+    """Whether a host is a loopback address or `localhost`."""
     host = host.strip("[]")
     if host == "localhost":
         return True
@@ -149,7 +129,7 @@ def is_loopback(host: str) -> bool:
 
 
 def open_connection(address: str) -> str | None:
-    """What a connection to a scheduler admits, in one line; None where TLS or memory of one process carries it."""
+    """Warning about a connection to a scheduler without TLS; None for a connection with TLS or within one process."""
     scheme, _, rest = address.partition("://")
     if scheme != "tcp":
         return None
@@ -161,13 +141,7 @@ def open_connection(address: str) -> str | None:
 
 
 def refuse_open_network(config: Secured, what: str) -> None:
-    """Refuse what is neither encrypted nor on loopback, unless the file has ``insecure: true``.
-
-    Raises
-    ------
-    InputError
-        If it does not.
-    """
+    """Refuse an unencrypted connection beyond loopback, unless the file has ``insecure: true``."""
     if not config.insecure:
         raise InputError(
             f"{what} is beyond this machine and not encrypted: any process that reaches it can run code there; use TLS "

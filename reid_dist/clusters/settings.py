@@ -1,4 +1,4 @@
-"""Settings of Dask that hold unless a cluster file sets them, with the reason."""
+"""Default Dask settings, which a cluster file may replace, with their reasons."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PAGES = (
 _SETTINGS: dict[str, Any] = {
     # A job whose workers never come must end, not hang.
     "distributed.scheduler.no-workers-timeout": "5 minutes",
-    # A busy worker replies late, and is not lost.
+    # A busy worker replies late.
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
-    # Tasks reuse their own memory and keep nothing: writing results to disk would only hide a plan that is wrong.
+    # Tasks keep no results in memory: writing them to disk would only hide a wrong plan.
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
     # Local workers are forked from a server that has imported everything already; see `reid_dist.clusters.workers`.
@@ -40,10 +40,10 @@ def _settings(own: Mapping[str, Any], pages: Sequence[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def in_force(own: Mapping[str, Any], pages: Sequence[str] = ()) -> Iterator[None]:
-    """Settings of this process while a cluster is there; `pages` are what its scheduler serves outside TLS."""
+    """Apply the settings to this process; `pages` are those that the scheduler serves outside TLS."""
     import dask
 
-    # Before settings are made: its import adds the defaults, which must not go when the settings do.
+    # First: its import adds defaults, which must outlast these settings.
     importlib.import_module("distributed")
     with dask.config.set(_settings(own, pages)):
         yield
@@ -64,11 +64,11 @@ def serialized(own: Mapping[str, Any], pages: Sequence[str] = ()) -> str:
 
 @contextlib.contextmanager
 def without_logs_of_dask() -> Iterator[None]:
-    """Keep Dask from logging how it lost a connection, with tracebacks: the error of the command holds what matters."""
+    """Suppress Dask's log messages with tracebacks about lost connections: the error of the command has the cause."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
     before = {name: logging.getLogger(name).level for name in names}
     for name, level in before.items():
-        # Those without a level take that of their parent.
+        # Loggers without a level have that of their parent.
         if level != logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:

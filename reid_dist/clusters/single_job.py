@@ -1,9 +1,9 @@
 """One SLURM job whose tasks all run the same command: ``srun reid-dist run JOB.yaml --cluster THIS.yaml``.
 
-Task 0 becomes the scheduler, task 1 goes on with the command, all others work.  The parts are given out before the
-command reads or writes anything, so that only one task does; see `take_part`.  A folder that all nodes see, named after
-the job and this start of it, holds a mark that the cluster is needed, the scheduler's address, the certificates of this
-run, and at last a mark upon which the others end.  A command that ends at once, for a wrong word in a file, has
+Task 0 is the scheduler, task 1 the client, which continues with the command, and all others are workers.  The roles are
+assigned before the command reads or writes anything; see `take_part`.  A folder that all nodes see, named after the job
+and this start of it, holds a marker that the cluster is needed, the scheduler's address, the certificates of this run,
+and finally a marker upon which the other tasks end.  A command that ends at once, such as for a mistake in a file, has
 started nothing.
 """
 
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import reid_dist.core.signals as signals
-from reid_dist.clusters.batch import import_jobqueue, private_directory
+from reid_dist.clusters.batch import import_jobqueue
 from reid_dist.clusters.existing import address_in, await_workers, reach
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import Cluster, SLURMJobCluster
-from reid_dist.clusters.scratch import scratch_directory
 from reid_dist.clusters.security import FIELDS, certificates, temporary_certificates
 from reid_dist.clusters.settings import in_force
+from reid_dist.clusters.starting import private_directory, scratch_directory
 from reid_dist.clusters.workers import end_local_workers, place_sockets
 from reid_dist.core.processes import discard_output
 from reid_dist.errors import ClusterError, InputError
@@ -39,45 +39,38 @@ if TYPE_CHECKING:
 
 
 _SCHEDULER, _CLIENT = 0, 1
-_OTHERS = 2  # tasks that do not work
+_OTHERS = 2  # tasks that are no workers
 _POLLED_EVERY_S = 0.2
 _SCHEDULER_STAYS_S = 1.0
 _SEEN_WITHIN_S = 5.0
 _ADDRESS = "scheduler.json"
 _CERTIFICATES = "certificates.json"
 _NEEDED, _ENDED = "needed", "ended"
-# What is the same in all tasks of a job step and another in every other: when the job began, and where its srun
-# listens.  Numbers of jobs begin again where SLURM is set up anew.
+# Equal in all tasks of a job step and different in other steps: when the job began, and where its srun listens.
+# Numbers of jobs are used again where SLURM is set up anew.
 _OF_ONE_START = ("JOB_START_TIME", "SRUN_COMM_HOST", "SRUN_COMM_PORT", "STEP_LAUNCHER_PORT")
 
 
 def take_part(config: Cluster) -> None:
-    """Take the part of this process in a job whose tasks all run the same command.
+    """Run this process as scheduler or worker if that is its task in a job whose tasks all run the same command.
 
-    Returns at once for every other kind of cluster, and in the task that goes on with the command.  In all other tasks
-    it serves until the command has ended, and leaves the process.
-
-    Raises
-    ------
-    InputError
-        If this is no task of a SLURM job, or the job has not the tasks that the cluster file requires.
-    ClusterError
-        If the folder of this job is there already, or what it serves with cannot be started.
+    Returns at once for every other kind of cluster, and in the task of the client.  In all other tasks it serves until
+    the command has ended, and ends the process.
     """
     if not isinstance(config, SLURMJobCluster):
         return
     task, folder = _place(config)
     if task == _CLIENT:
-        # Only the mark shows the others that the command has ended before it needs them.
+        # Without this marker, the others could not detect a command that ends before it needs them.
         atexit.register(_end, folder)
         _make_folder(folder)
         return
-    # Before anything may send them.  srun also sends SIGTERM to the others once a task has failed, and that task
-    # reports the failure; with SIGINT the runner ends what has served, which must not look like Ctrl-C.
+    # Before anything may send them.  srun also sends SIGTERM to the other tasks when one has failed, which reports the
+    # failure; the runner ends servers with SIGINT, which must not be reported as Ctrl-C.
     signals.release()
     for each in signals.NUMBERS:
         signal.signal(each, _leave)
-    # Dask logs every connection between the command's own lines.
+    # Dask would log every connection.
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     import_jobqueue(config.kind, "dask_jobqueue.slurm")
     while not (ended := (folder / _ENDED).exists()) and not (folder / _NEEDED).exists():
@@ -98,16 +91,16 @@ def take_part(config: Cluster) -> None:
         except SystemExit:
             pass
         except Exception:
-            # What breaks once the command has ended is no failure: a worker may just have been about to begin.
+            # After the end of the command, an error is no failure: a worker may just have been starting.
             if not _ends_soon(folder):
                 raise
         _vanish(folder if task == _SCHEDULER else None)
 
 
 def _vanish(made: Path | None) -> NoReturn:
-    """Tidy up and end the process, with all threads of Dask as they are; `made` holds certificates that it has made.
+    """Remove files and end the process without waiting for Dask's threads; `made` holds the certificates it made.
 
-    What they do while an interpreter takes itself apart can abort the process, and by its exit code the whole job.
+    Threads that run while the interpreter shuts down can abort the process, and by its exit code the whole job.
     """
     if made is not None:
         # The client removes them as well, unless it was killed.
@@ -116,8 +109,8 @@ def _vanish(made: Path | None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         discard_output(stream)
     with contextlib.suppress(Exception):
-        # Before, as a worker that is just being forked would log errors about missing files; and after, as a nanny may
-        # have started it again.
+        # Before: a worker that is just being forked would log errors about missing files.  After: a nanny may have
+        # started it again.
         end_local_workers()
         atexit._run_exitfuncs()
         end_local_workers()
@@ -125,7 +118,7 @@ def _vanish(made: Path | None) -> NoReturn:
 
 
 def _ends_soon(folder: Path) -> bool:
-    """Whether the command has ended; a mark of just now may take a moment to be seen on all nodes."""
+    """Whether the command has ended; other nodes may see a new marker after some seconds."""
     deadline = time.monotonic() + _SEEN_WITHIN_S
     while not (ended := (folder / _ENDED).exists()) and time.monotonic() < deadline:
         time.sleep(_POLLED_EVERY_S)
@@ -156,15 +149,7 @@ def _place(config: SLURMJobCluster) -> tuple[int, Path]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder of this start of the job, which cannot exist before.
-
-    Raises
-    ------
-    ClusterError
-        If it is there, and other tasks may have read it.
-    InputError
-        If it cannot be made.
-    """
+    """Make the folder of this start of the job, which cannot exist before."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -177,9 +162,10 @@ def _make_folder(folder: Path) -> None:
 
 
 def _serve(config: SLURMJobCluster, task: int, folder: Path, scratch: str) -> None:
-    """Be the scheduler or a worker until the end."""
+    """Run the scheduler or a worker until the end."""
     module = import_jobqueue(config.kind, "dask_jobqueue.slurm")
-    common = {"protocol": "tcp://" if _open(config) else "tls://", "interface": config.interface}
+    is_open = config.insecure and not config.has_certificates
+    common = {"protocol": "tcp://" if is_open else "tls://", "interface": config.interface}
     if task == _SCHEDULER:
         security = _make_certificates(config, folder)
     else:
@@ -204,27 +190,16 @@ def _serve(config: SLURMJobCluster, task: int, folder: Path, scratch: str) -> No
 
 @contextlib.contextmanager
 def open_single_job(config: SLURMJobCluster) -> Iterator[Client]:
-    """Reach the scheduler of this job.
-
-    Raises
-    ------
-    ClusterError
-        If scheduler and workers do not come up in time.
-    """
+    """Reach the scheduler of this job."""
     task, folder = _place(config)
     if task != _CLIENT:
         raise ClusterError(f"task {task} of a job serves, but was started as the client")
-    _mark(folder, _NEEDED)
+    (folder / _NEEDED).touch()
     where = "the scheduler of this SLURM job"
     address = address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
     with reach(address, _read_certificates(config, folder), where, config.timeout_s) as client:
         await_workers(client, config.wait_for_workers, config.timeout_s, where, "see what its tasks wrote,")
         yield client
-
-
-def _open(config: SLURMJobCluster) -> bool:
-    """Whether the job runs without TLS."""
-    return config.insecure and not config.has_certificates
 
 
 def _make_certificates(config: SLURMJobCluster, folder: Path) -> Security | None:
@@ -238,7 +213,7 @@ def _make_certificates(config: SLURMJobCluster, folder: Path) -> Security | None
 
 
 def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None:
-    """What the scheduler has written down before its address."""
+    """Certificates that the scheduler has written before its address."""
     if config.has_certificates or config.insecure:
         return certificates(config)
     from distributed import Security
@@ -248,26 +223,22 @@ def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None
 
 
 def _end(folder: Path) -> None:
-    """Write the mark that the command has ended."""
-    # The mark first: a task that finds no certificates then reads it.
+    """Write the marker that the command has ended."""
+    # The marker first: a task that finds no certificates then reads it.
     with contextlib.suppress(OSError):
-        _mark(folder, _ENDED)
+        (folder / _ENDED).touch()
         (folder / _CERTIFICATES).unlink(missing_ok=True)
 
 
-def _mark(folder: Path, name: str) -> None:
-    (folder / name).touch()
-
-
 def _leave(*_: object) -> None:
-    """Leave the process on a signal; a second one must not disturb what is tidied up then."""
+    """End the process on a signal; further ones are ignored."""
     for each in signals.NUMBERS:
         signal.signal(each, signal.SIG_IGN)
     sys.exit(0)
 
 
 def _leave_at_end(task: int, folder: Path) -> None:
-    """Leave the process once the command has ended; the scheduler last, for workers would miss it."""
+    """End the process after the command has ended; the scheduler last, as workers need it to close."""
     while not (folder / _ENDED).exists():
         time.sleep(_POLLED_EVERY_S)
     if task == _SCHEDULER:

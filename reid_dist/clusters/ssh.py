@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.existing import await_workers
-from reid_dist.clusters.extras import import_extra
 from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import SSHCluster
-from reid_dist.clusters.scratch import PRELOADED
 from reid_dist.clusters.security import FIELDS, certificates, certificates_on_disk, is_loopback, refuse_open_network
+from reid_dist.clusters.starting import PRELOADED, import_extra
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import ClusterError, InputError
 
@@ -27,15 +26,7 @@ _ENDS_WITH_CLIENT = "reid_dist.clusters.remote_end"
 
 @contextlib.contextmanager
 def open_ssh(config: SSHCluster) -> Iterator[Client]:
-    """Start a scheduler and workers, and end them.
-
-    Raises
-    ------
-    InputError
-        If asyncssh is not installed, a key file is missing, or messages between hosts would not be encrypted.
-    ClusterError
-        If a host cannot be reached, refuses the key, or starts nothing.
-    """
+    """Start a scheduler and workers, and end them."""
     asyncssh = import_extra("asyncssh", "ssh", config.kind)
     import dask
     import distributed
@@ -74,9 +65,9 @@ def open_ssh(config: SSHCluster) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def _certificates(config: SSHCluster, hosts: Sequence[str]) -> Iterator[Security | None]:
-    """Certificates of the file; where all hosts are this machine, else new ones; None for ``insecure``.
+    """Certificates of the file; new ones if it names none and all hosts are this machine; None for ``insecure``.
 
-    SSH starts the processes; their messages go from one to the other directly, and every user reaches loopback.
+    SSH only starts the processes: their messages are sent directly, and every user of a machine reaches loopback.
     """
     beyond = next((host for host in hosts if not is_loopback(host)), None)
     if beyond is not None:
@@ -106,7 +97,7 @@ def _connect_options(config: SSHCluster) -> dict[str, Any]:
 
 
 def _worker(config: SSHCluster, host: str, common: Mapping[str, Any]) -> dict[str, Any]:
-    """What a worker on a host takes, as JSON."""
+    """Options of a worker on a host, as JSON."""
     options = {
         **common,
         "nthreads": config.threads_per_worker,
@@ -114,8 +105,8 @@ def _worker(config: SSHCluster, host: str, common: Mapping[str, Any]) -> dict[st
         "preload_nanny": [_ENDS_WITH_CLIENT, PRELOADED],
     }
     if is_loopback(host):
-        # Without it, nanny and worker listen on every interface.  The name of another host may resolve to an
-        # address other than the one by which this host reaches it, and there TLS is required.
+        # Otherwise nanny and worker would listen on every interface.  Other hosts require TLS, and their names may
+        # resolve to another address than the one by which this host reaches them.
         options["host"] = host
     return options
 
@@ -124,7 +115,7 @@ def _common(security: Security | None) -> dict[str, Any]:
     """Options of scheduler and workers, as JSON; pages are served on loopback, outside TLS."""
     common: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     if security is not None:
-        # Paths of files that every host has, not their content: all users of a host see the words of a command.
+        # Paths of files that every host has, not their content: all users of a host can read command lines.
         common["protocol"] = "tls://"
         common["security"] = {
             "require_encryption": True,

@@ -1,6 +1,6 @@
 """Workers: the process that local ones are forked from, and the scheduler's list of them.
 
-Standard library alone, so that the process that they are forked from can be started first of all.
+Standard library alone, so that this process can be started first.
 """
 
 from __future__ import annotations
@@ -44,17 +44,12 @@ class _Sockets:
 
 
 def prepare_local_workers() -> None:
-    """Start the process that local workers will be forked from, and do not wait for it.
+    """Start the process that local workers are forked from, and do not wait for it.
 
-    It imports Dask, Zarr and Numba, which takes about a second, while this process does the same on another core; each
-    worker then starts in milliseconds and shares those pages.  It has no threads, so forking it is safe, and it ends
-    with this process.  It ignores SIGINT, SIGTERM and SIGHUP, which terminals and schedulers send to all processes:
-    this one ends it, and its workers.  A second call does nothing.
-
-    Raises
-    ------
-    ClusterError
-        If no directory for its socket can be made.
+    It imports Dask, Zarr and Numba, about a second, while this process does the same on another core; each worker then
+    starts in milliseconds and shares those pages.  It has no threads, so forking it is safe.  It ignores SIGINT,
+    SIGTERM and SIGHUP, which terminals and schedulers send to all processes: this one ends it, and its workers.  A
+    second call does nothing.
     """
     place_sockets()
     # BLAS reads the number of threads when it is loaded; a pool of its own in the server would be a thread.
@@ -65,11 +60,11 @@ def prepare_local_workers() -> None:
         added[_TEMPORARY] = tempfile.tempdir
     os.environ.update(added)
     try:
-        # First, for it unblocks signals of this thread.
+        # First: it unblocks signals of this thread.
         resource_tracker.ensure_running()
         multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
-        # A program inherits which signals are blocked.  To ignore them here for that moment would lose one that comes
-        # in it; blocked in this thread, it goes to another one.
+        # A program inherits blocked signals.  Ignoring them here for a moment could lose one; blocked in this thread, a
+        # signal is delivered to another one.
         kept = signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
         try:
             forkserver.ensure_running()
@@ -83,7 +78,7 @@ def prepare_local_workers() -> None:
 
 
 def place_sockets() -> None:
-    """Have multiprocessing make its sockets where their addresses fit; batch systems set long temporary directories."""
+    """Have multiprocessing make its sockets where their addresses fit: some batch systems set a long TMPDIR."""
     usual = tempfile.gettempdir()
     if _Sockets.folder is not None or len(os.fsencode(usual)) + _APPENDED <= _LONGEST_ADDRESS:
         return
@@ -121,18 +116,18 @@ def remove_sockets() -> None:
 
 
 def end_local_workers() -> None:
-    """End the process that local workers are forked from, and the workers, at once: this one is about to end, too.
+    """End the process that local workers are forked from, and the workers, at once, before this process ends.
 
-    Workers that were requested would otherwise still be forked, and fail on files that are gone by then.
+    Requested workers would otherwise still be forked, and fail on removed files.
     """
-    # There is no public name for its process; without a number, none was started.
+    # Its process has no public name; without a number, none was started.
     server = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
     if not isinstance(server, int):
         return
     with contextlib.suppress(ProcessLookupError):
-        # It must not fork while its children are looked up: one that has just begun is only in the system's table.
+        # Stopped, so that it forks no worker while its children are looked up in the system's table.
         os.kill(server, signal.SIGSTOP)
-        # A signal is delivered some time after it was sent; until then, the process goes on.
+        # A signal is delivered some time after it was sent.
         _await_state(server, "TtZX")
         workers = {*_children(server), *(each.pid for each in multiprocessing.active_children() if each.pid)}
         for worker in workers:
@@ -144,7 +139,7 @@ def end_local_workers() -> None:
 
 
 def _await_state(process: int, states: str, within_s: float = 0.5) -> None:
-    """Wait until a process is in one of the states of the system's table of processes, or gone; not for long."""
+    """Wait until a process is in one of some states of the system's table of processes, or gone."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         try:
@@ -157,11 +152,11 @@ def _await_state(process: int, states: str, within_s: float = 0.5) -> None:
 
 
 def _children(process: int) -> list[int]:
-    """Numbers of the processes that one has started, where the system has a table of processes."""
+    """Numbers of the child processes of a process, where the system has a table of processes."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name of the program, in brackets, may hold brackets itself; what follows is its state and its parent.
+            # The name of the program, in brackets, may contain brackets; state and parent follow.
             if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == process:
                 found.append(int(stat.parent.name))
     return found
@@ -170,8 +165,7 @@ def _children(process: int) -> list[int]:
 def workers_of(client: Client, within_s: float | None = None) -> list[dict[str, Any]]:
     """The scheduler's list of workers; TimeoutError without a reply after `within_s`.
 
-    A direct call: what `Client.scheduler_info` returns is written over now and then, without any worker in it, by
-    the client itself.
+    A direct call: the client now and then overwrites what `Client.scheduler_info` returns, without any worker in it.
     """
     scheduler: Any = client.scheduler
     workers: dict[str, dict[str, Any]] = client.sync(scheduler.identity, n_workers=-1, callback_timeout=within_s)[
@@ -181,9 +175,9 @@ def workers_of(client: Client, within_s: float | None = None) -> list[dict[str, 
 
 
 def workers_started_again(client: Client, within_s: float = 30.0) -> list[dict[str, Any]]:
-    """The scheduler's list of workers, once it has some of those that the client's cluster starts again.
+    """The scheduler's list of workers, once it has some of those that the client's own cluster starts again.
 
-    Empty at once where the client has no cluster of its own, or one without workers.
+    Empty at once where the client has no such cluster.
     """
     if not getattr(client.cluster, "worker_spec", None):
         return []

@@ -36,8 +36,8 @@ def has_ended(pid: int, started: str | None) -> bool:
 
 
 def discard_output(stream: TextIO) -> None:
-    """Have what this process and its children still write to a stream go nowhere, also what the interpreter flushes."""
+    """Send what this process and its children still write to a stream nowhere, also what the interpreter flushes."""
     with contextlib.suppress(OSError, ValueError):
         stream.flush()
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())

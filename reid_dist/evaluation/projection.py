@@ -19,7 +19,7 @@ from reid_dist.errors import ClusterError
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stages.neighbours import Resources
-from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stages.reranking.plan import bytes_per_query
 from reid_dist.stores import LabelledSet, Workspace
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def held_besides(
     """Memory of a job besides ranks and lists."""
     held = held_by_verification(checked.metrics, checked.values["roc"])
     if checked.rerank is not None:
-        held += Besides(_bytes_per_reranked_query(checked.rerank, gallery.n_rows))
+        held += Besides(bytes_per_query(checked.rerank, gallery.n_rows))
     if shot is not None:
         sizes = _identity_sizes(checked.protocol, gallery)
         n_rules = 3 if checked.values["ties"] else 1
@@ -49,11 +49,6 @@ def held_besides(
         values = len(partition_metrics(checked)) * (n_cameras + checked.partitions.n_sizes)
         held += Besides(counts, 4 * scorer.shapes[1].dim + 24, values_per_query=values)
     return held
-
-
-def _bytes_per_reranked_query(spec: KReciprocal, n_gallery: int) -> int:
-    """Known pairs of a query: those that share weight, some hundreds as a rule, and a few thousand at the most."""
-    return 64 * min(n_gallery, 4 * spec.k1 * spec.k1)
 
 
 def partition_metrics(checked: CheckedOptions) -> tuple[str, ...]:

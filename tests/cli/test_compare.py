@@ -145,7 +145,7 @@ def test_equal_runs_are_called_identical(reid_dist, runs) -> None:
     assert "identical" not in reid_dist("compare", runs["good"], runs["bad"]).out
 
 
-def test_what_is_compared_is_said(reid_dist, runs) -> None:
+def test_differences_of_options_are_printed(reid_dist, runs) -> None:
     done = reid_dist("compare", runs["good"], runs["euclidean"], "--resamples", 200)
     assert "distance.name: cosine -> euclidean" in done.out
 
@@ -181,12 +181,7 @@ def test_metrics_without_a_test_are_listed(reid_dist, runs) -> None:
 )
 def test_mistakes_are_answered_in_one_line(reid_dist, runs, candidate: str, words, parts) -> None:
     place = runs.get(candidate, runs["good"].parent / candidate)
-    refused = reid_dist("compare", runs["good"], place, *words)
-    assert (refused.code, refused.out) == (2, "")
-    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
-    assert len(lines) == 1, refused.err
-    for part in parts:
-        assert part in lines[0]
+    reid_dist("compare", runs["good"], place, *words).assert_refused(*parts)
 
 
 def test_different_conditions_are_compared_on_request(reid_dist, runs) -> None:
@@ -200,6 +195,4 @@ def test_a_changed_report_is_refused(reid_dist, runs, tmp_path: Path) -> None:
     document = json.loads((tmp_path / "changed" / "report.json").read_text())
     document["metrics"]["mAP"] = 0.99
     (tmp_path / "changed" / "report.json").write_text(json.dumps(document))
-    refused = reid_dist("compare", runs["good"], tmp_path / "changed")
-    assert refused.code == 2
-    assert "changed after it was written" in refused.err
+    reid_dist("compare", runs["good"], tmp_path / "changed").assert_refused("changed after it was written")

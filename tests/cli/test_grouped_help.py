@@ -8,8 +8,8 @@ import re
 import click
 import pytest
 
-from reid_dist.cli.grouping import GroupedCommand, option
 from reid_dist.cli.job_options import VARIANTS
+from reid_dist.cli.options import GroupedCommand, option
 from reid_dist.engine.distances import DISTANCES as REGISTERED_DISTANCES
 from reid_dist.evaluation.options import DISTANCES, PROTOCOLS
 from reid_dist.relevance.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
@@ -66,7 +66,7 @@ def test_choices_are_named(reid_dist, name: str) -> None:
     assert "|".join(REGISTERED_DISTANCES.names()) in words
 
 
-def test_splits_says_which_published_numbers_agree(reid_dist) -> None:
+def test_help_of_splits_names_the_comparable_published_numbers(reid_dist) -> None:
     words = " ".join(reid_dist("splits", "--help").out.split())
     assert "CMC of SYSU-MM01 ranks distinct identities" in words
     assert "rank 1 and mAP alone agree" in words

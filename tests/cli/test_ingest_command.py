@@ -41,7 +41,7 @@ def make_side(seed: int) -> Side:
     )
 
 
-# Names that nobody guesses.
+# Names that are not the customary ones.
 OWN = ("emb", "vid", "where", "name", "jpeg")
 ARRAYS = ("features", "pids", "camids", "item-ids", "image-paths")
 
@@ -82,6 +82,9 @@ def test_arrays_of_both_sides_go_by_any_name(reid_dist, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     for role, side in sides.items():
         assert_holds(FeatureSet.open(tmp_path / "own" / f"{role}.zarr"), side)
+    reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "own", *words).assert_refused("own")
+    reid_dist("ingest", tmp_path / "none.npz", "--output", tmp_path / "x").assert_refused("none.npz")
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("prefixes", [("query_", "gallery_"), ("q_", "g_")])
@@ -151,15 +154,14 @@ def test_how_rows_are_kept(reid_dist, tmp_path: Path) -> None:
     assert layout["configuration"]["chunk_shape"] == [8, DIM]
     # The store is replaced when that is asked for, and only then.
     refused = reid_dist("ingest", source, "--output", target, "--format", "npz", "--allow-zero")
-    assert refused.code == 2
-    assert "replace it with --overwrite" in refused.err
+    refused.assert_refused("replace it with --overwrite")
     assert FeatureSet.open(target).content_digest == store.content_digest
     again = reid_dist("ingest", source, "--output", target, "--format", "npz", "--allow-zero", "--overwrite")
     assert again.code == 0, again.err
     assert FeatureSet.open(target).n_rows == ROWS
 
 
-def test_a_pid_to_drop_that_no_row_has_is_said(reid_dist, tmp_path: Path) -> None:
+def test_a_dropped_pid_without_rows_is_noted(reid_dist, tmp_path: Path) -> None:
     side = make_side(9)
     np.savez(tmp_path / "a.npz", features=side.features, pids=side.pids)
     done = reid_dist("ingest", tmp_path / "a.npz", "--output", tmp_path / "out.zarr", "--drop-pid", 99)
@@ -206,9 +208,5 @@ def test_mistakes_are_answered_in_one_line(reid_dist, tmp_path: Path, words, par
     boxed = side.pids.astype(object)
     np.savez(tmp_path / "own.npz", emb=side.features, vid=side.pids, short=side.pids[:7], boxed=boxed)
     refused = reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "out.zarr", *words)
-    assert (refused.code, refused.out) == (2, "")
-    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
-    assert len(lines) == 1, refused.err
-    for part in parts:
-        assert part in lines[0]
+    refused.assert_refused(*parts)
     assert not (tmp_path / "out.zarr").exists()

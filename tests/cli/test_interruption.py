@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from processes import running, wait_until
 
 from reid_dist import FeatureSet, evaluate
 
@@ -129,17 +130,12 @@ def started(folder: Path, program: str, *words: object) -> Iterator[subprocess.P
 
 
 def group(number: int) -> list[psutil.Process]:
-    """Processes of a group that still do something."""
-    found = []
-    for each in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if os.getpgid(each.pid) == number and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each)
-    return found
+    """Running processes of a process group."""
+    return running(lambda pid: os.getpgid(pid) == number)
 
 
 def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60, number: int = signal.SIGINT) -> str:
-    """Exit code, one message, nobody left; return the message."""
+    """Exit code, one message, no process left; return the message."""
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == 128 + number, err
     assert out == ""
@@ -147,19 +143,16 @@ def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60, numb
     told = [line for line in err.splitlines() if line and "tasks" not in line and "compiling" not in line]
     assert len(told) == 1, err
     (message,) = told
-    deadline = time.monotonic() + 10
-    while left := group(process.pid):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    wait_until(lambda: not group(process.pid), "the end of all processes", 10)
     return message
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
+    def exists() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return path.exists()
+
+    wait_until(exists, str(path), 60)
 
 
 @pytest.mark.quick_cases(1)
@@ -250,10 +243,7 @@ def test_what_is_finished_is_kept_and_taken_up(large, threads: Path, tmp_path: P
     with started(tmp_path, _SLOW.format(seconds=600), *words) as process:
         wait_for(tmp_path / "begun", process)
         parts = tmp_path / "out" / "workspace"
-        deadline = time.monotonic() + 60
-        while not list(parts.glob("partials-*/*.npz")):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: list(parts.glob("partials-*/*.npz")), "the first part", 60)
         os.killpg(process.pid, signal.SIGINT)
         message = assert_interrupted(process)
     assert message.startswith("Interrupted; what is finished is kept in out/workspace: ")
@@ -263,7 +253,9 @@ def test_what_is_finished_is_kept_and_taken_up(large, threads: Path, tmp_path: P
     assert json.loads(done.out)["result_digest"] == evaluate(*map(FeatureSet.open, sides)).result_digest
 
 
-def test_the_demo_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: Path, reid_dist) -> None:
+def test_an_interrupted_demo_prints_how_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: Path, reid_dist
+) -> None:
     from reid_dist.evaluation import evaluate as evaluation
     from reid_dist.stores import synthetic
 
@@ -287,7 +279,6 @@ def interrupting(*_: object) -> None:
 
 @pytest.mark.slow
 def test_interrupted_again_and_again(large, threads: Path, tmp_path: Path) -> None:
-    """Whoever is impatient gets no traceback for it."""
     with started(tmp_path, _SLOW.format(seconds=600), "evaluate", *large, "--cluster", threads) as process:
         wait_for(tmp_path / "begun", process)
         for _ in range(20):

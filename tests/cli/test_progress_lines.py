@@ -1,4 +1,4 @@
-"""Progress on standard error: lines with rate and time left, few of them where nobody watches, bars on a terminal."""
+"""Progress on standard error: bars on a terminal; elsewhere a line now and then, with rate and time left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return turned
 
 
-def test_a_line_tells_what_is_done_the_rate_and_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_has_what_is_done_the_rate_and_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with stages() as progress:
         progress.start({"pairs": 2, "sweep": 400})
         for _ in range(2):

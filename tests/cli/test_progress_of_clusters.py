@@ -1,4 +1,4 @@
-"""What a cluster shows of itself on request: its dashboard's address, and Dask's performance report."""
+"""Address of the dashboard and Dask's performance report, on request."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def test_report_and_dashboard(reid_dist, stores, watched: Path, tmp_path: Path) 
 
 
 @needs_bokeh
-def test_a_run_that_fails_leaves_no_report_and_no_dashboard_is_told_where_there_is_none(
-    reid_dist, stores, tmp_path: Path
-) -> None:
+def test_a_failed_run_leaves_no_report_and_prints_no_dashboard(reid_dist, stores, tmp_path: Path) -> None:
     page = tmp_path / "performance.html"
     words = ("--workers", 1, "--performance-report", page, "--protocol", "oxford", "--ground-truth", tmp_path / "no")
     refused = reid_dist("evaluate", *stores, *words)

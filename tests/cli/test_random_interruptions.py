@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
+from processes import is_running, running, wait_until
 
 from reid_dist import FeatureSet, evaluate
 
@@ -109,10 +109,12 @@ class Runs:
                     began = time.monotonic()
                     if process.poll() is None:
                         send(process.pid, number)
-                        alive = state_of(process.pid) not in ("Z", "X", "")
+                        alive = is_running(process.pid)
                 process.wait(_LONGEST_S)
                 seconds = time.monotonic() - began
-                await_end_of_session(process.pid)
+                wait_until(
+                    lambda: not running(lambda pid: os.getsid(pid) == process.pid), "the end of all processes", 10
+                )
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -129,32 +131,9 @@ def await_guard(pid: int) -> None:
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{pid}/status").read_text()
             caught = int(status.partition("SigCgt:")[2].split()[0], 16)
-            if caught >> (signal.SIGTERM - 1) & 1 or state_of(pid) in ("Z", "X", ""):
+            if caught >> (signal.SIGTERM - 1) & 1 or not is_running(pid):
                 return
         time.sleep(0.001)
-
-
-def state_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
-
-
-def of_session(session: int) -> list[psutil.Process]:
-    found = []
-    for each in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if os.getsid(each.pid) == session and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each)
-    return found
-
-
-def await_end_of_session(session: int) -> None:
-    deadline = time.monotonic() + 10
-    while left := of_session(session):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.02)
 
 
 def assert_ended_by(run: Run, number: int, runs: Runs, *, events: bool) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import COMMAND
 
-from reid_dist import FeatureSet
+from reid_dist import FeatureSet, sweep_parameters
 from reid_dist.evaluation.splits import evaluate_splits
 
 
-def test_splits_prints_and_writes_what_python_says(reid_dist, stores, threads, tmp_path: Path) -> None:
+def test_splits_prints_and_writes_the_result_of_python(reid_dist, stores, threads, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = ("--repeats", 4, "--per-identity", 2, "--seed", 9, "--metric", "mAP", "--metric", "CMC@1")
     done = reid_dist("splits", *stores, "--cluster", threads, "--output", output, *words)
@@ -49,24 +49,34 @@ def test_every_option_reaches_the_evaluation(reid_dist, stores, threads) -> None
     assert document["digests"]["gallery"] == expected.digests["gallery"]
 
 
+FROM_FILE = {
+    "splits": ("--rest-as-queries", "--repeats", "2", "--protocol", "no_cameras"),
+    "sweep": ("--expand", "dba(k=2)+aqe", "--k", "0:2", "--protocol", "same_set"),
+}
+
+
 @pytest.mark.slow
-def test_a_local_cluster_draws_from_a_file(tmp_path: Path) -> None:
-    """VehicleID from a file, hence from memory, in worker processes: sets are spilled for them, and nothing is left."""
+@pytest.mark.parametrize("command", FROM_FILE)
+def test_a_local_cluster_takes_files(tmp_path: Path, command: str) -> None:
+    """Sets in memory are spilled once for worker processes, and nothing of that is left."""
     rng = np.random.default_rng(4)
     pids = rng.integers(0, 12, 90)
     features = (rng.standard_normal((12, 10))[pids] + rng.standard_normal((90, 10))).astype(np.float32)
-    np.savez(tmp_path / "vehicles.npz", features=features, pids=pids)
-    source = str(tmp_path / "vehicles.npz")
-    words = [sys.executable, "-m", "reid_dist.cli", "splits", source, source, "--rest-as-queries", "--repeats", "2"]
-    words += ["--protocol", "no_cameras", "--workers", "1", "--output", str(tmp_path / "out"), "--json"]
+    np.savez(tmp_path / "items.npz", features=features, pids=pids)
+    source = str(tmp_path / "items.npz")
+    words = [*COMMAND, command, source, source, *FROM_FILE[command]]
+    words += ["--workers", "1", "--output", str(tmp_path / "out"), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     whole = FeatureSet.from_arrays(features, pids)
-    expected = evaluate_splits(whole, whole, rest_as_queries=True, repeats=2, protocol="no_cameras")
+    if command == "splits":
+        expected = evaluate_splits(whole, whole, rest_as_queries=True, repeats=2, protocol="no_cameras")
+        assert document["counts"]["n_query"] == [78, 78]
+    else:
+        expected = sweep_parameters(whole, whole, expand="dba(k=2)+aqe", k="0:2", protocol="same_set")
     assert document["result_digest"] == expected.result_digest
-    assert document["counts"]["n_query"] == [78, 78]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"{command}.html", f"{command}.json"]
 
 
 @pytest.mark.parametrize(
@@ -84,31 +94,8 @@ def test_a_local_cluster_draws_from_a_file(tmp_path: Path) -> None:
 )
 def test_mistakes_are_answered_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
     output = tmp_path / "out"
-    refused = reid_dist("splits", *stores, "--cluster", threads, "--output", output, *words)
-    assert refused.code == 2
-    assert refused.out == ""
-    lines = [line for line in refused.err.splitlines() if line.startswith("Error: ")]
-    assert len(lines) == 1, refused.err
-    for part in parts:
-        assert part in lines[0]
+    reid_dist("splits", *stores, "--cluster", threads, "--output", output, *words).assert_refused(*parts)
     assert not output.exists()
-
-
-def test_an_output_that_holds_something_is_refused_before_any_work(reid_dist, stores, threads, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    refused = reid_dist("splits", *stores, "--cluster", threads, "--output", tmp_path / "out")
-    assert refused.code == 2
-    assert "not empty" in refused.err
-    assert "splits:" not in refused.err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
-
-
-def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert reid_dist("splits", *stores, "--cluster", threads, "--repeats", 1).code == 0
-    assert list((tmp_path / "here").iterdir()) == []
 
 
 def test_a_finished_run_is_taken_up(reid_dist, stores, threads, tmp_path: Path) -> None:
@@ -128,7 +115,5 @@ def test_a_finished_run_is_taken_up(reid_dist, stores, threads, tmp_path: Path) 
         (("--metric", "mAP"), "metrics"),
         (("--max-rank", 20), "max_rank"),
     ):
-        refused = reid_dist(*words, *more)
-        assert refused.code == 2
-        assert f"holds other splits ({differs} differ); choose another --output" in refused.err
+        reid_dist(*words, *more).assert_refused(f"holds other splits ({differs} differ); choose another --output")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]

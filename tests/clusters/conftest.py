@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 from certificate_files import write_certificates
-from command_words import COMMAND
+from processes import COMMAND
+from small_stores import save_stores
 
 from reid_dist import FeatureSet, evaluate
 
@@ -52,16 +52,7 @@ class Sets:
 
 
 def _save_sets(folder: Path, n_query: int, n_gallery: int, dim: int) -> Sets:
-    rng = np.random.default_rng(0)
-    centres = rng.standard_normal((15, dim))
-
-    def save(name: str, n: int) -> Path:
-        pids = rng.integers(1, 16, n)
-        features = (centres[pids - 1] + rng.standard_normal((n, dim))).astype(np.float32)
-        FeatureSet.from_arrays(features, pids, rng.integers(0, 4, n)).save(str(folder / name))
-        return folder / name
-
-    query, gallery = save("query.zarr", n_query), save("gallery.zarr", n_gallery)
+    query, gallery = save_stores(folder, n_query, n_gallery, dim)
     return Sets(query, gallery, evaluate(FeatureSet.open(query), FeatureSet.open(gallery)).result_digest)
 
 
@@ -153,8 +144,8 @@ def evaluate_on(sets: Sets, start_on: Start) -> Evaluate:
 
 @pytest.fixture(scope="session")
 def certificate_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ca.pem, cert.pem and key.pem, and another authority's under ``stranger``."""
+    """A folder with ca.pem, cert.pem and key.pem, and another authority's under ``other``."""
     folder = tmp_path_factory.mktemp("certificates")
     write_certificates(folder)
-    write_certificates(folder / "stranger")
+    write_certificates(folder / "other")
     return folder

@@ -1,4 +1,4 @@
-"""Runs that are held while their cluster is up: their processes, their ports, and what these give a stranger."""
+"""Runs that are held while their cluster is up: their processes, their ports, and who is admitted there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MARK = "REID_DIST_TESTED_RUN"
-_STRANGER = Path(__file__).with_name("stranger.py")
+_UNAUTHORISED = Path(__file__).with_name("unauthorised_client.py")
 _LISTENING = "0A"
 _LOOPBACK = {"tcp": "0100007F", "tcp6": "0" * 24 + "01000000"}
 
@@ -73,9 +73,9 @@ def listeners(processes: Iterable[int]) -> set[Listener]:
 
 
 def admitted(ports: list[int]) -> dict[int, list[str]]:
-    """What a stranger gets at ports, of those that gave anything."""
-    words = [sys.executable, str(_STRANGER), *map(str, ports)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=90, cwd=_STRANGER.parent, check=False)
+    """What an unauthorised client gets at ports, without those that gave nothing."""
+    words = [sys.executable, str(_UNAUTHORISED), *map(str, ports)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90, cwd=_UNAUTHORISED.parent, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout)
     assert sorted(map(int, found)) == sorted(ports)
@@ -83,7 +83,7 @@ def admitted(ports: list[int]) -> dict[int, list[str]]:
 
 
 def assert_closed(processes: list[int], at_least: int) -> None:
-    """Some processes listen on loopback alone, and give a stranger nothing."""
+    """Some processes listen on loopback alone, and admit no unauthorised client."""
     found = listeners(processes)
     assert len(found) >= at_least
     assert all(each.on_loopback for each in found)

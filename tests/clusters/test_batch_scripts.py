@@ -134,7 +134,7 @@ def test_settings_reach_workers(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", OWN)
-def test_size_is_said_without_starting_anything(tmp_path: Path, kind: str) -> None:
+def test_size_without_starting_anything(tmp_path: Path, kind: str) -> None:
     size = cluster_size(read_cluster(_file(tmp_path, kind)))
     assert (size.n_workers, size.n_threads, size.memory_per_thread) == (6, 12, 2**31)
     assert not (tmp_path / "shared").exists()
@@ -233,7 +233,7 @@ def test_an_interface_that_is_not_there(tmp_path: Path) -> None:
         pass
 
 
-def test_the_unencrypted_is_asked_for(tmp_path: Path) -> None:
+def test_unencrypted_on_request(tmp_path: Path) -> None:
     with batch_cluster(read_cluster(_file(tmp_path, "slurm", insecure=True))) as cluster:
         assert cluster.scheduler_address.startswith("tcp://127.0.0.1:")
 

@@ -72,6 +72,8 @@ def test_an_extra_that_is_not_installed(path: Path, monkeypatch: pytest.MonkeyPa
             "kind: threads\ndask: {distributed.worker.memory.pause: 0.5}\n",
             "has 1 problem: dask: unknown key for this kind, though others have it; leave it out",
         ),
+        ("kind: local\nworkers: 0\n", "greater than or equal to 1"),
+        ("kind: existing\naddress: 127.0.0.1\n", "address: string should match"),
         ("kind: local\njobs: 2\n", "jobs: unknown key for this kind, though others have it"),
         ("kind: !!python/object/apply:os.system [reboot]\n", "is not YAML"),
         ("kind: 'local\n", "is not YAML"),
@@ -122,7 +124,7 @@ def test_settings_that_could_run_code(tmp_path: Path, setting: str) -> None:
         ("worker.multiprocessing-method", "evil", "spawn, fork or forkserver"),
     ],
 )
-def test_settings_that_dask_would_stumble_over(tmp_path: Path, setting: str, value: str, wanted: str) -> None:
+def test_settings_that_dask_cannot_read(tmp_path: Path, setting: str, value: str, wanted: str) -> None:
     refusal = _refusal(tmp_path, f"kind: local\ndask: {{distributed.{setting}: {value}}}\n")
     assert f"distributed.{setting} should be {wanted}" in refusal
 

@@ -35,7 +35,7 @@ def test_the_answer_of_threads(evaluate_on, sets, server: Gateway, cluster_text:
     assert server.password not in done.out + done.err
 
 
-def test_a_stranger_is_not_admitted(sets, tmp_path: Path, server: Gateway, cluster_text: str) -> None:
+def test_an_unauthorised_client_is_not_admitted(sets, tmp_path: Path, server: Gateway, cluster_text: str) -> None:
     """Neither by the server and its proxies, nor by scheduler and workers; Dask's pages are up to the server."""
     (tmp_path / "cluster.yaml").write_text(cluster_text)
     words = ("evaluate", sets.query, sets.gallery, "--cluster", "cluster.yaml")
@@ -69,6 +69,6 @@ def test_a_server_that_is_not_there(evaluate_on) -> None:
     evaluate_on(text).assert_one_line(3, "gave no cluster")
 
 
-def test_an_address_in_the_clear(evaluate_on) -> None:
+def test_an_address_without_tls(evaluate_on) -> None:
     text = "kind: gateway\naddress: http://gateway.example\nworkers: 1\nthreads_per_worker: 1\nmemory: 1GiB\n"
     evaluate_on(text).assert_one_line(2, "http://gateway.example", "insecure: true")

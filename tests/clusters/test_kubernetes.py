@@ -73,7 +73,7 @@ def test_the_operator_takes_it(tmp_path: Path, schema: dict[str, Any], changed: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [("spec", "worker"), ("spec", "scheduler", "service"), ("spec",)])
-def test_the_schema_bites(tmp_path: Path, schema: dict[str, Any], path: tuple[str, ...]) -> None:
+def test_the_schema_refuses_unknown_keys(tmp_path: Path, schema: dict[str, Any], path: tuple[str, ...]) -> None:
     made: Any = manifest(_read(tmp_path))
     node = made
     for key in path:
@@ -110,7 +110,7 @@ def _text(**changed: Any) -> str:
 
 
 @pytest.mark.slow
-def test_pods_that_speak_in_the_clear(evaluate_on) -> None:
+def test_unencrypted_pods_are_refused(evaluate_on) -> None:
     evaluate_on(_text(insecure=False)).assert_one_line(2, "the traffic between pods", "insecure: true")
 
 

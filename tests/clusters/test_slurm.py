@@ -37,7 +37,7 @@ def test_the_answer_of_threads(evaluate_on, sets, slurm: MiniSlurm, cluster_text
     assert done.digest == sets.digest
 
 
-def test_a_stranger_is_not_admitted(sets, slurm: MiniSlurm, cluster_text: str, tmp_path: Path) -> None:
+def test_an_unauthorised_client_is_not_admitted(sets, slurm: MiniSlurm, cluster_text: str, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(cluster_text)
     words = ("evaluate", sets.query, sets.gallery, "--cluster", "cluster.yaml")
     with held(tmp_path, *words, kind="slurm", **slurm.environment) as run:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_words import COMMAND
 from held_runs import assert_closed, held, private_keys
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
+from processes import COMMAND
 
 from reid_dist.clusters import read_cluster, take_part
 from reid_dist.errors import ClusterError
@@ -71,7 +71,7 @@ def test_all_tasks_run_the_command(sets, slurm: MiniSlurm, cluster_file: Path, t
     assert slurm.jobs() == []
 
 
-def test_a_stranger_is_not_admitted(sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:
+def test_an_unauthorised_client_is_not_admitted(sets, slurm: MiniSlurm, cluster_file: Path, tmp_path: Path) -> None:
     words = ("evaluate", sets.query, sets.gallery, "--cluster", cluster_file)
     srun = ("srun", "--kill-on-bad-exit=1", "--ntasks=4", "--mem-per-cpu=900")
     with held(tmp_path, *words, kind="slurm_single_job", before=srun, **slurm.environment) as run:
@@ -140,7 +140,7 @@ def test_a_command_that_ends_before_it_needs_the_others(slurm: MiniSlurm, cluste
     assert slurm.jobs() == []
 
 
-def test_other_tasks_than_the_file_says(slurm: MiniSlurm, cluster_file: Path, sets) -> None:
+def test_other_numbers_of_tasks_than_in_the_file(slurm: MiniSlurm, cluster_file: Path, sets) -> None:
     words = [*COMMAND, "evaluate", sets.query, sets.gallery, "--cluster", cluster_file]
     done = slurm.attempt("srun", "--ntasks=3", *map(str, words))
     assert done.returncode == 2

@@ -7,7 +7,6 @@ import re
 import signal
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from certificate_files import named
 from held_runs import assert_closed, descendants, held
 from loopback_sshd import Server, loopback_sshd, missing_programs
+from processes import is_running, wait_until
 
 from reid_dist.core.temporary import remove_abandoned
 
@@ -35,14 +35,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def _runs(process: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_the_answer_of_threads(evaluate_on, sets, server: Server, tmp_path: Path) -> None:
     done = evaluate_on(f"{CLUSTER}{server.lines}local_directory: {tmp_path / 'local'}\n")
     assert done.digest == sets.digest
@@ -50,7 +42,7 @@ def test_the_answer_of_threads(evaluate_on, sets, server: Server, tmp_path: Path
     assert "INFO" not in done.err
 
 
-def test_a_stranger_is_not_admitted(sets, server: Server, tmp_path: Path) -> None:
+def test_an_unauthorised_client_is_not_admitted(sets, server: Server, tmp_path: Path) -> None:
     """Keys are in files of this user, not in words of commands, which every user can list."""
     local = tmp_path / "local"
     (tmp_path / "cluster.yaml").write_text(f"{CLUSTER}{server.lines}local_directory: {local}\n")
@@ -59,7 +51,7 @@ def test_a_stranger_is_not_admitted(sets, server: Server, tmp_path: Path) -> Non
         processes = descendants([server.process])[1:]
         # Scheduler, two nannies, two workers, and the pages of three.
         assert_closed(processes, at_least=8)
-        said = b"".join(Path(f"/proc/{each}/cmdline").read_bytes() for each in processes if _runs(each))
+        said = b"".join(Path(f"/proc/{each}/cmdline").read_bytes() for each in processes if is_running(each))
         keys = {Path(os.fsdecode(each)) for each in re.findall(rb'"(/[^"]+/key\.pem)"', said)}
         assert len(keys) == 1
         assert b"PRIVATE KEY" not in said
@@ -92,10 +84,7 @@ def test_workers_end_with_the_client(start_on, larger_sets, server: Server, sent
 
 
 def _await_end(processes: list[int]) -> None:
-    deadline = time.monotonic() + 20
-    while (left := [each for each in processes if _runs(each)]) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == []
+    wait_until(lambda: not any(map(is_running, processes)), "the end of all processes", 20)
 
 
 def test_the_answer_over_tls(evaluate_on, sets, server: Server, certificate_folder: Path) -> None:

@@ -52,17 +52,17 @@ def test_a_client_without_certificates(evaluate_on, address: str) -> None:
 
 
 def test_a_client_with_certificates_of_another_authority(tmp_path, address: str, certificate_folder: Path) -> None:
-    stranger = named(certificate_folder / "stranger")
-    message = _refusal(tmp_path, f"kind: existing\naddress: {address}\ntimeout_s: 3\n{stranger}", ClusterError)
+    other = named(certificate_folder / "other")
+    message = _refusal(tmp_path, f"kind: existing\naddress: {address}\ntimeout_s: 3\n{other}", ClusterError)
     assert "whether it trusts these certificates" in message
 
 
-def test_a_client_that_speaks_in_the_clear(evaluate_on, address: str) -> None:
+def test_a_client_without_tls(evaluate_on, address: str) -> None:
     done = evaluate_on(f"kind: existing\naddress: {address.replace('tls', 'tcp')}\ntimeout_s: 3\n")
     done.assert_one_line(3, "cannot reach tcp://127.0.0.1", "does not speak TLS")
 
 
-def test_certificates_for_an_address_in_the_clear(tmp_path, certificate_folder: Path) -> None:
+def test_certificates_for_an_address_without_tls(tmp_path, certificate_folder: Path) -> None:
     text = f"kind: existing\naddress: tcp://127.0.0.1:8786\n{named(certificate_folder)}"
     assert "write tls://127.0.0.1:8786" in _refusal(tmp_path, text, InputError)
 
@@ -99,7 +99,6 @@ def test_an_open_address_in_a_scheduler_file(tmp_path) -> None:
 
 
 def test_an_open_address_that_is_wanted(tmp_path) -> None:
-    """It is tried, and nobody is there."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     text = f"kind: existing\naddress: tcp://localhost.localdomain.invalid:{port}\ninsecure: true\ntimeout_s: 1\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import reid_dist.core.temporary as temporary
-from reid_dist.core.processes import has_ended, start_of
+from reid_dist.core.processes import discard_output, has_ended, start_of
 
 _MAKE = "from reid_dist.core.temporary import temporary_folder; print(temporary_folder({place!r}), flush=True)"
 
@@ -113,3 +113,14 @@ def test_processes_by_number_and_start() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         begun = start_of(process.pid)
     assert has_ended(process.pid, begun)
+
+
+def test_discarded_output_leaves_no_open_file(tmp_path: Path) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with (tmp_path / "out.txt").open("w") as stream:
+        stream.write("kept\n")
+        discard_output(stream)
+        stream.write("discarded\n")
+        stream.flush()
+        assert len([*Path("/proc/self/fd").iterdir()]) == before + 1
+    assert (tmp_path / "out.txt").read_text() == "kept\n"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reid_dist.clusters.reading import read_cluster
+from reid_dist.clusters import read_cluster
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import read_job
 from reid_dist.nightly.suite import read_suite
@@ -103,7 +103,7 @@ def test_files_in_another_encoding(tmp_path: Path, read: Reader, kind: str, enco
 def test_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_bytes("kind: threads\r\ndescription: Straße\r\n".encode())
-    code = "import sys; from reid_dist.clusters.reading import read_cluster as read; print(ascii(read(sys.argv[1])))"
+    code = "import sys; from reid_dist.clusters import read_cluster as read; print(ascii(read(sys.argv[1])))"
     words = [sys.executable, "-c", code, str(path)]
     done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"})
     assert f"description={'Straße'!a}" in done.stdout

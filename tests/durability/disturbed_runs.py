@@ -11,13 +11,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from local_workers import dask_words
+from processes import wait_until
 
 from reid_dist import FeatureSet, evaluate
 
@@ -80,17 +80,9 @@ def finished(workspace: Path) -> list[Path]:
     return sorted(workspace.glob("partials-*/*.npz"))
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 90) -> None:
-    """Wait for something that happens in another process."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.01)
-
-
 @dataclass
 class Command:
-    """A command that runs; what it writes goes to files, for a pipe that nobody reads would stop it."""
+    """A command that runs; what it writes goes to files, as a full pipe would stop it."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -109,11 +101,12 @@ class Command:
 
     def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
         """Wait for something that the command brings about."""
-        deadline = time.monotonic() + seconds
-        while not condition():
+
+        def reached() -> object:
             assert self.process.poll() is None, f"ended before {what}: {self.err}"
-            assert time.monotonic() < deadline, f"waited {seconds} s for {what}: {self.err}"
-            time.sleep(0.01)
+            return condition()
+
+        wait_until(reached, f"{what}: {self.err}", seconds)
 
 
 @contextlib.contextmanager

@@ -124,7 +124,7 @@ def test_drafts_of_a_killed_run_are_removed_by_the_next(folder: Path) -> None:
         run.process.wait()
     drafts = [name for name in files_in(folder / "kept") if Path(name).name.startswith(".")]
     assert drafts
-    # What a killed run leaves of a report, and what somebody else keeps there under a hidden name.
+    # What a killed run leaves of a report, and a hidden file of another program.
     (folder / "out").mkdir(exist_ok=True)
     (folder / "out" / ".report.json.0a1b2c3d.tmp").write_text("{")
     (folder / "kept" / ".mine").write_text("kept")

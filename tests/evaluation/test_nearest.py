@@ -18,7 +18,7 @@ CLOSE = 1e-12
 
 
 def bare(features):
-    """A feature set whose labels nobody will look at."""
+    """A feature set without labels of use."""
     return FeatureSet.from_arrays(np.asarray(features), np.zeros(len(features), np.int64), allow_zero=True)
 
 

@@ -56,7 +56,7 @@ def labelled_sets(draw):
 @pytest.mark.parametrize("method", POOLINGS.names())
 @settings(max_examples=examples(25))
 @given(case=labelled_sets(), normalise=st.booleans(), normalise_rows=st.booleans(), chunk=st.integers(1, 50))
-def test_pooling_is_what_plain_loops_say(tmp_path_factory, method, case, normalise, normalise_rows, chunk) -> None:
+def test_pooling_equals_plain_loops(tmp_path_factory, method, case, normalise, normalise_rows, chunk) -> None:
     features, tracklets = case
     folder = tmp_path_factory.mktemp("pool")
     given_set = FeatureSet.from_arrays(

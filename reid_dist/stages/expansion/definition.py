@@ -105,11 +105,6 @@ class Expansion:
         Whether queries are gallery rows, matched by item id, and count among the k.
     times
         Number of repetitions, from 1.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        For an unknown name, or a value of the wrong type or out of range.
     """
 
     name: str
@@ -161,10 +156,7 @@ def _spelled(value: object) -> str:
 def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
     """Parse an expansion such as ``alpha_qe(k=5,alpha=3)`` or ``dba(k=5)+aqe(k=3)``, applied from left to right.
 
-    Raises
-    ------
-    InputError, UnknownNameError
-        If the syntax, a name or a value is invalid, or the gallery would change after the queries were expanded.
+    Refuses a change of the gallery after the queries were expanded.
     """
     calls = parse_spec("expansion", spec) if isinstance(spec, str) else []
     steps = tuple(make_step(call.name, call.values) for call in calls) if isinstance(spec, str) else tuple(spec)
@@ -180,13 +172,7 @@ def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
 
 
 def make_step(name: str, values: Mapping[str, Any]) -> Expansion:
-    """Make a step from a method name and parameter values, with defaults for the rest.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        If the method or a parameter does not exist, a value is invalid, or k is missing.
-    """
+    """Make a step from a method name and parameter values, with defaults for the rest."""
     parameters = EXPANSIONS.get(name).parameters
     for given in values:
         if given not in parameters:
@@ -202,7 +188,7 @@ def spelled(steps: Sequence[Expansion]) -> str:
 
 
 def describe_expansion(steps: Sequence[Expansion]) -> dict[str, str]:
-    """Return the report entries of a sequence of steps: spec with every parameter, definitions and sources."""
+    """Report entries of a sequence of steps: spec with every parameter, definitions and sources."""
     return {
         "name": spelled(steps),
         "definition": "; then ".join(f"{step.name}: {step.method.summary}" for step in steps),

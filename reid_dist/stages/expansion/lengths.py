@@ -30,21 +30,8 @@ def refuse_unlike_lengths(
 ) -> None:
     """Refuse an expansion that leaves the two sides with different lengths, under a distance that depends on length.
 
-    Features are read only where the result depends on them, up to the first row whose length is not 1.
-
-    Parameters
-    ----------
-    query, gallery
-        The two sides before expansion.
-    steps
-        Expansion steps, in order.
-    distance
-        Distance between the expanded sides.
-
-    Raises
-    ------
-    InputError
-        If the lengths would differ; the message lists the alternatives.
+    The sides are those before expansion.  Features are read only where the result depends on them, up to the first row
+    whose length is not 1.
     """
     if not distance.sees_length:
         return

@@ -13,18 +13,12 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.task_graph import TaskGraph, execute
-from reid_dist.errors import (
-    DamagedStoreError,
-    IncompleteStoreError,
-    InputError,
-    StoreError,
-    StoreExistsError,
-    StoreNotFoundError,
-)
+from reid_dist.engine.task_graph import TaskGraph
+from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 from reid_dist.kernels.averaging import average_rows, similarity_weights
 from reid_dist.stages.expansion.definition import Expansion
-from reid_dist.stages.neighbours import BlockedLists, Items, Resources, find_neighbours, find_top_lists
+from reid_dist.stages.expansion.plan import averaged_rows
+from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_top_lists
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
 from reid_dist.stores.labels import join_item_ids
 from reid_dist.stores.locations import remove
@@ -35,37 +29,16 @@ Float64 = NDArray[np.float64]
 
 COSINE = DISTANCES.get("cosine")
 
-# Bytes of neighbour features that a task reads at once.
-_GATHERED_BYTES = 128 << 20
-_MOST_ROWS = 8192
-
 
 @dataclass(frozen=True)
 class _Averaging:
-    """Averaging of the rows of one set with their neighbours.
+    """Averaging of the `n_rows` rows of one set with their neighbours, in blocks of `block_rows`.
 
-    Attributes
-    ----------
-    stage
-        Stage of the workspace that keeps the new rows.
-    items
-        Averaged items, and candidate neighbours; identical where items are compared among themselves.
-    among
-        See `items`.
-    lists
-        Neighbour lists.
-    first
-        Number of the set's first row in the lists.
-    step
-        Expansion step.
-    n_rows, block_rows
-        Number of rows, in total and in a block.
+    `first` is the number of the set's first row in the lists.
     """
 
     stage: Stage
-    items: Items
-    among: Items
-    lists: BlockedLists
+    lists: NeighbourLists
     first: int
     step: Expansion
     n_rows: int
@@ -91,12 +64,6 @@ class _Averaging:
         return np.where(absent, -1, kept), np.where(absent, np.inf, np.take_along_axis(distance, order, 1))
 
 
-def averaged_rows(n_rows: int, dim: int, step: Expansion, n_threads: int) -> int:
-    """Rows per averaging task: bounded by the memory of neighbour features, and few enough to occupy all threads."""
-    per_row = 4 * dim * (step.n_others + 2)
-    return max(1, min(_MOST_ROWS, _GATHERED_BYTES // per_row, -(-n_rows // n_threads)))
-
-
 def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> None:
     """Average a block of rows with their neighbours and write the result to the stage."""
     start = block * averaging.block_rows
@@ -104,11 +71,12 @@ def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> No
     listed = RowRange(averaging.first + rows.start, averaging.first + rows.stop)
     index, distance = averaging.neighbours(listed, own_row)
     needed = np.unique(index[index >= 0])
+    lists = averaging.lists
     with one_blas_thread():
         features = (
-            averaging.among.read_unverified(needed) if len(needed) else np.empty((0, averaging.among.dim), np.float32)
+            lists.candidates.read_unverified(needed) if len(needed) else np.empty((0, lists.candidates.dim), np.float32)
         )
-        own = averaging.items.read(listed).features
+        own = lists.items.read(listed).features
         place = np.where(index >= 0, np.searchsorted(needed, index), -1)
         weight = similarity_weights(distance, averaging.step.alpha)
         new = average_rows(np.ascontiguousarray(own), place, weight, features, averaging.step.method.unit)
@@ -118,27 +86,10 @@ def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> No
 def expand_sets(
     query: FeatureSet, gallery: FeatureSet, steps: Sequence[Expansion], where: Resources
 ) -> tuple[FeatureSet, FeatureSet]:
-    """Apply expansion steps in order.
+    """Apply expansion steps in order, from left to right; finished stores of equal recipe and features are reused.
 
-    Parameters
-    ----------
-    query, gallery
-        The two sides, readable by all workers.
-    steps
-        Expansion steps, applied from left to right.
-    where
-        Execution, and the workspace that keeps derived stores; finished ones of equal recipe and features are reused.
-
-    Returns
-    -------
-    Stored sets with new features and the original labels; a side that no step changes is returned unchanged.
-
-    Raises
-    ------
-    InputError
-        If `include_self` is set and items have no ids, or no query is in the gallery by item id.
-    RunFailedError, StoreError, PlanError
-        If it cannot be done.
+    Returns stored sets with new features and the original labels; a side that no step changes is returned unchanged.
+    Raises `InputError` if `include_self` is set and items have no ids, or no query is in the gallery by item id.
     """
     if any(step.include_self and not step.changes_nothing for step in steps):
         # Refused before the first step; steps keep item ids.
@@ -152,31 +103,28 @@ def expand_sets(
 def _expand(query: FeatureSet, gallery: FeatureSet, step: Expansion, where: Resources) -> tuple[FeatureSet, FeatureSet]:
     if step.changes_nothing:
         return query, gallery
-    method = step.method
-    if method.among_all:
-        items = Items((query, gallery))
-        near, far = (_ready(features, items.sets, step, where, side) for side, features in enumerate(items.sets))
+    if step.method.among_all:
+        # If one set is given as both, rows have the same neighbours on both sides except for ties, and among tied
+        # items each row precedes its copy: hence one store per side.
+        both = query, gallery
+        outputs = [_Output(features, both, step, where, side) for side, features in enumerate(both)]
+        near, far = (output.ready() for output in outputs)
         if near is not None and far is not None:
             return near, far
-        lists = find_neighbours(items, COSINE, step.n_others + 1, where)
-        return (
-            _derived(query, (query, gallery), step, where, items, items, lists, 0, None),
-            _derived(gallery, (query, gallery), step, where, items, items, lists, query.n_rows, None),
-        )
-    if method.expands_gallery:
-        ready_gallery = _ready(gallery, (gallery,), step, where)
-        if ready_gallery is None:
-            items = Items((gallery,))
-            among = find_neighbours(items, COSINE, step.n_others + 1, where)
-            ready_gallery = _derived(gallery, (gallery,), step, where, items, items, among, 0, None)
-        return query, ready_gallery
-    ready_query = _ready(query, (query, gallery), step, where)
-    if ready_query is None:
+        lists = find_neighbours(Items(both), COSINE, step.n_others + 1, where)
+        return outputs[0].made(lists), outputs[1].made(lists, first=query.n_rows)
+    if step.method.expands_gallery:
+        output = _Output(gallery, (gallery,), step, where)
+        ready = output.ready()
+        if ready is None:
+            ready = output.made(find_neighbours(Items((gallery,)), COSINE, step.n_others + 1, where))
+        return query, ready
+    output = _Output(query, (query, gallery), step, where)
+    ready = output.ready()
+    if ready is None:
         own_row = _own_rows(query, gallery) if step.include_self else None
-        top = find_top_lists(query, gallery, step.k, where)
-        among_gallery = Items((gallery,))
-        ready_query = _derived(query, (query, gallery), step, where, Items((query,)), among_gallery, top, 0, own_row)
-    return ready_query, gallery
+        ready = output.made(find_top_lists(query, gallery, step.k, where), own_row=own_row)
+    return ready, gallery
 
 
 def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
@@ -199,94 +147,82 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
     return own_row
 
 
-def _target(
-    features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources, side: int = 0
-) -> str:
-    """Location of the new features of a set.
+@dataclass(frozen=True)
+class _Output:
+    """New features of a set under a step; `side` separates queries (0) from gallery (1) where both are expanded."""
 
-    `side` separates queries from gallery where both are expanded: if one set is given as both, rows have the same
-    neighbours on both sides except for ties, and among tied items each row precedes its copy.
-    """
-    return where.workspace.place(f"expanded-{_recipe(features, inputs, step, side)[:20]}.zarr")
+    features: FeatureSet
+    inputs: tuple[FeatureSet, ...]
+    step: Expansion
+    where: Resources
+    side: int = 0
 
+    @property
+    def recipe(self) -> str:
+        """Fingerprint of everything that the new features depend on, recorded in their store."""
+        inputs = [each.content_digest for each in self.inputs]
+        return fingerprint(self.features.content_digest, inputs, str(self.step.method.name), self.step, self.side)
 
-def _recipe(features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, side: int) -> str:
-    """Fingerprint of everything that new features depend on, recorded in their store."""
-    inputs_digests = [each.content_digest for each in inputs]
-    return fingerprint(features.content_digest, inputs_digests, str(step.method.name), step, side)
+    @property
+    def target(self) -> str:
+        """Location of the new store."""
+        return self.where.workspace.place(f"expanded-{self.recipe[:20]}.zarr")
 
+    def ready(self) -> FeatureSet | None:
+        """The new features if their store is complete and holds this recipe; a damaged or other store is removed."""
+        target, warn = self.target, self.where.progress.warn
+        try:
+            stored = open_stored(target)
+        except DamagedStoreError as error:
+            warn(f"{str(error).partition(';')[0]}: made again")
+            remove(target)
+            return None
+        except StoreError:
+            return None
+        if stored.manifest.source.get("identity") != self.recipe:
+            warn(f"{target} holds other features than its name denotes: made again")
+            remove(target)
+            return None
+        return FeatureSet(stored)
 
-def _ready(
-    features: FeatureSet, inputs: tuple[FeatureSet, ...], step: Expansion, where: Resources, side: int = 0
-) -> FeatureSet | None:
-    """The new features, if they are there already, whole, and those of this recipe."""
-    target = _target(features, inputs, step, where, side)
-    try:
-        stored = open_stored(target)
-    except (StoreNotFoundError, IncompleteStoreError):
-        return None
-    except DamagedStoreError as error:
-        where.progress.warn(f"{str(error).partition(';')[0]}: made again")
-        remove(target)
-        return None
-    except StoreError:
-        return None
-    if stored.manifest.source.get("identity") != _recipe(features, inputs, step, side):
-        where.progress.warn(f"{target} holds other features than its name denotes: made again")
-        remove(target)
-        return None
-    return FeatureSet(stored)
-
-
-def _derived(
-    features: FeatureSet,
-    inputs: tuple[FeatureSet, ...],
-    step: Expansion,
-    where: Resources,
-    items: Items,
-    among: Items,
-    lists: BlockedLists,
-    first: int,
-    own_row: Int64 | None,
-) -> FeatureSet:
-    """Average all rows of a set, and write the store."""
-    target = _target(features, inputs, step, where, int(first > 0))
-    block_rows = averaged_rows(features.n_rows, features.dim, step, where.n_threads)
-    stage = where.workspace.stage("averages", target, {"recipe": str(step), "block_rows": block_rows})
-    averaging = _Averaging(stage, items, among, lists, first, step, features.n_rows, stage.description["block_rows"])
-    graph = TaskGraph()
-    at = fingerprint(stage.path)[:12]
-    for block, rows in enumerate(cut_rows(features.n_rows, averaging.block_rows)):
-        if not stage.has(averaging.part(block)):
-            own = None if own_row is None else own_row[rows.start : rows.stop]
-            key = f"expansion-{at}-{block}"
-            graph.finals.append(graph.add(key, average_task, averaging, block, own, stage="expansion"))
-    if graph.finals:
-        execute(graph, where.client, where.n_threads, where.progress)
-    source: dict[str, Any] = {
-        "identity": _recipe(features, inputs, step, int(first > 0)),
-        "recipe": str(step),
-        "of": features.content_digest,
-        "inputs": [each.content_digest for each in inputs],
-    }
-    try:
-        with FeatureWriter(
-            target,
-            dim=features.dim,
-            n_rows=features.n_rows,
-            # Averages may cancel; a row of zeros is then correct.
-            allow_zero=True,
-            overwrite=True,
-            notes=[*features.notes, f"expanded by {step}"],
-            source=source,
-        ) as writer:
-            for block in range(averaging.n_blocks):
-                writer.append(stage.read(averaging.part(block), "features")["features"])
-            writer.set_labels(features.labels)
-    except StoreExistsError:
-        # Another run on this workspace may have finished the same features meanwhile.
-        if (ready := _ready(features, inputs, step, where, int(first > 0))) is None:
-            raise
-        return ready
-    where.workspace.remove(stage)
-    return FeatureSet.open(target)
+    def made(self, lists: NeighbourLists, *, first: int = 0, own_row: Int64 | None = None) -> FeatureSet:
+        """Average all rows of the set, listed from item `first`, and write the store."""
+        features, step, where, target = self.features, self.step, self.where, self.target
+        block_rows = averaged_rows(features.n_rows, features.dim, step, where.n_threads)
+        stage = where.workspace.stage("averages", target, {"recipe": str(step), "block_rows": block_rows})
+        averaging = _Averaging(stage, lists, first, step, features.n_rows, stage.description["block_rows"])
+        graph = TaskGraph()
+        at = fingerprint(stage.path)[:12]
+        for block, rows in enumerate(cut_rows(features.n_rows, averaging.block_rows)):
+            if not stage.has(averaging.part(block)):
+                own = None if own_row is None else own_row[rows.start : rows.stop]
+                key = f"expansion-{at}-{block}"
+                graph.finals.append(graph.add(key, average_task, averaging, block, own, stage="expansion"))
+        where.run(graph)
+        source: dict[str, Any] = {
+            "identity": self.recipe,
+            "recipe": str(step),
+            "of": features.content_digest,
+            "inputs": [each.content_digest for each in self.inputs],
+        }
+        try:
+            with FeatureWriter(
+                target,
+                dim=features.dim,
+                n_rows=features.n_rows,
+                # Averages may cancel; a row of zeros is then correct.
+                allow_zero=True,
+                overwrite=True,
+                notes=[*features.notes, f"expanded by {step}"],
+                source=source,
+            ) as writer:
+                for block in range(averaging.n_blocks):
+                    writer.append(stage.read(averaging.part(block), "features")["features"])
+                writer.set_labels(features.labels)
+        except StoreExistsError:
+            # Another run on this workspace may have finished the same features meanwhile.
+            if (ready := self.ready()) is None:
+                raise
+            return ready
+        where.workspace.remove(stage)
+        return FeatureSet.open(target)

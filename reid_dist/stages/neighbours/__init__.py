@@ -5,21 +5,15 @@ a gallery, and `find_top_lists` does so in the task graph of an evaluation, by c
 ones are kept.
 """
 
-from reid_dist.stages.neighbours.directed import QueryLists
 from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.lists import BlockedLists
-from reid_dist.stages.neighbours.search import Resources, find_neighbours, find_query_neighbours
-from reid_dist.stages.neighbours.symmetric import NeighbourLists, Table
-from reid_dist.stages.neighbours.top_lists import TopLists, find_top_lists
+from reid_dist.stages.neighbours.lists import NeighbourLists, Table
+from reid_dist.stages.neighbours.stage import Resources, find_neighbours, find_query_neighbours, find_top_lists
 
 __all__ = [
-    "BlockedLists",
     "Items",
     "NeighbourLists",
-    "QueryLists",
     "Resources",
     "Table",
-    "TopLists",
     "find_neighbours",
     "find_query_neighbours",
     "find_top_lists",

@@ -17,8 +17,8 @@ from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
 
-# Rows in memory at once, on either side, for the distances of single pairs.
-_UNVERIFIED_ROWS = 8192
+UNVERIFIED_ROWS = 8192
+"""Rows in memory at once, on either side, for the distances of single pairs."""
 
 # Blocks in use: concurrent tiles often share one.
 _IN_USE: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], FeatureBlock] = WeakValueDictionary()
@@ -26,13 +26,7 @@ _IN_USE: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], 
 
 @dataclass(frozen=True)
 class Items:
-    """Items of several sets of equal dimension, numbered consecutively.
-
-    Attributes
-    ----------
-    sets
-        The sets, in order.
-    """
+    """Items of several sets of equal dimension, numbered consecutively in the order of the sets."""
 
     sets: tuple[FeatureSet, ...]
 
@@ -95,18 +89,13 @@ class Items:
     def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> NDArray[np.float64]:
         """Canonical distances of listed pairs, computed in pieces of bounded memory.
 
-        Parameters
-        ----------
-        distance
-            The distance.
-        one, other
-            The items of each pair, shape (n,), int64; the first ones ascending.
+        `one` and `other` are the items of each pair, shape (n,); `one` is ascending.
         """
         found = np.empty(len(one))
         start = 0
         while start < len(one):
             # A fixed number of pairs per piece bounds the distinct items of either side.
-            stop = min(len(one), start + _UNVERIFIED_ROWS)
+            stop = min(len(one), start + UNVERIFIED_ROWS)
             near, owner = np.unique(one[start:stop], return_inverse=True)
             far, place = np.unique(other[start:stop], return_inverse=True)
             near_rows, far_rows = self.read_unverified(near), self.read_unverified(far)

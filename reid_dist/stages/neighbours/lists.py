@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import threading
 from collections.abc import Iterator
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
-from reid_dist.engine.reductions import Surroundings
+from reid_dist.engine.distances import Distance
+from reid_dist.stages.neighbours.items import Items
 from reid_dist.stores import Stage
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 
-class BlockedLists(ABC):
-    """Lists of the k nearest items of each row, cut into blocks of rows.
+@dataclass(frozen=True)
+class NeighbourLists:
+    """Lists of the `k` nearest candidates of each item, cut into blocks of `block_rows` items.
 
-    Attributes
-    ----------
-    stage
-        Stage of the workspace.
-    k
-        Length of a list, the row itself counted if it is listed.
-    block_rows
-        Rows of a block.
-    n_own
-        1 if every list begins with the row itself, else 0.
+    With `is_symmetric`, items are compared among themselves: `candidates` are the items.  With `own_first`, each list
+    begins with the item itself, which counts as one of `k`, and the largest distance of each item is kept as well.
     """
 
     stage: Stage
+    items: Items
+    candidates: Items
+    distance: Distance
     k: int
     block_rows: int
-    n_own: ClassVar[int] = 1
+    is_symmetric: bool = False
+    own_first: bool = True
 
     @property
-    @abstractmethod
     def n_items(self) -> int:
-        """Rows that have a list."""
+        """Number of lists."""
+        return self.items.n_items
 
     @property
     def n_blocks(self) -> int:
@@ -48,16 +46,12 @@ class BlockedLists(ABC):
         return -(-self.n_items // self.block_rows)
 
     def rows(self, block: int) -> RowRange:
-        """Rows of a block."""
+        """Items of a block."""
         start = block * self.block_rows
         return RowRange(start, min(start + self.block_rows, self.n_items))
 
-    def tile_part(self, first: int, second: int) -> str:
-        """Name of the part of a pair of blocks."""
-        return f"tile-{first:05d}-{second:05d}"
-
     def block_part(self, block: int) -> str:
-        """Name of the finished lists of a block."""
+        """Name of the part that holds the lists of a block."""
         return f"lists-{block:05d}"
 
     @property
@@ -66,26 +60,25 @@ class BlockedLists(ABC):
         return all(self.stage.has(self.block_part(block)) for block in range(self.n_blocks))
 
     def farthest(self, rows: RowRange) -> Float64:
-        """Largest canonical distance of each row in a range, shape (len(rows),), float64; not for `TopLists`."""
+        """Largest canonical distance of each item in a range, shape (len(rows),), float64; only with `own_first`."""
         return np.concatenate(list(self._pieces(rows, "farthest")))
 
     def index(self, rows: RowRange) -> NDArray[np.signedinteger]:
-        """Lists of a range of rows, shape (len(rows), k), int32 or int64; -1 after the last entry."""
+        """Lists of a range of items, shape (len(rows), k), int32 or int64; -1 after the last entry."""
         return np.concatenate(list(self._pieces(rows, "index")))
 
     def distances(self, rows: RowRange) -> Float64:
-        """Distances of the lists of a range of rows, shape (len(rows), k), float64; inf after the last entry."""
+        """Distances of the lists of a range of items, shape (len(rows), k), float64; inf after the last entry."""
         return np.concatenate(list(self._pieces(rows, "distance")))
 
     def others(self, rows: RowRange) -> tuple[Int64, Float64]:
-        """Lists of a range of rows without the row itself: int64 and float64, of shape (len(rows), k - n_own)."""
-        return self.index(rows)[:, self.n_own :].astype(np.int64), self.distances(rows)[:, self.n_own :]
+        """Lists of a range of items without the item itself: int64 and float64, one row per item."""
+        first = int(self.own_first)
+        return self.index(rows)[:, first:].astype(np.int64), self.distances(rows)[:, first:]
 
-    def last_kept(self, items: NDArray[np.int64], length: int) -> Float64:
+    def last_kept(self, items: Int64, length: int) -> Float64:
         """Distance of the last entry in the lists of some items, ascending, for lists of `length`, the item counted.
 
-        Returns
-        -------
         Shape (len(items),), float64: inf where a list is not full, -inf where it holds the item alone (`length` 1).
         """
         found = np.full(len(items), -np.inf)
@@ -104,13 +97,20 @@ class BlockedLists(ABC):
             yield self.stage.read(self.block_part(block), name)[name][cut]
 
 
-def own_first(numbers: Int64, own: Float64, others: Surroundings, k: int) -> dict[str, NDArray[np.generic]]:
-    """Finished lists of some items: each item itself, with its number and own distance, then the others."""
-    missing = ((0, 0), (0, k - 1 - others.index.shape[1]))
-    index = np.pad(others.index, missing, constant_values=-1)
-    distance = np.pad(others.distance, missing, constant_values=np.inf)
-    return {
-        "index": np.column_stack([numbers, index]).astype(np.int32),
-        "distance": np.column_stack([own, distance]),
-        "farthest": np.maximum(others.farthest, own),
-    }
+class Table:
+    """Lists of all items as one array, read once per process: 4 bytes per entry."""
+
+    _lock = threading.Lock()
+    _key: tuple[str, int] | None = None
+    _index: NDArray[np.int32] | None = None
+
+    @classmethod
+    def of(cls, lists: NeighbourLists) -> NDArray[np.int32]:
+        """Lists of all items, shape (n_items, k), int32."""
+        with cls._lock:
+            key = (lists.stage.path, lists.k)
+            if cls._index is None or cls._key != key:
+                cls._index, cls._key = None, None
+                cls._index = lists.index(RowRange(0, lists.n_items)).astype(np.int32, copy=False)
+                cls._key = key
+            return cls._index

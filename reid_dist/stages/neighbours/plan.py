@@ -1,8 +1,9 @@
-"""Blocks of a neighbour search: their rows and the memory of one task."""
+"""Plan of a neighbour search from shapes alone: blocks, tasks and memory."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.engine.plan import rounded_up
@@ -17,6 +18,56 @@ MOST_SEEDS = 6
 _MOST_BLOCK_ROWS = 65536
 # Blocks per square root of the number of threads: enough pairs of blocks to occupy all threads to the end.
 _BLOCKS_PER_ROOT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """Blocks, tasks and memory of a neighbour search.
+
+    Attributes
+    ----------
+    n_items, k
+        Number of lists, and length of one.
+    block_rows, n_blocks
+        Rows of a block, and number of blocks that each row is compared with.
+    n_tasks, n_pairs
+        Pairs of blocks, one task each, and pairs of rows whose product is computed.
+    task_bytes
+        Projected peak of one task, in bytes.
+    list_bytes, tile_bytes
+        Bytes of all lists, and of those of pairs of blocks, which are removed when the lists are finished.
+    """
+
+    n_items: int
+    k: int
+    block_rows: int
+    n_blocks: int
+    n_tasks: int
+    n_pairs: int
+    task_bytes: int
+    list_bytes: int
+    tile_bytes: int
+
+
+def plan_search(
+    n_items: int, dim: int, k: int, *, n_threads: int, memory_per_thread: int, chunk_rows: int | None
+) -> SearchPlan:
+    """Plan a search of items among themselves; raises `PlanError` if a task exceeds `memory_per_thread`."""
+    k = max(2, k)
+    rows = choose_block_rows(n_items, dim, k, n_threads, memory_per_thread, chunk_rows)
+    n_blocks = -(-n_items // rows)
+    return SearchPlan(
+        n_items=n_items,
+        k=k,
+        block_rows=rows,
+        n_blocks=n_blocks,
+        n_tasks=n_blocks * (n_blocks + 1) // 2,
+        n_pairs=n_items * (n_items + 1) // 2,
+        task_bytes=block_bytes(rows, dim, k),
+        list_bytes=n_items * (12 * k + 8),
+        # A pair of different blocks gives lists for both blocks; a block with itself gives one.
+        tile_bytes=n_blocks * n_items * (12 * (k - 1) + 8),
+    )
 
 
 def rows_of_a_tile(chunk_rows: int | None) -> int:
@@ -38,10 +89,7 @@ def choose_block_rows(
 ) -> int:
     """Rows of a block: bounded by memory, and few enough to occupy all threads.
 
-    Raises
-    ------
-    PlanError
-        If the smallest block exceeds `memory_per_thread`.
+    Raises `PlanError` if the smallest block exceeds `memory_per_thread`.
     """
     tile = rows_of_a_tile(chunk_rows)
     fewest = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)))

@@ -14,8 +14,8 @@ of elementwise additions: the result is a function of rows, labels and options, 
 chunks of the source, the size of the blocks and the machine.
 """
 
+from reid_dist.stages.pooling.definition import POOLINGS, Pooling
 from reid_dist.stages.pooling.groups import CamidRule, RowGroups, group_rows
-from reid_dist.stages.pooling.methods import POOLINGS, Pooling
 from reid_dist.stages.pooling.stage import pool
 
 __all__ = ["POOLINGS", "CamidRule", "Pooling", "RowGroups", "group_rows", "pool"]

@@ -28,20 +28,10 @@ _DISTRACTOR_PID = 0
 
 @dataclass(frozen=True)
 class RowGroups:
-    """Groups of the rows of a feature set by a label.
+    """Groups of the rows of a feature set by the label `by`, numbered by first appearance.
 
-    Attributes
-    ----------
-    by
-        Name of the label.
-    of_row
-        Group number of every row, shape (n,), int64; groups are numbered by first appearance.
-    first_row
-        First row of every group, ascending, shape (n_groups,), int64.
-    size
-        Number of rows of every group, shape (n_groups,), int64.
-    label
-        Label value of every group, shape (n_groups,), int64 or text.
+    `of_row` is the group of every row, shape (n,); `first_row`, `size` and `label` are the first row, the number of
+    rows and the label value of every group, shape (n_groups,).
     """
 
     by: str
@@ -67,23 +57,10 @@ class RowGroups:
 
 
 def group_rows(features: FeatureSet, by: str) -> RowGroups:
-    """Group the rows of a set by a label.
+    """Group the rows of a set by a label, of which every value is a group (-1 included); features are not read.
 
-    Parameters
-    ----------
-    features
-        The set; only its labels are read.
-    by
-        Name of a label column of the set, of which every value is a label (-1 included); or ``"pid_camid"``: identity
-        and camera, labelled ``"PID_CAMID"``; or ``"item_id"``.  The last two take precedence over columns of these
-        names.
-
-    Raises
-    ------
-    UnknownNameError
-        If the label does not exist.
-    InputError
-        If the set has no camids or item ids to group by, or rows of pid -1 would form an identity.
+    `by` is a label column, ``"pid_camid"`` (identity and camera, labelled ``"PID_CAMID"``) or ``"item_id"``; the last
+    two take precedence over columns of these names.
     """
     if by == PID_CAMID:
         return _by_pid_camid(features)
@@ -124,35 +101,29 @@ def _grouped(by: str, values: NDArray[np.generic]) -> RowGroups:
 
 
 def pooled_labels(features: FeatureSet, groups: RowGroups, camids: CamidRule) -> tuple[Labels, list[str]]:
-    """Make the labels of the pooled rows.
+    """Labels of the pooled rows, and a note on each label of the set that is omitted.
 
-    Parameters
-    ----------
-    features
-        The set; only its labels are read.
-    groups
-        Groups of the set.
-    camids
-        ``"keep"`` or ``"drop"``.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray, list of str
-        Labels of (n_groups,) rows, and a note on each label of the set that is omitted.
-
-    Raises
-    ------
-    InputError
-        If a group holds several identities, or several cameras under ``"keep"``.
+    Raises `InputError` if a group holds several identities, or several cameras under ``"keep"``.
     """
-    _refuse_mixed_pids(features, groups)
+    _refuse_mixed(
+        groups,
+        features.pids,
+        ("identities", "pid"),
+        "pool by a label within which the identity is one, or correct the labels",
+    )
     notes = []
     kept_camids = features.camids
     if kept_camids is not None and camids == "drop":
         kept_camids = None
         notes.append("pooling left out the camids, as requested")
     if kept_camids is not None:
-        _refuse_mixed_camids(kept_camids, groups)
+        _refuse_mixed(
+            groups,
+            kept_camids,
+            ("cameras", "camid"),
+            "its pooled row has none: pool by a label that keeps cameras apart, or leave cameras out (camids='drop', "
+            "--drop-camids)",
+        )
     columns = {}
     for name, values in features.columns.items():
         mixed = groups.mixed(values)
@@ -182,35 +153,19 @@ def pooled_labels(features: FeatureSet, groups: RowGroups, camids: CamidRule) ->
     return labels, notes
 
 
-def _refuse_mixed_pids(features: FeatureSet, groups: RowGroups) -> None:
-    mixed = groups.mixed(features.pids)
+def _refuse_mixed(groups: RowGroups, values: Int64, words: tuple[str, str], advice: str) -> None:
+    """Refuse groups with several values of a label, whose plural and name are `words`; shows the first such group."""
+    mixed = groups.mixed(values)
     if not mixed.size:
         return
-    group, first, row, n_mixed = _first_mixed(groups, mixed)
-    raise InputError(
-        f"{groups.name(group)} holds several identities: pid {features.pids[first]} in row {first} and pid "
-        f"{features.pids[row]} in row {row} (so in {share(n_mixed, len(groups))}); pool by a label within which the "
-        "identity is one, or correct the labels"
-    )
-
-
-def _refuse_mixed_camids(camids: Int64, groups: RowGroups) -> None:
-    mixed = groups.mixed(camids)
-    if not mixed.size:
-        return
-    group, first, row, n_mixed = _first_mixed(groups, mixed)
-    raise InputError(
-        f"{groups.name(group)} holds several cameras: camid {camids[first]} in row {first} and camid {camids[row]} in "
-        f"row {row} (so in {share(n_mixed, len(groups))}), and its pooled row has none; pool by a label that keeps "
-        "cameras apart, or leave cameras out (camids='drop', --drop-camids)"
-    )
-
-
-def _first_mixed(groups: RowGroups, mixed: Int64) -> tuple[int, int, int, int]:
-    """First mixed group by number, its first row, the first differing row, and the number of mixed groups."""
     of_mixed = groups.of_row[mixed]
     group = int(of_mixed.min())
-    return group, int(groups.first_row[group]), int(mixed[of_mixed == group][0]), len(np.unique(of_mixed))
+    first, row = int(groups.first_row[group]), int(mixed[of_mixed == group][0])
+    several, name = words
+    raise InputError(
+        f"{groups.name(group)} holds several {several}: {name} {values[first]} in row {first} and {name} "
+        f"{values[row]} in row {row} (so in {share(len(np.unique(of_mixed)), len(groups))}); {advice}"
+    )
 
 
 def share(n_some: int, n_groups: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
@@ -11,8 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.stages.pooling.definition import POOLINGS, Pooling
 from reid_dist.stages.pooling.groups import CamidRule, RowGroups, group_rows, pooled_labels, share
-from reid_dist.stages.pooling.methods import POOLINGS, Pooling
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
 from reid_dist.stores.featureset import Progress, ranges_with
 from reid_dist.stores.rows import Offenders, convert_rows, kept_dtype
@@ -138,13 +139,20 @@ def pool(
             },
         },
     ) as writer:
-        rows_done = _RowProgress(progress, writer.uri)
         zero_groups: list[int] = []
         blocks = _cut_groups(groups, max(1, accumulator_bytes // (8 * features.dim)))
-        rows_done.total = sum(stop - start for block in blocks for start, stop in ranges_with(features, block.rows))
+        n_rows = sum(stop - start for block in blocks for start, stop in ranges_with(features, block.rows))
+        n_done = 0
+
+        def advance(rows: int) -> None:
+            nonlocal n_done
+            n_done += rows
+            if progress is not None:
+                progress(n_done, n_rows, writer.uri)
+
         work_rows = max(1, _WORK_BYTES // (8 * features.dim))
         for block in blocks:
-            accumulators = _accumulate_block(features, groups, block, how, normalise_rows, rows_done)
+            accumulators = _accumulate_block(features, groups, block, how, normalise_rows, advance)
             for start in range(0, len(accumulators), work_rows):
                 some = slice(start, start + work_rows)
                 sizes = groups.size[block.start : block.stop][some].astype(np.float64)[:, None]
@@ -177,19 +185,6 @@ class _Block:
     rows: Int64
 
 
-class _RowProgress:
-    """Counter of rows over all blocks, passed to the progress callback."""
-
-    def __init__(self, progress: Progress | None, what: str) -> None:
-        self._progress, self._what = progress, what
-        self._done = self.total = 0
-
-    def advance(self, rows: int) -> None:
-        self._done += rows
-        if self._progress is not None:
-            self._progress(self._done, self.total, self._what)
-
-
 def _cut_groups(groups: RowGroups, largest: int) -> list[_Block]:
     """Cut the groups into blocks of at most `largest`; all blocks together hold every row once."""
     by_group = np.argsort(groups.of_row, kind="stable")
@@ -202,7 +197,12 @@ def _cut_groups(groups: RowGroups, largest: int) -> list[_Block]:
 
 
 def _accumulate_block(
-    features: FeatureSet, groups: RowGroups, block: _Block, how: Pooling, normalise_rows: bool, rows_done: _RowProgress
+    features: FeatureSet,
+    groups: RowGroups,
+    block: _Block,
+    how: Pooling,
+    normalise_rows: bool,
+    advance: Callable[[int], None],
 ) -> Float64:
     """Accumulators of a block of groups, (n_groups, dim) float64, over all their rows in row order."""
     accumulators = np.full((block.stop - block.start, features.dim), how.start)
@@ -216,7 +216,7 @@ def _accumulate_block(
             if normalise_rows:
                 values = _unit_rows(values)
             _join(accumulators, groups.of_row[rows] - block.start, values, how)
-        rows_done.advance(stop - start)
+        advance(stop - start)
     return accumulators
 
 

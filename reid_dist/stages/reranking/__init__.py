@@ -15,11 +15,11 @@ The result is that of the dense algorithm.  It does not depend on blocks, worker
 are computed from canonical distances in a fixed order.
 """
 
-from reid_dist.stages.reranking.build import make_weights, rerank_scorer, weighing
 from reid_dist.stages.reranking.definition import RERANKERS, VARIANTS, KReciprocal, Variant, parse_rerank
 from reid_dist.stages.reranking.given import rerank_blocks
 from reid_dist.stages.reranking.graph import KeptRows, NeighbourGraph, jaccard_distances
 from reid_dist.stages.reranking.scorer import RerankedScorer
+from reid_dist.stages.reranking.stage import make_weights, rerank_scorer, weighing
 from reid_dist.stages.reranking.weights import WeightRows
 
 __all__ = [

@@ -124,11 +124,6 @@ class KReciprocal:
         ``transductive``: the graph holds all queries and the gallery.  ``inductive``: the graph holds the gallery, and
         each query is placed in it separately, so that its result does not depend on the other queries; if the gallery
         contains the query's row as well, both are present.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        For an unknown name, or a value of the wrong type or out of range.
     """
 
     k1: int = 20
@@ -156,7 +151,7 @@ class KReciprocal:
         if 0 < weight < _LEAST_WEIGHT:
             raise InputError(
                 f"lambda_value of k_reciprocal must be 0 or at least {_LEAST_WEIGHT:g}, found {weight!r}: below that "
-                "the distance drowns in rounding"
+                "the weight is lost in rounding"
             )
         if self.inclusive is None:
             object.__setattr__(self, "inclusive", self.rules.inclusive)
@@ -191,11 +186,6 @@ class KReciprocal:
         """Length of the half lists, the item itself counted; k1 / 2 is rounded to even."""
         return round(self.k1 / 2) + int(self.rules.half_lists_and_self)
 
-    @property
-    def two_thirds_will_do(self) -> bool:
-        """Whether a candidate with an overlap of exactly two thirds is accepted."""
-        return bool(self.inclusive)
-
     def graph_distance(self, requested: Distance) -> Distance:
         """Distance that orders lists and determines weights, up to constant factors and a square."""
         return DISTANCES.get("cosine" if self.rules.on_sphere or requested.name == "cosine" else "sqeuclidean")
@@ -205,7 +195,7 @@ class KReciprocal:
         return requested if self.rules.mixes_plain else self.graph_distance(requested)
 
     def describe(self) -> dict[str, Any]:
-        """Return the report entries: name, every parameter, and the definition of the variant."""
+        """Report entries: name, every parameter, and the definition of the variant."""
         return {
             "name": "k_reciprocal",
             **asdict(self),
@@ -233,13 +223,7 @@ RERANKERS.register(
 
 
 def parse_rerank(spec: str | KReciprocal) -> KReciprocal:
-    """Parse a re-ranking such as ``k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)``.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        If the syntax, a name or a value is invalid.
-    """
+    """Parse a re-ranking such as ``k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)``."""
     if isinstance(spec, KReciprocal):
         return spec
     calls = parse_spec("re-ranking", spec)

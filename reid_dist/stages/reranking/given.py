@@ -21,8 +21,8 @@ from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.reranking.build import mixing, weighing
 from reid_dist.stages.reranking.definition import KReciprocal, parse_rerank
+from reid_dist.stages.reranking.stage import mixing, weighing
 from reid_dist.stages.reranking.weights import Weighing, cut_sparse, join_rows
 
 Float64 = NDArray[np.float64]
@@ -113,13 +113,7 @@ class _GivenItems:
 
     @classmethod
     def of(cls, query_gallery: ArrayLike, query_query: ArrayLike, gallery_gallery: ArrayLike) -> _GivenItems:
-        """Check three blocks of distances and combine them.
-
-        Raises
-        ------
-        InputError, PlanError
-            If shapes do not match, a value is not a distance, or there are too many items.
-        """
+        """Check three blocks of distances and combine them."""
         blocks = {
             "query_gallery": _as_block("query_gallery", query_gallery),
             "query_query": _as_block("query_query", query_query),

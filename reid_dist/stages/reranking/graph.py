@@ -13,7 +13,7 @@ import shutil
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,30 +37,9 @@ Int64 = NDArray[np.int64]
 Rows = Sequence[int] | NDArray[np.integer]
 
 
-class GraphRows(Protocol):
-    """Source of the rows of a graph."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Items, entries of all rows, and length of a list."""
-
-    def read(self, rows: RowRange) -> GraphPiece:
-        """Read a range of rows."""
-
-
 @dataclass(frozen=True)
 class KeptRows:
-    """Rows kept in a workspace.
-
-    Attributes
-    ----------
-    rows
-        Rows of weights, after the mean.
-    lists
-        Neighbour lists.
-    k
-        Length of the graph's lists; those of the workspace may be longer.
-    """
+    """Rows of weights, after the mean, and lists of length `k` that are kept in a workspace, possibly longer."""
 
     rows: WeightRows
     lists: NeighbourLists
@@ -102,7 +81,7 @@ class _StoredRows:
             piece = self.stored.piece(number)
             first = number * PIECE_ROWS
             place = np.arange(max(rows.start - first, 0), min(rows.stop - first, len(piece.neighbours)))
-            sparse.append(take_sparse(SparseRows(piece.indptr, piece.indices, piece.weights), place))
+            sparse.append(take_sparse(_weights_of(piece), place))
             lists.append((piece.neighbours[place], piece.distances[place]))
         joined = join_rows(sparse)
         index, distance = (np.concatenate(each) for each in zip(*lists, strict=True))
@@ -124,7 +103,9 @@ class NeighbourGraph:
         Parameters of the re-ranking, distance, and features with their digest.
     """
 
-    def __init__(self, rows: GraphRows, description: Mapping[str, Any], *, temporary: str | None = None) -> None:
+    def __init__(
+        self, rows: KeptRows | _StoredRows, description: Mapping[str, Any], *, temporary: str | None = None
+    ) -> None:
         self._rows = rows
         self.n_items, self.n_entries, self.k = rows.shape
         self.rerank: dict[str, Any] = dict(description["rerank"])
@@ -273,13 +254,16 @@ def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = 
         wanted = np.flatnonzero((far_rows >= cut.start) & (far_rows < cut.stop))
         if not len(wanted):
             continue
-        piece = graph.read(cut.start, cut.stop)
-        far = take_sparse(SparseRows(piece.indptr, piece.indices, piece.weights), far_rows[wanted] - cut.start)
+        far = take_sparse(_weights_of(graph.read(cut.start, cut.stop)), far_rows[wanted] - cut.start)
         shared = overlap_block(near, far, graph.n_items)
         owner = np.repeat(np.arange(len(near_rows)), np.diff(shared.indptr))
         distance = mix.jaccard(shared.value, near_sums[owner], row_sums(far)[shared.column])
         result[owner, wanted[shared.column]] = distance
     return result
+
+
+def _weights_of(piece: GraphPiece) -> SparseRows:
+    return SparseRows(piece.indptr, piece.indices, piece.weights)
 
 
 def _take(graph: NeighbourGraph, rows: Int64) -> SparseRows:
@@ -289,8 +273,7 @@ def _take(graph: NeighbourGraph, rows: Int64) -> SparseRows:
     for cut in cut_rows(graph.n_items, PIECE_ROWS):
         here = known[(known >= cut.start) & (known < cut.stop)]
         if len(here):
-            piece = graph.read(cut.start, cut.stop)
-            pieces.append(take_sparse(SparseRows(piece.indptr, piece.indices, piece.weights), here - cut.start))
+            pieces.append(take_sparse(_weights_of(graph.read(cut.start, cut.stop)), here - cut.start))
     return take_sparse(join_rows(pieces), place)
 
 

@@ -12,20 +12,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.model import RowRange
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.kernels.lists import listed_distances
-from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, grown_sets, mean_rows
-from reid_dist.stages.neighbours import NeighbourLists, QueryLists, Table
-from reid_dist.stages.reranking.weights import Weighing, WeightRows, join_rows
+from reid_dist.kernels.reciprocal import SparseRows, binary_rows, grown_sets, mean_rows
+from reid_dist.stages.neighbours import NeighbourLists, Table
+from reid_dist.stages.reranking.weights import Listed, Weighing, WeightRows, gaussian_weights, join_rows, pieces_of
 
-# Queries of a block that are placed in the graph at once.
-_ROWS_AT_ONCE = 4096
+Int64 = NDArray[np.int64]
 
 
 def place_task(
     means: WeightRows,
-    lists: QueryLists,
+    lists: NeighbourLists,
     gallery: NeighbourLists,
     weights: WeightRows,
     how: Weighing,
@@ -34,27 +32,17 @@ def place_task(
 ) -> None:
     """Compute the rows of weights of a block of queries, after the mean over the first `k2` of each list.
 
-    Parameters
-    ----------
-    means
-        Rows of weights to write.
-    lists
-        Neighbour lists of the queries.
-    gallery, weights
-        Neighbour lists of the gallery among itself, and its rows of weights before the mean.
-    how, k2
-        Definition of the weights, and number of items in the mean.
-    block
-        Number of the block of queries.
+    `lists` are those of the queries; `gallery` and `weights` are the lists of the gallery among itself and its rows of
+    weights before the mean.
     """
-    rows = lists.rows(block)
+    own_number = lists.candidates.n_items
     pieces = []
-    for cut in cut_rows(len(rows), _ROWS_AT_ONCE):
-        here = RowRange(rows.start + cut.start, rows.start + cut.stop)
-        own = _weigh(lists, gallery, how, here)
-        first = lists.index(here)[:, : min(k2, how.n_near)].astype(np.int64)
+    for here in pieces_of(lists, block):
+        listed = Listed(lists.index(here), lists.distances(here), lists.farthest(here))
+        own = _weigh(lists, listed, gallery, how, here)
+        first = listed.index[:, : min(k2, how.n_near)].astype(np.int64)
         # Every query has a different row of weights, so each has a number of its own here.
-        first[:, 0] = lists.own + np.arange(len(here))
+        first[:, 0] = own_number + np.arange(len(here))
         needed = np.unique(first[:, 1:])
         needed = needed[needed >= 0]
         source = join_rows([weights.read_items(needed), own])
@@ -62,24 +50,24 @@ def place_task(
     means.write(block, join_rows(pieces))
 
 
-def _weigh(lists: QueryLists, gallery: NeighbourLists, how: Weighing, here: RowRange) -> SparseRows:
+def _weigh(lists: NeighbourLists, listed: Listed, gallery: NeighbourLists, how: Weighing, here: RowRange) -> SparseRows:
     """Rows of weights of a range of queries before the mean."""
-    index, distance = lists.index(here)[:, : how.n_near], lists.distances(here)[:, : how.n_near]
-    reciprocal = _reciprocal(index[:, 1:], distance[:, 1:], gallery, how.n_near)
-    indptr, member = grown_sets(Table.of(gallery), reciprocal, how.n_half, how.inclusive, lists.own)
+    others = slice(1, how.n_near)
+    reciprocal = _reciprocal(listed.index[:, others], listed.distance[:, others], gallery, how.n_near)
+    own_number = lists.candidates.n_items
+    indptr, member = grown_sets(Table.of(gallery), reciprocal, how.n_half, how.inclusive, own_number)
     if how.binary:
         return binary_rows(indptr, member)
-    known = listed_distances(indptr, member, index, distance)
-    owner = np.repeat(np.arange(len(here)), np.diff(indptr))
-    missing = np.flatnonzero(np.isnan(known))
-    pairs = FeatureScorer(lists.query, lists.gallery, lists.distance)
-    known[missing] = pairs.pair_distances(here, owner[missing], member[missing].astype(np.int64))
-    return gaussian_rows(indptr, member, how.scaled(known, lists.farthest(here)[owner]), how.normalised)
+    (query,), (candidates,) = lists.items.sets, lists.candidates.sets
+    pairs = FeatureScorer(query, candidates, lists.distance)
+
+    def compute(owner: Int64, member: Int64) -> NDArray[np.float64]:
+        return pairs.pair_distances(here, owner, member)
+
+    return gaussian_weights(indptr, member, listed, how, compute)
 
 
-def _reciprocal(
-    index: NDArray[np.int32], distance: NDArray[np.float64], gallery: NeighbourLists, n_near: int
-) -> NDArray[np.int32]:
+def _reciprocal(index: Int64, distance: NDArray[np.float64], gallery: NeighbourLists, n_near: int) -> NDArray[np.int32]:
     """Gallery items of each list whose own list would contain the query; -1 in place of the others."""
     listed = np.unique(index[index >= 0]).astype(np.int64)
     last = gallery.last_kept(listed, n_near)

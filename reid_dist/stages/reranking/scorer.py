@@ -17,7 +17,7 @@ from reid_dist.kernels.canonical import PairRows, pair_distances
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.neighbours import BlockedLists
+from reid_dist.stages.neighbours import NeighbourLists
 from reid_dist.stages.reranking.weights import WeightRows
 
 Int64 = NDArray[np.int64]
@@ -29,20 +29,10 @@ _PAIRS_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class Mix:
-    """Jaccard distance from shared weights, and its mix with the plain distance.
+    """Jaccard distance from shared weights, and its mix with the plain distance, whose share is `weight`.
 
-    Attributes
-    ----------
-    weight
-        Weight of the plain distance, from 0 to 1.
-    squares
-        Whether the plain distance is squared.
-    by_row_maximum
-        Whether the plain distance is divided by the largest of its query.
-    divisor
-        Divisor of the plain distance otherwise.
-    normalised, clipped
-        Whether rows of weights sum to 1, and whether negative Jaccard distances are replaced by 0.
+    The plain distance is squared with `squares`, then divided by the largest of its query or by `divisor`.  Rows of
+    weights sum to 1 if `normalised`; negative Jaccard distances are replaced by 0 if `clipped`.
     """
 
     weight: float
@@ -69,26 +59,14 @@ class Mix:
 class RerankedScorer(Scorer):
     """Distances under k-reciprocal re-ranking.
 
-    Attributes
-    ----------
-    plain
-        Scorer of the plain distance.
-    query_rows, gallery_rows
-        Rows of weights of the two sides.
-    query_lists
-        Neighbour lists that hold the largest distance of each query.
-    first_gallery
-        Number of the first gallery item in `gallery_rows`; 0 where the graph holds no queries.
-    n_columns
-        Number of columns of the rows of weights.
-    mix
-        Mix of the two distances.
+    `query_lists` hold the largest distance of each query, `first_gallery` is the number of the first gallery item in
+    `gallery_rows` (0 where the graph holds no queries), and `n_columns` is that of the rows of weights.
     """
 
     plain: FeatureScorer
     query_rows: WeightRows
     gallery_rows: WeightRows
-    query_lists: BlockedLists
+    query_lists: NeighbourLists
     first_gallery: int
     n_columns: int
     mix: Mix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
-from reid_dist.stages.neighbours import BlockedLists, NeighbourLists, Table
+from reid_dist.stages.neighbours import NeighbourLists, Table
 from reid_dist.stores import Stage
 
+Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 # Rows of weights of a block that are computed at once.
@@ -23,17 +25,7 @@ _ROWS_AT_ONCE = 4096
 class Weighing:
     """Definition of rows of weights over neighbour lists; see `reid_dist.stages.reranking.definition.Variant`.
 
-    Attributes
-    ----------
-    n_near, n_half
-        Lengths of the lists, the item itself counted.
-    inclusive, normalised, binary
-        Whether an overlap of exactly two thirds is accepted, whether rows sum to 1, and whether all weights are 1
-        before that.
-    factor
-        Factor of canonical distances.
-    by_row_maximum, squares
-        Whether distances are divided by the maximum of their row, and whether they are squared.
+    `n_near` and `n_half` are lengths of lists, the item itself counted; canonical distances are multiplied by `factor`.
     """
 
     n_near: int
@@ -58,27 +50,14 @@ class Weighing:
 
 @dataclass(frozen=True)
 class WeightRows:
-    """Sparse rows of weights of all items, in the blocks of their neighbour lists.
-
-    Attributes
-    ----------
-    stage
-        Stage of the workspace that keeps the rows.
-    lists
-        Neighbour lists of the same items.
-    """
+    """Sparse rows of weights of all items, in the blocks of their neighbour lists."""
 
     stage: Stage
-    lists: BlockedLists
+    lists: NeighbourLists
 
     def part(self, block: int) -> str:
         """Name of the rows of a block."""
         return f"rows-{block:05d}"
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the rows of all blocks are finished."""
-        return all(self.stage.has(self.part(block)) for block in range(self.lists.n_blocks))
 
     def write(self, block: int, rows: SparseRows) -> None:
         """Write the rows of a block."""
@@ -98,7 +77,7 @@ class WeightRows:
             pieces.append(cut_sparse(self.read_block(block), start, stop))
         return join_rows(pieces)
 
-    def read_items(self, items: NDArray[np.int64]) -> SparseRows:
+    def read_items(self, items: Int64) -> SparseRows:
         """Read the rows of some items, shape (n,), int64, ascending, block by block."""
         size = self.lists.block_rows
         pieces = []
@@ -114,7 +93,7 @@ def cut_sparse(rows: SparseRows, start: int, stop: int) -> SparseRows:
     return SparseRows(rows.indptr[start : stop + 1] - first, rows.column[first:last], rows.value[first:last])
 
 
-def take_sparse(rows: SparseRows, place: NDArray[np.int64]) -> SparseRows:
+def take_sparse(rows: SparseRows, place: Int64) -> SparseRows:
     """Rows at the given positions, shape (n,), int64."""
     size = np.diff(rows.indptr)[place]
     indptr = np.zeros(len(place) + 1, np.int64)
@@ -137,34 +116,63 @@ def join_rows(pieces: list[SparseRows]) -> SparseRows:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Lists of some items, the item itself first: two (n, k) arrays, and the largest distances, shape (n,)."""
+
+    index: NDArray[np.signedinteger]
+    distance: Float64
+    farthest: Float64
+
+
 def weigh_task(weights: WeightRows, lists: NeighbourLists, how: Weighing, block: int) -> None:
     """Compute the rows of weights of a block: R*(i), and a weight for each member."""
     table = Table.of(lists)
-    rows = lists.rows(block)
     pieces = []
-    for cut in cut_rows(len(rows), _ROWS_AT_ONCE):
-        here = RowRange(rows.start + cut.start, rows.start + cut.stop)
+    for here in pieces_of(lists, block):
+
+        def compute(owner: Int64, member: Int64, start: int = here.start) -> Float64:
+            return lists.items.pair_distances(lists.distance, start + owner, member)
+
         indptr, member = reciprocal_sets(table, here.start, here.stop, how.n_near, how.n_half, how.inclusive)
         if how.binary:
             pieces.append(binary_rows(indptr, member))
             continue
-        distance = listed_distances(indptr, member, lists.index(here), lists.distances(here))
-        owner = np.repeat(np.arange(len(here)), np.diff(indptr))
-        missing = np.flatnonzero(np.isnan(distance))
-        other = member[missing].astype(np.int64)
-        distance[missing] = lists.items.pair_distances(lists.distance, here.start + owner[missing], other)
-        scaled = how.scaled(distance, lists.farthest(here)[owner])
-        pieces.append(gaussian_rows(indptr, member, scaled, how.normalised))
+        listed = Listed(lists.index(here), lists.distances(here), lists.farthest(here))
+        pieces.append(gaussian_weights(indptr, member, listed, how, compute))
     weights.write(block, join_rows(pieces))
+
+
+def pieces_of(lists: NeighbourLists, block: int) -> Iterator[RowRange]:
+    """Pieces of the rows of a block that are computed at once."""
+    rows = lists.rows(block)
+    for cut in cut_rows(len(rows), _ROWS_AT_ONCE):
+        yield RowRange(rows.start + cut.start, rows.start + cut.stop)
+
+
+def gaussian_weights(
+    indptr: Int64,
+    member: NDArray[np.int32],
+    listed: Listed,
+    how: Weighing,
+    compute: Callable[[Int64, Int64], Float64],
+) -> SparseRows:
+    """Rows of Gaussian weights of some items whose members are given.
+
+    `compute` returns the distances of pairs that are not listed, by row of `listed` and member.
+    """
+    distance = listed_distances(indptr, member, listed.index, listed.distance)
+    owner = np.repeat(np.arange(len(listed.farthest)), np.diff(indptr))
+    missing = np.flatnonzero(np.isnan(distance))
+    distance[missing] = compute(owner[missing], member[missing].astype(np.int64))
+    return gaussian_rows(indptr, member, how.scaled(distance, listed.farthest[owner]), how.normalised)
 
 
 def mean_task(means: WeightRows, weights: WeightRows, k2: int, n_near: int, block: int) -> None:
     """Replace each row of a block by the mean over the first `k2` items of its list."""
     lists = weights.lists
-    rows = lists.rows(block)
     pieces = []
-    for cut in cut_rows(len(rows), _ROWS_AT_ONCE):
-        here = RowRange(rows.start + cut.start, rows.start + cut.stop)
+    for here in pieces_of(lists, block):
         first = lists.index(here)[:, : min(k2, n_near)].astype(np.int64)
         needed = np.unique(first[first >= 0])
         pieces.append(mean_rows(first, needed, weights.read_items(needed)))

@@ -70,7 +70,7 @@ def test_resume_gives_the_report_of_this_job_alone(reid_dist, finished, data, na
     assert (finished / name / "report.json").read_text() == written
 
 
-def test_resume_says_what_differs(reid_dist, finished, data):
+def test_resume_names_the_differences(reid_dist, finished, data):
     words = [*words_of("ties", data, finished)[:-1], str(finished / "plain"), "--resume"]
     assert "(ties differ)" in reid_dist("evaluate", *words).err
     words = [*words_of("metrics", data, finished)[:-1], str(finished / "plain"), "--resume"]

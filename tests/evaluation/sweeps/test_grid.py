@@ -72,7 +72,7 @@ def test_values(given, kind, values):
         ([1], NAMES, "x takes names, found 1"),
     ],
 )
-def test_what_cannot_be_read_is_told(given, kind, words):
+def test_invalid_specs_are_refused(given, kind, words):
     with pytest.raises(InputError, match=words) as caught:
         parse_values("x", given, kind)
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ CLOSE = 3e-7
 
 
 def bare(features, item_ids=None):
-    """A feature set whose labels nobody will look at."""
+    """A feature set without labels of use."""
     features = np.asarray(features)
     return FeatureSet.from_arrays(features, np.zeros(len(features), np.int64), item_ids=item_ids, allow_zero=True)
 

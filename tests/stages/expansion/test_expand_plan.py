@@ -13,7 +13,7 @@ from reid_dist import FeatureSet
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import PlanError
 from reid_dist.stages.expansion import parse_expand
-from reid_dist.stages.expansion.projection import plan_expand
+from reid_dist.stages.expansion.plan import plan_expand
 
 N_QUERY, N_GALLERY, DIM = 2000, 20_000, 256
 
@@ -31,9 +31,9 @@ def shape(n_rows: int, dim: int = DIM) -> SetShape:
         ("fastreid(k=6)", N_QUERY + N_GALLERY, (N_QUERY + N_GALLERY) * (N_QUERY + N_GALLERY + 1) // 2, 6),
     ],
 )
-def test_who_meets_whom(spec: str, n_items: int, n_pairs: int, k: int) -> None:
+def test_pairs_of_a_step(spec: str, n_items: int, n_pairs: int, k: int) -> None:
     (plan,) = plan_expand(shape(N_QUERY), shape(N_GALLERY), parse_expand(spec), n_threads=2, memory_per_thread=2**30)
-    assert (plan.n_items, plan.n_pairs, plan.k) == (n_items, n_pairs, k)
+    assert (plan.search.n_items, plan.search.n_pairs, plan.search.k) == (n_items, n_pairs, k)
     assert plan.flop == 2 * DIM * n_pairs
 
 

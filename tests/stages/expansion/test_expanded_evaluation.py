@@ -12,7 +12,6 @@ from scipy.io import loadmat
 from strategies import crowded_sets, scattered_sets
 
 from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, sweep_parameters
-from reid_dist.errors import InputError
 
 CLOSE = 1e-12
 METRICS = ("mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC@5", "P@5")
@@ -155,13 +154,6 @@ def test_a_query_in_the_database_counts_as_its_first_neighbour():
     block = 1 - expansion.unit_rows(rows) @ expansion.unit_rows(features_of(gallery)).T
     expected = evaluate_distances(DistanceBlock.from_array(block), query, gallery, confidence=None, **asked)
     assert report.values("mAP")[3] == pytest.approx(expected.metrics["mAP"], abs=CLOSE)
-
-
-def test_include_self_without_item_ids_is_refused():
-    query, gallery = scattered_sets(5, 20, 4, seed=36)
-    bare = [FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery)]
-    with pytest.raises(InputError, match="include_self finds queries in the gallery by item id"):
-        evaluate(*bare, expand="aqe(k=2,include_self=true)")
 
 
 # -------------------------------------------------------------------------------------------------- real features

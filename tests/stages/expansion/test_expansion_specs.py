@@ -63,13 +63,13 @@ def test_every_method_has_words_and_a_source(name):
         ("dba(k=1)+fastreid(k=2)+dba(k=5)", "dba after fastreid would change the gallery"),
     ],
 )
-def test_what_cannot_be_read_is_told(spec, words):
+def test_invalid_specs_are_refused(spec, words):
     with pytest.raises(InputError, match=words) as caught:
         parse_expand(spec)
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_method_is_told_with_the_nearest():
+def test_an_unknown_method_is_refused_with_the_nearest():
     with pytest.raises(UnknownNameError, match="did you mean 'alpha_qe'"):
         parse_expand("alpha_qee(k=3)")
 

@@ -17,8 +17,9 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.projection import make_resources
-from reid_dist.stages.expansion import parse_expand, stage
-from reid_dist.stages.neighbours import find_top_lists, top_lists
+from reid_dist.stages.expansion import parse_expand, plan, stage
+from reid_dist.stages.neighbours import find_top_lists
+from reid_dist.stages.neighbours import stage as neighbour_stage
 from reid_dist.stores import check_store
 
 SPECS = ("aqe(k=4)", "alpha_qe(k=3,alpha=1.5)", "dba(k=4)+aqe(k=2)", "fastreid(k=4,alpha=2,times=2)")
@@ -47,8 +48,8 @@ def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
     expected = ask(spec)
     for chunk in (7, 64, 1000):
         assert ask(spec, chunk_rows=chunk).result_digest == expected.result_digest
-    monkeypatch.setattr(stage, "_MOST_ROWS", 11)
-    monkeypatch.setattr(top_lists, "_BLOCK_ROWS", 8)
+    monkeypatch.setattr(plan, "_MOST_ROWS", 11)
+    monkeypatch.setattr(neighbour_stage, "_TOP_BLOCK_ROWS", 8)
     assert ask(spec).result_digest == expected.result_digest
 
 
@@ -134,7 +135,7 @@ def test_lists_read_across_blocks(tmp_path, monkeypatch):
     query, gallery = map(labelled, sets())
     whole = find_top_lists(query, gallery, 6, make_resources(None, tmp_path / "a", None, Progress()))
     index, distance = whole.others(RowRange(0, 30))
-    monkeypatch.setattr(top_lists, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(neighbour_stage, "_TOP_BLOCK_ROWS", 7)
     cut = find_top_lists(query, gallery, 6, make_resources(None, tmp_path / "b", None, Progress()))
     for rows in (RowRange(0, 30), RowRange(6, 8), RowRange(13, 29), RowRange(7, 14), RowRange(29, 30)):
         found = cut.others(rows)

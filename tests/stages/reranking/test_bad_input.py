@@ -20,7 +20,6 @@ from reid_dist import (
     nearest,
     reranked_distances,
 )
-from reid_dist.cli import main
 from reid_dist.errors import DamagedStoreError, InputError, UnknownNameError
 from reid_dist.stages.reranking import KReciprocal, parse_rerank
 
@@ -79,19 +78,12 @@ def stores(data, tmp_path_factory):
 
 
 @pytest.fixture
-def refused(stores, capfd):
-    """Call ``reid-dist evaluate``, and hold the refusal against its form: code 2, one line, nothing written."""
+def refused(stores, reid_dist):
+    """Call ``reid-dist evaluate``, and return the error line of the refusal."""
 
-    def call(*words, sides=("query.zarr", "gallery.zarr")):
-        with pytest.raises(SystemExit) as left:
-            main(["evaluate", *(str(stores / side) for side in sides), "--cluster", str(stores / "threads.yaml"),
-                  *map(str, words)])  # fmt: skip
-        out, err = capfd.readouterr()
-        assert left.value.code == 2, err
-        assert out == ""
-        assert "Traceback" not in err
-        (line,) = (line for line in err.splitlines() if line.startswith("Error: "))
-        return line
+    def call(*words):
+        sides = (stores / "query.zarr", stores / "gallery.zarr")
+        return reid_dist("evaluate", *sides, "--cluster", stores / "threads.yaml", *words).assert_refused()
 
     return call
 
@@ -109,18 +101,15 @@ def sets_of(data, **replaced):
 
 
 @pytest.mark.parametrize(("spec", "says"), BAD_SPECS)
-def test_specs(data, spec, says):
+def test_specs(data, refused, spec, says, tmp_path):
+    """In Python and as a command, which writes nothing."""
     near, far = sets_of(data)
-    for ask in (lambda: parse_rerank(spec), lambda: evaluate(near, far, rerank=spec),
-                lambda: reranked_distances(near, far, rerank=spec)):  # fmt: skip
+    for call in (lambda: parse_rerank(spec), lambda: evaluate(near, far, rerank=spec),
+                 lambda: reranked_distances(near, far, rerank=spec)):  # fmt: skip
         with pytest.raises((InputError, UnknownNameError)) as caught:
-            ask()
+            call()
         assert re.search(says, str(caught.value)), str(caught.value)
         assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("spec", "says"), BAD_SPECS)
-def test_specs_on_the_command_line(refused, spec, says, tmp_path):
     line = refused("--rerank", spec, "--output", tmp_path / "out")
     assert re.search(says, line), line
     assert not (tmp_path / "out").exists()
@@ -281,7 +270,7 @@ def test_thresholds_under_variants_with_one_scale(data, refused, variant):
     assert found.metrics["TAR@FAR=0.01"] == float(verification.tar_at_far(pairs, 0.01))
 
 
-def test_the_report_says_whether_two_thirds_are_enough(data, refused):
+def test_the_report_has_the_rule_of_two_thirds(data, refused):
     near, far = sets_of(data)
     report = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper)", confidence=None)
     assert report.rerank["inclusive"] is True
@@ -318,19 +307,16 @@ def test_given_lists(data, stores, refused, option):
     assert says in refused(f"--{option}", spec, "--lists", stores / "lists.npz")
 
 
-def test_the_report_of_another_re_ranking(refused, stores, tmp_path, capfd):
-    words = ["evaluate", str(stores / "query.zarr"), str(stores / "gallery.zarr"), "--cluster",
-             str(stores / "threads.yaml"), "--output", str(tmp_path / "out"), "--resume"]  # fmt: skip
+def test_the_report_of_another_re_ranking(refused, stores, reid_dist, tmp_path):
+    words = ("--output", tmp_path / "out", "--resume")
+    sides = (stores / "query.zarr", stores / "gallery.zarr", "--cluster", stores / "threads.yaml")
     for _ in range(2):
-        with pytest.raises(SystemExit) as left:
-            main([*words, "--rerank", "k_reciprocal(k1=5,k2=2)"])
-        assert not left.value.code
-    capfd.readouterr()
+        assert reid_dist("evaluate", *sides, *words, "--rerank", "k_reciprocal(k1=5,k2=2)").code == 0
     for other in (
         ["--rerank", "k_reciprocal(k1=5,k2=3)"],
         ["--rerank", "k_reciprocal(k1=5,k2=2,variant=zhong_d4)"],
         [],
     ):
-        line = refused(*other, "--output", tmp_path / "out", "--resume")
+        line = refused(*other, *words)
         assert "holds the report of another job" in line
         assert "rerank" in line

@@ -1,4 +1,4 @@
-"""An evaluation under re-ranking is that of the re-ranked distances, to the last bit, however it is cut."""
+"""An evaluation under re-ranking equals that of the re-ranked distances, bit for bit, for any blocks and tiles."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_zero_rows():
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_what_the_report_says(distance):
+def test_entries_of_the_report(distance):
     query, gallery = map(labelled, spread())
     report = evaluate(query, gallery, distance=distance, rerank="k_reciprocal(k1=6,variant=zhong_d4)")
     assert report.rerank["name"] == "k_reciprocal"

@@ -162,7 +162,7 @@ def test_saving_reads_one_piece_after_the_other(tmp_path, monkeypatch):
     assert sum(asked) == 70
 
 
-def test_what_a_saved_graph_says(tmp_path):
+def test_description_of_a_saved_graph(tmp_path):
     graph = k_reciprocal_graph(bare(items()), rerank="k_reciprocal(k1=6,k2=3,variant=faiss_k1)", distance="euclidean")
     stored = graph.save(tmp_path / "graph.zarr")
     assert stored.rerank["name"] == "k_reciprocal"

@@ -159,25 +159,33 @@ def test_the_gallery_is_prepared_once(tmp_path):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    from reid_dist.stages.neighbours import search
+    from reid_dist.stages.neighbours import stage
 
     query, gallery = crowded_sets(40, 90, 6, 7)
     run = {"rerank": spec_of(), "workspace": tmp_path, "chunk_rows": 16}
-    real, done = search.query_tile_task, []
+    real, done, repeated = stage.tile_task, [], []
 
-    def breaks(lists, block, gallery_block):
-        if len(done) >= 3:
+    def breaks(search, first, second, before):
+        of_queries = not search.lists.is_symmetric
+        if of_queries and len(done) >= 3:
             raise KeyboardInterrupt
-        real(lists, block, gallery_block)
-        done.append((block, gallery_block))
+        real(search, first, second, before)
+        if of_queries:
+            done.append((first, second))
 
-    monkeypatch.setattr(search, "query_tile_task", breaks)
+    def records(search, first, second, before):
+        if not search.lists.is_symmetric:
+            repeated.append((first, second))
+        real(search, first, second, before)
+
+    monkeypatch.setattr(stage, "tile_task", breaks)
     with pytest.raises(KeyboardInterrupt):
         reranked_distances(labelled(query), labelled(gallery), **run)
     # Another thread may be at work yet: what is done by now must not be done again.
-    before, repeated = set(done), []
-    monkeypatch.setattr(search, "query_tile_task", lambda *of: (repeated.append(of[1:]), real(*of))[1])
+    before = set(done)
+    monkeypatch.setattr(stage, "tile_task", records)
     found = reranked_distances(labelled(query), labelled(gallery), **run)
+    assert repeated
     assert not set(repeated) & before
     np.testing.assert_array_equal(found, reranked_distances(labelled(query), labelled(gallery), rerank=spec_of()))
     assert not list(tmp_path.rglob("tile-*"))
@@ -213,7 +221,7 @@ def test_a_sweep_of_one_side_is_half_a_sweep_of_both(problem, distance, chunk):
     np.testing.assert_allclose(one.farthest, expected.max(axis=1).clip(0), rtol=1e-12, atol=1e-12)
 
 
-def test_sets_of_strangers_hold_themselves_last():
+def test_sets_without_common_members_hold_the_query_last():
     """By hand: 4 stands for a query; half lists of two."""
     index = np.array([[0, 1, 2], [1, 0, 2], [2, 1, 0], [3, 2, 1]], np.int32)
     reciprocal = np.array([[0, 1], [3, -1], [-1, -1]], np.int32)

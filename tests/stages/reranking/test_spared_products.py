@@ -49,7 +49,7 @@ def test_only_queries_that_look_beyond_known_pairs_are_multiplied() -> None:
     np.testing.assert_allclose(some[[0, 3]], whole[[0, 3]], rtol=1e-6)
 
 
-def test_nobody_is_multiplied_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_without_use_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     query, gallery = make_blocks(0.3)
 
     def multiply(*_: object) -> None:

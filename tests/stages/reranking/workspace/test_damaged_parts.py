@@ -1,4 +1,4 @@
-"""The workspace of a re-ranking: what is there is whole, is taken up again, and is told apart from what is damaged."""
+"""The workspace of a re-ranking: complete parts are reused, damaged ones are detected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from reranking_runs import labelled
 from strategies import scattered_sets
-from workspace_runs import STAGES, call, run, stamps, threads_file
+from workspace_runs import STAGES, run, stamps, threads_file
 
 from reid_dist import evaluate
 from reid_dist.engine.task_graph import Progress
@@ -255,20 +255,18 @@ def test_a_missing_part_is_made_again(sets, tmp_path, expected):
         assert missing.exists()
 
 
-def test_damage_is_one_line_on_the_command_line(sets, tmp_path):
-    from reid_dist.cli import main
-
+def test_damage_is_one_line_on_the_command_line(sets, reid_dist, tmp_path):
     for side, each in zip(("query", "gallery"), sets, strict=True):
         each.save(tmp_path / f"{side}.zarr")
     words = ["evaluate", tmp_path / "query.zarr", tmp_path / "gallery.zarr", "--rerank", "k_reciprocal(k1=6)",
              "--workspace", tmp_path / "workspace", "--cluster", threads_file(tmp_path), "--json"]  # fmt: skip
-    code, before, _ = call(main, words)
-    assert code == 0
+    before = reid_dist(*words)
+    assert before.code == 0
     damaged = sorted((tmp_path / "workspace").glob("means-*/*.npz"))[0]
     truncate(damaged)
-    code, out, err = call(main, words)
-    assert code == 0
-    assert json.loads(out)["result_digest"] == json.loads(before)["result_digest"]
-    assert "Traceback" not in err
-    (line,) = (line for line in err.splitlines() if line.startswith("Warning: "))
+    after = reid_dist(*words)
+    assert after.code == 0
+    assert json.loads(after.out)["result_digest"] == json.loads(before.out)["result_digest"]
+    assert "Traceback" not in after.err
+    (line,) = (line for line in after.err.splitlines() if line.startswith("Warning: "))
     assert line == f"Warning: {damaged} is damaged (File is not a zip file): made again"

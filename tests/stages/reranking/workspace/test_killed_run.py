@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from workspace_runs import call, stamps, threads_file
+from workspace_runs import stamps, threads_file
 
-from reid_dist import evaluate
+from reid_dist import Report, evaluate
 from reid_dist.stores import Stage
 
 SLOW_RUN = """
@@ -50,11 +50,8 @@ def words_for(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("part", "n_parts", "kind"), [("tile", 7, "neighbours"), ("rows", 2, "weights")])
-def test_a_killed_run_is_resumed(sets, tmp_path, part, n_parts, kind):
+def test_a_killed_run_is_resumed(sets, reid_dist, monkeypatch, tmp_path, part, n_parts, kind):
     """SIGKILL in the middle of a stage: the next run does nothing twice, and says what an undisturbed one says."""
-    from reid_dist import Report
-    from reid_dist.cli import main
-
     for side, each in zip(("query", "gallery"), sets, strict=True):
         each.save(tmp_path / f"{side}.zarr")
     program = tmp_path / "program.py"
@@ -73,7 +70,14 @@ def test_a_killed_run_is_resumed(sets, tmp_path, part, n_parts, kind):
     before = stamps(kept)
     assert sum(Path(name).name.startswith(part) and name.startswith(kind) for name in before) >= n_parts
     assert not (tmp_path / "out" / "report.json").exists()
-    written = count_writes(main, words)
+    written, write = [], Stage.write
+
+    def noted(self, part, arrays):
+        written.append(f"{Path(self.path).name}/{part}.npz")
+        return write(self, part, arrays)
+
+    monkeypatch.setattr(Stage, "write", noted)
+    assert reid_dist(*words).code == 0
     assert not set(written) & set(before)
     after = stamps(kept)
     finished = {name: stamp for name, stamp in before.items() if name in after}
@@ -84,21 +88,3 @@ def test_a_killed_run_is_resumed(sets, tmp_path, part, n_parts, kind):
     rerank = "k_reciprocal(k1=6,k2=3)"
     assert report.result_digest == evaluate(near, far, rerank=rerank, topk=5).result_digest
     assert report.topk.digest == evaluate(near, far, rerank=rerank, topk=5).topk.digest
-
-
-def count_writes(main, words):
-    """Stages and names of the parts that a command writes."""
-    written = []
-    write = Stage.write
-
-    def noted(self, part, arrays):
-        written.append(f"{Path(self.path).name}/{part}.npz")
-        return write(self, part, arrays)
-
-    Stage.write = noted
-    try:
-        code, _, err = call(main, words)
-    finally:
-        Stage.write = write
-    assert code == 0, err
-    return written

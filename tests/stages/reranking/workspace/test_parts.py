@@ -30,7 +30,7 @@ def test_a_part_is_what_was_written(tmp_path):
     assert not stage.has("part")
 
 
-def test_stages_are_told_apart_by_what_they_depend_on(tmp_path):
+def test_stages_are_identified_by_what_they_depend_on(tmp_path):
     workspace = Workspace(str(tmp_path))
     first = workspace.stage("thing", [1, 0.3], {"k": 1})
     assert workspace.stage("thing", [1, 0.3], {"k": 2}) == first

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from reid_dist import evaluate
 from reid_dist.stages.reranking import KReciprocal
 
@@ -34,14 +32,3 @@ def threads_file(folder):
     path = folder / "threads.yaml"
     path.write_text("kind: threads\n")
     return path
-
-
-def call(main, words):
-    """Exit code, standard output and standard error of a command in this process."""
-    import contextlib
-    import io
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
-        main([str(word) for word in words])
-    return int(left.value.code or 0), out.getvalue(), err.getvalue()

@@ -1,4 +1,4 @@
-"""Workers that die with several tasks: the guilty one is named where it is known, and all that it may be where not."""
+"""Failures of workers: the error names the tasks that may be the cause, and paused workers end the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 import dask
 import pytest
-from distributed import Client
+from distributed import Client, Status
+from distributed.worker import Worker
 from local_workers import started
 
 from reid_dist.clusters.failures import cluster_failures
@@ -19,15 +20,15 @@ from reid_dist.errors import RunFailedError
 
 pytestmark = pytest.mark.slow
 
-# A worker tells twice a second what it runs.
-_TOLD_S = 1.5
+# A worker reports twice a second what it runs.
+_REPORTED_S = 1.5
 
 
 def die(place: str, n_others: int) -> None:
-    """End the worker as a kernel does that is out of memory, once others are being run and that is known."""
+    """End the worker as a kernel does that is out of memory, once others run and that is reported."""
     while len(list(Path(place).iterdir())) < n_others:
         time.sleep(0.01)
-    time.sleep(_TOLD_S)
+    time.sleep(_REPORTED_S)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -75,3 +76,37 @@ def test_the_one_that_was_run_and_not_those_that_waited(start: Any, tmp_path: Pa
         said = failure(client, [*others, guilty])
     assert "died 2 times on the task guilty;" in said
     assert "other" not in said.replace("the other", "")
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """A worker in this process that takes more tasks than it runs, and a scheduler that waits for two seconds."""
+    settings = {"distributed.scheduler.no-workers-timeout": "2s", "distributed.scheduler.worker-saturation": "inf"}
+    with (
+        dask.config.set(settings),
+        started(1, tmp_path, processes=False, host=None, memory_limit=0) as client,
+    ):
+        yield client
+
+
+def pause(dask_worker: Worker) -> None:
+    dask_worker.status = Status.paused
+
+
+def test_a_task_that_a_paused_worker_holds(client: Client) -> None:
+    first, second = (client.submit(time.sleep, seconds, pure=False, key=f"sleep-{seconds}") for seconds in (1, 0.5))
+    time.sleep(0.3)
+    client.run(pause, wait=True)
+    with (
+        pytest.raises(RunFailedError, match=r"out of memory: no worker took the task sleep-0\.5 for 2 s"),
+        cluster_failures(client, lambda key: f"the task {key}"),
+    ):
+        client.gather([first, second])
+
+
+def test_a_long_task_of_a_paused_worker_is_waited_for(client: Client) -> None:
+    future = client.submit(time.sleep, 5, pure=False)
+    time.sleep(0.5)
+    client.run(pause, wait=True)
+    with cluster_failures(client, str):
+        assert future.result() is None

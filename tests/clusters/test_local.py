@@ -1,4 +1,4 @@
-"""Processes of a local cluster that the system ends while it starts: one line, or workers that are started again."""
+"""Local clusters that cannot start, or whose processes end at the start: one line, or workers that are restarted."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import distributed
 import pytest
 from held_runs import descendants, held
+from processes import is_running, wait_until
 
 from reid_dist.clusters import LocalCluster, connect
 from reid_dist.errors import ClusterError
@@ -75,48 +76,73 @@ def test_workers_that_go_with_their_fork_server_are_waited_for(sets, tmp_path: P
         workers = descendants([server])[1:]
         assert len(workers) == 2
         os.kill(server, signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while any(_runs(each) for each in workers):
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_until(lambda: not any(map(is_running, workers)), "the end of the workers", 20)
         run.go_on()
         out, err = run.process.communicate(timeout=90)
     assert run.process.returncode == 0, err
     assert json.loads(out)["result_digest"] == sets.digest
 
 
-class _NotStarted:
-    """A cluster whose connections end in the middle of something, as those of a scheduler that closes do."""
+def _not_started(error: Exception) -> type:
+    """A cluster whose connections end at the start, as those of a scheduler that closes do."""
 
-    def __init__(self, **_: object) -> None:
-        logging.getLogger("distributed.batched").critical("Batched Comm Closed")
-        raise RuntimeError("Nanny failed to start.") from EOFError("unexpected EOF")
+    class NotStarted:
+        def __init__(self, **_: object) -> None:
+            logging.getLogger("distributed.batched").critical("Batched Comm Closed")
+            raise RuntimeError("Cluster failed to start") from error
+
+    return NotStarted
 
 
-def test_what_dask_logs_meanwhile_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (EOFError("unexpected EOF"), r"a process of theirs ended while it started \(unexpected EOF\)"),
+        (RuntimeError("Nanny failed to start worker process"), "a process of theirs ended while it started"),
+        (RuntimeError("can't start new thread"), "1 local worker of [^:]*: this process cannot start more threads"),
+        (RuntimeError("no event loop"), "1 local worker of [^:]*: no event loop$"),
+    ],
+)
+def test_why_workers_did_not_start(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
+    """The message has the cause, and what Dask logs meanwhile is not shown."""
     logger, shown = logging.getLogger("distributed"), io.StringIO()
     handler = logging.StreamHandler(shown)
     logger.addHandler(handler)
-    monkeypatch.setattr(distributed, "LocalCluster", _NotStarted)
+    monkeypatch.setattr(distributed, "LocalCluster", _not_started(error))
     try:
-        with (
-            pytest.raises(ClusterError, match=r"ended while it started \(unexpected EOF\)"),
-            connect(LocalCluster(kind="local", workers=1)),
-        ):
+        with pytest.raises(ClusterError, match=words), connect(LocalCluster(kind="local", workers=1)):
             pass
     finally:
         logger.removeHandler(handler)
     assert shown.getvalue() == ""
 
 
+def _limited() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+
+
+@pytest.mark.slow
+def test_few_open_files(sets, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "reid_dist.cli", "evaluate", sets.query, sets.gallery, "--workers", "2"]
+    done = subprocess.run(
+        [*map(str, words)], capture_output=True, text=True, timeout=60, preexec_fn=_limited, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: 2 local workers need some 72 open files, and the limit of this process is 32")
+    assert "ulimit -n 1024" in line
+
+
+def test_the_required_number_of_open_files_is_enough() -> None:
+    """Files that are open before any work, of this process with one worker."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with connect(LocalCluster(kind="local", workers=1, threads_per_worker=1)):
+        opened = len(list(Path("/proc/self/fd").iterdir())) - before
+    assert opened < 56
+
+
 def _is_fork_server(process: int) -> bool:
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{process}/cmdline").read_bytes()
         return b"multiprocessing.forkserver" in words and b"reid_dist" in words
-    return False
-
-
-def _runs(process: int) -> bool:
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
     return False

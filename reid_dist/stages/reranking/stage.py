@@ -12,7 +12,6 @@ from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.stages.neighbours import (
     Items,
     NeighbourLists,
-    QueryLists,
     Resources,
     find_neighbours,
     find_query_neighbours,
@@ -25,17 +24,7 @@ from reid_dist.stores import FeatureSet, Stage
 
 
 def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources) -> tuple[WeightRows, WeightRows]:
-    """Compute rows of weights, and their means over the first `k2` items of each list.
-
-    Returns
-    -------
-    Rows before and after the mean; identical if `k2` is 1.
-
-    Raises
-    ------
-    RunFailedError, StoreError
-        If it cannot be done.
-    """
+    """Compute rows of weights, and their means over the first `k2` items of each list; equal if `k2` is 1."""
     identity: list[Any] = [lists.items.identity, lists.distance.name, lists.block_rows, how]
     weights = WeightRows(where.workspace.stage("weights", identity, {"lists": _name_of(lists.stage)}), lists)
     _fill(weights, "weights", weigh_task, (weights, lists, how), where)
@@ -66,29 +55,9 @@ def _fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], w
 def rerank_scorer(
     query: FeatureSet, gallery: FeatureSet, distance: Distance, spec: KReciprocal, where: Resources
 ) -> RerankedScorer:
-    """Run all stages of a re-ranking and return its scorer.
+    """Run all stages of a re-ranking of two sets, readable by all workers, and return its scorer.
 
-    Parameters
-    ----------
-    query, gallery
-        The two sides, readable by all workers.
-    distance
-        Requested distance.
-    spec
-        Parameters of the re-ranking.
-    where
-        Execution, and the workspace of the stages.
-
-    Returns
-    -------
-    Scorer of the re-ranked distance.
-
-    Raises
-    ------
-    InputError
-        For rows of zeros, if the graph depends on directions and the distance does not.
-    RunFailedError, StoreError, PlanError
-        If it cannot be done.
+    Raises `InputError` for rows of zeros, if the graph depends on directions and the distance does not.
     """
     graph_distance = spec.graph_distance(distance)
     check_sets(query, gallery, graph_distance)
@@ -101,20 +70,12 @@ def rerank_scorer(
     if not inductive:
         return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, mix)
     query_lists = find_query_neighbours(query, gallery, graph_distance, spec.n_near, where)
-    query_rows = _place_queries(query_lists, lists, weights, how, spec.k2, where)
+    identity = [query.content_digest, gallery.content_digest, graph_distance.name, query_lists.block_rows, how, spec.k2]
+    description = {"lists": _name_of(query_lists.stage), "gallery_weights": _name_of(weights.stage), "k2": spec.k2}
+    query_rows = WeightRows(where.workspace.stage("query_weights", identity, description), query_lists)
+    _fill(query_rows, "weights", place_task, (query_rows, query_lists, lists, weights, how, spec.k2), where)
     # One additional column: that of every query itself, which no row of the gallery has.
     return RerankedScorer(plain, query_rows, rows, query_lists, 0, items.n_items + 1, mix)
-
-
-def _place_queries(
-    lists: QueryLists, gallery: NeighbourLists, weights: WeightRows, how: Weighing, k2: int, where: Resources
-) -> WeightRows:
-    """Compute the rows of weights of all queries, each with the gallery alone; finished blocks are reused."""
-    identity = [lists.query.content_digest, lists.gallery.content_digest, lists.distance.name, lists.block_rows]
-    description = {"lists": _name_of(lists.stage), "gallery_weights": _name_of(weights.stage), "k2": k2}
-    means = WeightRows(where.workspace.stage("query_weights", [*identity, how, k2], description), lists)
-    _fill(means, "weights", place_task, (means, lists, gallery, weights, how, k2), where)
-    return means
 
 
 def mixing(spec: KReciprocal, graph_distance: Distance) -> Mix:
@@ -137,7 +98,7 @@ def weighing(spec: KReciprocal, graph_distance: Distance) -> Weighing:
     return Weighing(
         n_near=spec.n_near,
         n_half=spec.n_half,
-        inclusive=spec.two_thirds_will_do,
+        inclusive=bool(spec.inclusive),
         normalised=rules.normalised,
         binary=spec.weights == "binary",
         factor=2.0 if graph_distance.name == "cosine" else 1.0,

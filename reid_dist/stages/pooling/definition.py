@@ -1,4 +1,4 @@
-"""Pooling methods: reductions of several rows to one."""
+"""Definitions of pooling methods: reductions of several rows to one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What another user tries at ports of this machine: ``python stranger.py PORT…`` prints what was admitted, as JSON.
+"""Requests of another user to ports of this machine: ``python unauthorised_client.py PORT…`` prints, as JSON, those
+that were admitted.
 
 Run by root, it becomes a user without rights once its modules are imported; otherwise it is a client without the
 certificate.  Each port is tried in the clear, over TLS without a certificate and with one of its own, for an

@@ -16,7 +16,7 @@ from local_workers import local_cluster
 
 
 @pytest.mark.slow
-def test_a_stranger_gets_into_a_cluster_without_tls() -> None:
+def test_an_unauthorised_client_reaches_a_cluster_without_tls() -> None:
     """The attack is one: identity and code, at scheduler, nanny and worker, and pages."""
     with local_cluster(n_workers=1, security=None) as cluster:
         scheduler = int(cluster.scheduler_address.rpartition(":")[2])

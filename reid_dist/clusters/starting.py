@@ -1,0 +1,63 @@
+"""Steps that several kinds of clusters share: packages of an extra, and directories of this user alone.
+
+Scratch of workers, where spilled data goes, is such a directory whatever the umask: Dask makes one of a fixed name in
+the temporary directory, by the umask, and shares one that exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from reid_dist.core.temporary import temporary_directory
+from reid_dist.errors import InputError
+
+PRELOADED = "reid_dist.clusters.remote_scratch"
+"""Module that is preloaded by nannies of workers that another program starts."""
+
+
+def import_extra(module: str, extra: str, kind: str) -> ModuleType:
+    """Import a package of an extra; raises `InputError` with the command to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise InputError(
+            f"a cluster of kind {kind} needs the package {package}: pip install 'reid-dist[{extra}]'"
+        ) from None
+
+
+def private_directory(path: str) -> Path:
+    """Make a directory of this user alone within `shared_directory`: keys are put there."""
+    folder = Path(path).expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InputError(f"cannot make shared_directory {str(folder)!r} of the cluster: {error.strerror}") from None
+    return folder
+
+
+def scratch_directory(place: str | os.PathLike[str] | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Make a directory of mode 0700 in `place`, or where Dask keeps temporary files; it is removed with the process."""
+    import dask
+
+    place = place or dask.config.get("temporary-directory", None)
+    if place is None:
+        return temporary_directory()
+    folder = Path(place).expanduser().absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return temporary_directory(str(folder))
+
+
+@contextlib.contextmanager
+def private_scratch() -> Iterator[str]:
+    """Have schedulers and nannies of this process, and their workers, use a new scratch directory."""
+    import dask
+
+    with scratch_directory() as folder, dask.config.set({"temporary-directory": folder}):
+        yield folder

@@ -1,0 +1,188 @@
+"""Neighbour searches as stages of a workspace: finished blocks are kept and reused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.engine.distances import DISTANCES, Distance
+from reid_dist.engine.graph import find_nearest
+from reid_dist.engine.jobs import SearchJob
+from reid_dist.engine.plan import DEFAULT_MEMORY, make_plan
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.task_graph import Progress, TaskGraph, execute
+from reid_dist.stages.neighbours.items import Items
+from reid_dist.stages.neighbours.lists import NeighbourLists
+from reid_dist.stages.neighbours.plan import choose_block_rows, rows_of_a_tile
+from reid_dist.stages.neighbours.tasks import Search, merge_task, tile_task
+from reid_dist.stores import FeatureSet, Stage, Workspace
+from reid_dist.stores.locks import in_turn
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# Rows of a block of lists that are found in the task graph of an evaluation.
+_TOP_BLOCK_ROWS = 65536
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Execution of stages: workspace, client (None for threads of this process), and progress.
+
+    `n_threads` are those of all workers together, `memory_per_thread` are the bytes of one task, and `chunk_rows` the
+    rows of a tile (None for the default).
+    """
+
+    workspace: Workspace
+    client: Client | None
+    n_threads: int
+    progress: Progress
+    memory_per_thread: int = DEFAULT_MEMORY
+    chunk_rows: int | None = None
+
+    def run(self, graph: TaskGraph) -> None:
+        """Run a task graph; nothing if all of its tasks are finished."""
+        if graph.finals:
+            execute(graph, self.client, self.n_threads, self.progress)
+
+
+def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) -> NeighbourLists:
+    """Find the `k` nearest items of every item, itself first, and its largest distance; finished lists are reused.
+
+    `k` counts the item itself; longer finished lists of the workspace are accepted.
+    """
+    of = fingerprint(items.identity, distance.name)
+    return _find("neighbours", of, (items, None), distance, k, {"n_items": items.n_items}, where)
+
+
+def find_query_neighbours(
+    query: FeatureSet, gallery: FeatureSet, distance: Distance, k: int, where: Resources
+) -> NeighbourLists:
+    """Find the `k` nearest gallery items of every query, the query itself first, as `find_neighbours` does."""
+    of = fingerprint(query.content_digest, gallery.content_digest, distance.name)
+    sizes = {"n_query": query.n_rows, "n_gallery": gallery.n_rows}
+    return _find("query_neighbours", of, (Items((query,)), Items((gallery,))), distance, k, sizes, where)
+
+
+def _find(
+    kind: str,
+    of: str,
+    sides: tuple[Items, Items | None],
+    distance: Distance,
+    k: int,
+    sizes: dict[str, int],
+    where: Resources,
+) -> NeighbourLists:
+    """Finished lists of a kind of stage, or new ones; `of` identifies items and distance.
+
+    `sides` are items and candidates; None for items among themselves.
+    """
+    # A list of length 1 holds no neighbour; length 2 costs no more.
+    k = max(2, k)
+    items, candidates = sides[0], sides[1] or sides[0]
+    is_symmetric = sides[1] is None
+
+    def lists_of(stage: Stage) -> NeighbourLists:
+        plan = stage.description
+        return NeighbourLists(stage, items, candidates, distance, plan["k"], plan["block_rows"], is_symmetric)
+
+    ready = _ready(kind, of, k, lists_of, where.workspace)
+    if ready is not None:
+        return ready
+    rows = [
+        choose_block_rows(n, items.dim, k, where.n_threads, where.memory_per_thread, where.chunk_rows)
+        for n in (items.n_items, candidates.n_items)
+    ]
+    plan: dict[str, Any] = {
+        "k": k,
+        "block_rows": rows[0],
+        **({} if is_symmetric else {"gallery_rows": rows[1]}),
+        "tile_rows": rows_of_a_tile(where.chunk_rows),
+        "distance": distance.name,
+        **sizes,
+        "of": of,
+    }
+    lists = lists_of(where.workspace.stage(kind, [of, k], plan))
+    # An interrupted run may have used other blocks; its finished parts are reused.
+    plan = lists.stage.description
+    with in_turn(lists.stage.path, where.progress.warn):
+        _compute(Search(lists, plan.get("gallery_rows", lists.block_rows), plan["tile_rows"]), where)
+    return lists
+
+
+def _ready(
+    kind: str, of: str, k: int, lists_of: Callable[[Stage], NeighbourLists], workspace: Workspace
+) -> NeighbourLists | None:
+    """Finished lists of the same items with at least k entries; None if there are none."""
+    for stage in workspace.stages(kind):
+        found = stage.description
+        if found.get("of") == of and found["k"] >= k and "block_rows" in found and lists_of(stage).is_complete:
+            return lists_of(stage)
+    return None
+
+
+def _compute(search: Search, where: Resources) -> None:
+    """Compute the blocks of lists that a stage lacks, and remove its tiles."""
+    lists = search.lists
+    stage = lists.stage
+    graph = TaskGraph()
+    at = fingerprint(stage.path)[:12]
+    parts = set()
+
+    def tile(first: int, second: int) -> list[str]:
+        """Add the task of a pair of blocks, after the tasks of each block with itself, unless it is finished."""
+        key = f"neighbours-{at}-{first}-{second}"
+        if key not in graph.tasks:
+            if stage.has(search.part(first, second)):
+                return []
+            seeded = lists.is_symmetric and first != second
+            before = [*tile(first, first), *tile(second, second)] if seeded else []
+            graph.add(key, tile_task, search, first, second, before, stage="neighbours")
+        return [key]
+
+    for block in range(lists.n_blocks):
+        pairs = [search.pair(block, other) for other in range(len(search.candidate_blocks))]
+        parts |= {search.part(*pair) for pair in pairs}
+        if not stage.has(lists.block_part(block)):
+            tiles = [key for pair in pairs for key in tile(*pair)]
+            graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, search, block, tiles))
+    where.run(graph)
+    for part in sorted(parts):
+        stage.remove(part)
+
+
+def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resources) -> NeighbourLists:
+    """Find the `k` nearest gallery rows of every query by cosine distance, without the query itself.
+
+    Finished lists of length k or more are reused.
+    """
+    k = min(k, gallery.n_rows)
+    cosine = DISTANCES.get("cosine")
+    of = fingerprint(query.content_digest, gallery.content_digest)
+    sides = Items((query,)), Items((gallery,))
+
+    def lists_of(stage: Stage) -> NeighbourLists:
+        plan = stage.description
+        return NeighbourLists(stage, *sides, cosine, plan["k"], plan["block_rows"], own_first=False)
+
+    ready = _ready("toplists", of, k, lists_of, where.workspace)
+    if ready is not None:
+        return ready
+    stage = where.workspace.stage("toplists", [of, k], {"of": of, "k": k, "block_rows": _TOP_BLOCK_ROWS})
+    lists = lists_of(stage)
+    scorer = FeatureScorer(query, gallery, cosine)
+    plan = make_plan(
+        *scorer.shapes,
+        n_threads=where.n_threads,
+        memory_per_thread=where.memory_per_thread,
+        chunk_rows=where.chunk_rows,
+        k=k,
+    )
+    nearest = find_nearest(SearchJob(query, gallery, scorer, plan, k), where.client, where.progress)
+    for block in range(lists.n_blocks):
+        rows = lists.rows(block)
+        here = slice(rows.start, rows.stop)
+        stage.write(lists.block_part(block), {"index": nearest.index[here], "distance": nearest.distance[here]})
+    return lists

@@ -1,0 +1,98 @@
+"""Plan of a re-ranking from shapes alone: tasks, arithmetic, task memory and workspace size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reid_dist.engine.plan import SetShape
+from reid_dist.stages.neighbours.items import UNVERIFIED_ROWS
+from reid_dist.stages.neighbours.plan import SearchPlan, plan_search
+from reid_dist.stages.reranking.definition import KReciprocal
+
+# Members of a row of weights, and of its mean over k2 items, per requested neighbour: measured on real and synthetic
+# features, rounded up.  They only project the workspace size and cause no refusal.
+_MEMBERS_PER_NEIGHBOUR = 1.6
+_MEANS_PER_NEIGHBOUR = 4.5
+_BYTES_PER_MEMBER = 12
+
+
+@dataclass(frozen=True, slots=True)
+class RerankPlan:
+    """Blocks, tasks and memory of the stages of a re-ranking.
+
+    Attributes
+    ----------
+    search
+        Neighbour search of the graph: of queries and gallery, or of the gallery alone in the inductive mode.
+    n_tasks
+        Pairs of blocks, one task each, those of queries with the gallery in the inductive mode included.
+    flop
+        Floating-point operations of the products: two per pair and feature, each pair once.
+    bytes_read
+        Feature bytes read by all of these tasks.
+    task_bytes
+        Projected peak of one task of any stage, in bytes, the neighbour table of the process included.
+    list_bytes
+        Bytes of the neighbour lists, largest distances included.
+    weight_bytes
+        Bytes of the rows of weights, before and after the mean.
+    workspace_bytes
+        Largest workspace size, in bytes: the lists of block pairs are removed when the merged lists are finished.
+    """
+
+    search: SearchPlan
+    n_tasks: int
+    flop: int
+    bytes_read: int
+    task_bytes: int
+    list_bytes: int
+    weight_bytes: int
+    workspace_bytes: int
+
+
+def plan_rerank(
+    query: SetShape,
+    gallery: SetShape,
+    spec: KReciprocal,
+    *,
+    n_threads: int,
+    memory_per_thread: int,
+    chunk_rows: int | None = None,
+) -> RerankPlan:
+    """Plan the stages of a re-ranking, which precede the tile loop.
+
+    The limits are those of `reid_dist.engine.plan.make_plan`; raises `PlanError` if a task exceeds them.
+    """
+    alone = spec.mode == "inductive"
+    # In the inductive mode the graph is that of the gallery; queries are compared with it in a further search.
+    n_lists = query.n_rows + gallery.n_rows
+    n_items, dim = gallery.n_rows if alone else n_lists, gallery.dim
+    search = plan_search(
+        n_items,
+        dim,
+        max(spec.n_near, spec.n_half),
+        n_threads=n_threads,
+        memory_per_thread=memory_per_thread,
+        chunk_rows=chunk_rows,
+    )
+    k, rows, n_blocks = search.k, search.block_rows, search.n_blocks
+    members = min(n_items, _MEMBERS_PER_NEIGHBOUR * spec.k1 + 1)
+    means = min(n_items, _MEANS_PER_NEIGHBOUR * spec.k1 + 1) if spec.k2 > 1 else 0.0
+    per_row = _BYTES_PER_MEMBER * (members + means) + 16
+    lists, weights = n_lists * (12 * k + 8), int(n_lists * per_row)
+    weighing = 4 * n_items * k + n_items + 2 * UNVERIFIED_ROWS * dim * 4 + int(3 * rows * per_row)
+    return RerankPlan(
+        search=search,
+        n_tasks=search.n_tasks + (n_blocks * -(-query.n_rows // rows) if alone else 0),
+        flop=2 * search.n_pairs * dim + (2 * query.n_rows * gallery.n_rows * dim if alone else 0),
+        bytes_read=n_items * dim * gallery.itemsize * (n_blocks + 1),
+        task_bytes=max(search.task_bytes, weighing),
+        list_bytes=lists,
+        weight_bytes=weights,
+        workspace_bytes=lists + max(search.tile_bytes, weights),
+    )
+
+
+def bytes_per_query(spec: KReciprocal, n_gallery: int) -> int:
+    """Bytes of the known pairs of a query in the tile loop: some hundreds of pairs as a rule, some thousand at most."""
+    return 64 * min(n_gallery, 4 * spec.k1 * spec.k1)
