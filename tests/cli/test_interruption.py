@@ -53,7 +53,7 @@ if __name__ == "__main__":
 # Every task of the sweep but the first that a process begins takes long, and tells that it has begun.
 _SLOW = """
 import itertools, pathlib, time
-from reid_dist.engine import graph
+from reid_dist.engine import graph, tasks
 from reid_dist.cli import main
 
 calls = itertools.count()
@@ -64,7 +64,7 @@ def slow(*words, real=graph.tile_task):
         time.sleep({seconds})
     return real(*words)
 
-graph.tile_task = slow
+graph.tile_task = tasks.tile_task = slow
 if __name__ == "__main__":
     main()
 """

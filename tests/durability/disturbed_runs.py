@@ -28,7 +28,7 @@ _PROGRAM = "from reid_dist.cli import main; main()"
 
 _SLOW = """
 import time
-from reid_dist.engine import graph
+from reid_dist.engine import graph, tasks
 
 
 def noted(job, rows, gallery_rows, relevance, targets, real=graph.tile_task):
@@ -39,7 +39,7 @@ def noted(job, rows, gallery_rows, relevance, targets, real=graph.tile_task):
 
 # Nannies load it, too, and workers that are forked from them a second time.
 if graph.tile_task.__name__ != "noted":
-    graph.tile_task = noted
+    graph.tile_task = tasks.tile_task = noted
 """
 
 

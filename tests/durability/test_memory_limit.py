@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 _GREEDY = """
 import time
 import numpy as np
-from reid_dist.engine import graph
+from reid_dist.engine import tasks
 
-def greedy(job, rows, gallery_rows, relevance, targets, real=graph.tile_task):
+def greedy(job, rows, gallery_rows, relevance, targets, real=tasks.tile_task):
     if gallery_rows.start == 0:
         held = []
         for _ in range(40):
@@ -27,8 +27,8 @@ def greedy(job, rows, gallery_rows, relevance, targets, real=graph.tile_task):
             time.sleep(0.05)
     return real(job, rows, gallery_rows, relevance, targets)
 
-if graph.tile_task.__name__ != "greedy":
-    graph.tile_task = greedy
+if tasks.tile_task.__name__ != "greedy":
+    tasks.tile_task = greedy
 """
 
 
