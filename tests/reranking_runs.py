@@ -14,6 +14,7 @@ from reid_dist.evaluation.projection import make_resources
 from reid_dist.stages.neighbours import Items, find_neighbours
 from reid_dist.stages.reranking import KReciprocal, make_weights
 from reid_dist.stages.reranking.stage import weighing
+from reid_dist.stores import Workspace
 
 CLOSE = 1e-9
 
@@ -32,7 +33,7 @@ def labelled(items):
 
 def resources(workspace, chunk_rows=None, client=None):
     """Where stages run: threads of this process, unless there is a cluster."""
-    return make_resources(client, workspace, chunk_rows, Progress())
+    return make_resources(client, Workspace.at(workspace), chunk_rows, Progress())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ A neighbour search has the same graph without targets.  Tasks exchange labels, t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from reid_dist.core.model import Neighbours, RankedQueries, cut_rows
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, SearchJob
 from reid_dist.engine.partitions import PartValues
 from reid_dist.engine.reductions import add_bracket_counts, add_histograms
-from reid_dist.engine.task_graph import Progress, TaskGraph, execute
+from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.engine.tasks import (
     curves_task,
     final_task,
@@ -36,10 +36,6 @@ from reid_dist.engine.tasks import (
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.stores import Stage, Workspace
 from reid_dist.stores.locks import in_turn
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 # Queries per task of single-shot curves.
 _CURVES_AT_ONCE = 256
@@ -92,13 +88,7 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
     return graph
 
 
-def run(
-    job: SearchJob,
-    client: Client | None,
-    progress: Progress | None = None,
-    truth: GroundTruth | None = None,
-    workspace: Workspace | None = None,
-) -> BlockResult:
+def run(job: SearchJob, execution: Execution, truth: GroundTruth | None = None) -> BlockResult:
     """Compute a job, in threads of this process or on a cluster; results are in query order.
 
     `truth` lists relevant gallery rows, for a protocol that does not derive relevance from labels.  With a workspace,
@@ -107,45 +97,34 @@ def run(
 
     Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
     """
+    workspace = execution.workspace
     if workspace is None:
-        return _run(job, client, progress or Progress(), truth, None, None)
-    shown = progress or Progress()
-    stage = _partials(job, truth, workspace)
-    with in_turn(stage.path, shown.warn):
-        # Anew: a run that has finished meanwhile has removed it.
-        return _run(job, client, shown, truth, workspace, _partials(job, truth, workspace))
-
-
-def _run(
-    job: SearchJob,
-    client: Client | None,
-    progress: Progress,
-    truth: GroundTruth | None,
-    workspace: Workspace | None,
-    stage: Stage | None,
-) -> BlockResult:
-    """Compute a job, with the stage of its partial results in a workspace, if any."""
-    if stage is not None:
+        return _compute(job, execution, truth, None)
+    with in_turn(_partials(job, truth, workspace).path, execution.progress.warn):
+        # Opened again: a run that has finished meanwhile has removed it.
+        stage = _partials(job, truth, workspace)
         # An interrupted run may have used another plan; its plan is adopted, so that its partial results are reused.
         cut = stage.description
         plan = replace(job.plan, query_block=cut["query_block"], gallery_block=cut["gallery_block"])
-        job = replace(job, plan=plan)
-    graph = _build(job, truth, stage)
-    try:
-        result = _concatenate(job, execute(graph, client, job.plan.n_threads, progress))
-    except BaseException:
-        if stage is not None and workspace is not None and stage.is_empty:
-            # No partial result to resume from: the empty stage is removed.
-            workspace.remove(stage)
-        raise
-    if stage is not None and workspace is not None:
+        try:
+            result = _compute(replace(job, plan=plan), execution, truth, stage)
+        except BaseException:
+            if stage.is_empty:
+                # No partial result to resume from: the empty stage is removed.
+                workspace.remove(stage)
+            raise
         workspace.remove(stage)
-    return result
+        return result
 
 
-def find_nearest(job: SearchJob, client: Client | None, progress: Progress | None = None) -> Neighbours:
-    """Run a search; see `run`."""
-    found = run(job, client, progress).neighbours
+def _compute(job: SearchJob, execution: Execution, truth: GroundTruth | None, stage: Stage | None) -> BlockResult:
+    graph = _build(job, truth, stage)
+    return _concatenate(job, execute(graph, execution.client, job.plan.n_threads, execution.progress))
+
+
+def find_nearest(job: SearchJob, execution: Execution) -> Neighbours:
+    """Run a search; its partial results are not kept."""
+    found = run(job, replace(execution, workspace=None)).neighbours
     if found is None:
         raise AssertionError("a search lists neighbours")
     return found

@@ -24,12 +24,14 @@ from reid_dist.clusters.compilation import Spans, compilation_of, report_to_sche
 from reid_dist.clusters.failures import cluster_failures
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.errors import ReidDistError, RunFailedError
 from reid_dist.kernels.settings import compiled_spans, listen
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from reid_dist.stores import Workspace
 
 
 # Workers import this module with their tasks.
@@ -117,6 +119,34 @@ class Stopwatch(Progress):
         }
         whole = compiled.within(started, now)
         return {**({"compile": whole} if whole else {}), **seconds, "total": now - started}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Where and how tasks run.
+
+    Attributes
+    ----------
+    client
+        Client of a Dask cluster; None for threads of this process.
+    n_threads
+        Threads of all workers together.
+    memory_per_thread
+        Memory limit of one task, in bytes.
+    progress
+        Receives the stages and each finished task.
+    workspace
+        Keeps partial results, so that an interrupted job is resumed; None keeps them in memory.
+    chunk_rows
+        Rows of a tile; None for the default.
+    """
+
+    client: Client | None
+    n_threads: int
+    progress: Progress
+    memory_per_thread: int = DEFAULT_MEMORY
+    workspace: Workspace | None = None
+    chunk_rows: int | None = None
 
 
 @dataclass

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from reid_dist.engine.graph import run
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
 from reid_dist.engine.plan import Besides
-from reid_dist.engine.task_graph import Progress
+from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.tasks import set_labels
 from reid_dist.engine.verification import (
     Crossing,
@@ -25,11 +24,6 @@ from reid_dist.engine.verification import (
 )
 from reid_dist.metrics.definitions import Metric
 from reid_dist.relevance.ground_truth import GroundTruth
-from reid_dist.stores import Workspace
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 # Bytes per query for the nearest kept row: candidates, and lists that wait to be merged.
 _PROBE_BYTES = 1200
@@ -51,10 +45,8 @@ def verify(
     result: BlockResult,
     metrics: Sequence[Metric],
     roc: bool,
-    client: Client | None,
-    progress: Progress | None,
+    execution: Execution,
     truth: GroundTruth | None,
-    workspace: Workspace | None = None,
 ) -> Verification | None:
     """Compute verification and open-set metrics, with further passes over all pairs as needed (mostly one).
 
@@ -71,7 +63,7 @@ def verify(
         search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, result.impostors, job.distance.squared)
         further = replace(job, ranks=False, topk=0, parts=None, probes=False, impostors=False, single_shot=None)
         while edges := search.edges:
-            counted = run(replace(further, brackets=edges), client, progress, truth, workspace).bracketed
+            counted = run(replace(further, brackets=edges), execution, truth).bracketed
             if counted is None:
                 raise AssertionError("requested, hence counted")
             search.take(counted)

@@ -15,7 +15,7 @@ from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.plan import Plan, make_plan
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
-from reid_dist.engine.task_graph import Stopwatch
+from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.engine.verification import needs_pairs, needs_probes
 from reid_dist.errors import InputError
@@ -23,10 +23,17 @@ from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.option_values import complete, recorded, refuse_options_of_features
 from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.projection import held_besides, make_resources, most_relevant, partition_metrics, plan_for
+from reid_dist.evaluation.projection import (
+    held_besides,
+    make_execution,
+    make_resources,
+    most_relevant,
+    partition_metrics,
+    plan_for,
+)
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import make_report
-from reid_dist.evaluation.visibility import visible_to, workspace_folder
+from reid_dist.evaluation.visibility import visible_to, workspace_at, workspace_folder
 from reid_dist.metrics.definitions import SINGLE_SHOT
 from reid_dist.reports import Report
 from reid_dist.stages.expansion import describe_expansion, expand_sets, refuse_unlike_lengths
@@ -37,7 +44,6 @@ from reid_dist.stores import (
     FeatureSource,
     LabelledSet,
     LabelSource,
-    Workspace,
     as_feature_set,
     as_labelled_set,
 )
@@ -98,22 +104,24 @@ def evaluate(
     check_sets(query, gallery, measure)
     checked = CheckedOptions.of(given, query, gallery)
     refuse_unlike_lengths(query, gallery, checked.expand, measure)
+    kept, chunk_rows = workspace_at(workspace), checked.values["chunk_rows"]
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)
 
         def attempt() -> Report:
             with contextlib.ExitStack() as stack:
-                visible = stack.enter_context(visible_to(client, workspace, query, gallery))
+                visible = stack.enter_context(visible_to(client, kept, query, gallery))
                 if checked.expand or checked.rerank is not None:
-                    folder = workspace_folder(stack, workspace)
-                    where = make_resources(client, folder, checked.values["chunk_rows"], watch)
+                    where = make_resources(client, workspace_folder(stack, kept), chunk_rows, watch)
                     visible = expand_sets(*visible, checked.expand, where)
                 scorer: Scorer = FeatureScorer(*visible, measure)
                 if checked.rerank is not None:
                     scorer = rerank_scorer(*visible, measure, checked.rerank, where)
-                return _evaluate(checked, (query, gallery), visible, scorer, client, watch, started, workspace)
+                # Measured after the stages, as workers may have joined or left meanwhile.
+                execution = make_execution(client, kept, chunk_rows, watch)
+                return _evaluate(checked, (query, gallery), visible, scorer, execution, watch, started)
 
-        report = with_remade_parts(attempt, _kept(workspace), watch.warn)
+        report = with_remade_parts(attempt, kept, watch.warn)
     return replace(report, distance=measure.describe())
 
 
@@ -166,19 +174,19 @@ def evaluate_distances(
     check_client(client)
     refuse_options_of_features(options, "distances")
     checked = CheckedOptions.of(complete(options), query, gallery)
-    sides = (query, gallery)
+    sides, kept = (query, gallery), workspace_at(workspace)
     with contextlib.ExitStack() as stack:
         block = distances
         if client is not None and not distances.is_stored:
-            block = distances.save(
-                Workspace.at(workspace_folder(stack, workspace)).place(f"distances-{distances.content_digest[:16]}.npy")
-            )
+            name = f"distances-{distances.content_digest[:16]}.npy"
+            block = distances.save(workspace_folder(stack, kept).place(name))
         watch = Stopwatch(stack.enter_context(shown_progress(progress)))
 
         def attempt() -> Report:
-            return _evaluate(checked, sides, sides, BlockScorer(block), client, watch, started, workspace)
+            execution = make_execution(client, kept, checked.values["chunk_rows"], watch)
+            return _evaluate(checked, sides, sides, BlockScorer(block), execution, watch, started)
 
-        report = with_remade_parts(attempt, _kept(workspace), watch.warn)
+        report = with_remade_parts(attempt, kept, watch.warn)
     return replace(report, inputs={**report.inputs, "distances": distances.describe()})
 
 
@@ -232,10 +240,9 @@ def _evaluate(
     inputs: tuple[LabelledSet, LabelledSet],
     visible: tuple[LabelledSet, LabelledSet],
     scorer: Scorer,
-    client: Client | None,
+    execution: Execution,
     watch: Stopwatch,
     started: float,
-    workspace: str | PathLike[str] | None,
 ) -> Report:
     """Plan, run and report; `inputs` are described, `visible` are read."""
     options = checked.values
@@ -247,7 +254,7 @@ def _evaluate(
     job = EvaluationJob(
         *visible,
         scorer,
-        plan_for(scorer, client, options["chunk_rows"], per_query, topk, besides=besides),
+        plan_for(scorer, execution, per_query, topk, besides),
         protocol=checked.protocol,
         topk=topk,
         rows_are_items=checked.rows_are_items,
@@ -261,9 +268,8 @@ def _evaluate(
     )
     refuse_early(job, checked.metrics)
     planned = time.perf_counter()
-    kept = _kept(workspace)
-    result = run(job, client, watch, checked.truth, kept)
-    verification = verify(job, result, checked.metrics, options["roc"], client, watch, checked.truth, kept)
+    result = run(job, execution, checked.truth)
+    verification = verify(job, result, checked.metrics, options["roc"], execution, checked.truth)
     ranked_at = time.perf_counter()
     report = make_report(
         inputs,
@@ -277,11 +283,6 @@ def _evaluate(
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = describe_expansion(checked.expand) if checked.expand else None
     return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand)
-
-
-def _kept(workspace: str | PathLike[str] | None) -> Workspace | None:
-    """The workspace that keeps partial results; None for none."""
-    return None if workspace is None else Workspace.at(workspace)
 
 
 def _single_shot(checked: CheckedOptions) -> SingleShot | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,7 @@ from reid_dist.core.environment import usable_cores
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE, NOTHING_BESIDES, Besides, Plan, make_plan
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import Scorer
-from reid_dist.engine.task_graph import Progress
+from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.threshold_passes import held_by_verification
 from reid_dist.errors import ClusterError
 from reid_dist.evaluation.checked_options import CheckedOptions
@@ -84,31 +83,14 @@ def _fullest(counts: NDArray[np.int64]) -> float:
 
 
 def plan_for(
-    scorer: Scorer,
-    client: Client | None,
-    chunk_rows: int | None,
-    per_query: float,
-    k: int,
-    *,
-    besides: Besides = NOTHING_BESIDES,
+    scorer: Scorer, execution: Execution, per_query: float, k: int, besides: Besides = NOTHING_BESIDES
 ) -> Plan:
-    """Plan a job for threads and memory of this process or of a cluster; `k` neighbours are kept per query.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster has no workers.
-    PlanError
-        If the job cannot fit.
-    """
-    n_threads, memory = _threads_and_memory(client)
-    query, gallery = scorer.shapes
+    """Plan a job with `per_query` relevant pairs of a query, of which `k` neighbours are kept."""
     return make_plan(
-        query,
-        gallery,
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        chunk_rows=chunk_rows,
+        *scorer.shapes,
+        n_threads=execution.n_threads,
+        memory_per_thread=execution.memory_per_thread,
+        chunk_rows=execution.chunk_rows,
         relevant_per_query=per_query,
         k=k,
         besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
@@ -131,15 +113,31 @@ def planned_memory(limit: int | None) -> int:
     return DEFAULT_MEMORY if limit is None else int(limit * _PLANNED_SHARE)
 
 
-def make_resources(
-    client: Client | None, workspace: str | PathLike[str], chunk_rows: int | None, progress: Progress
-) -> Resources:
-    """Where the stages of a job run: this process or a cluster, and the workspace.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster has no workers.
-    """
+def make_execution(
+    client: Client | None, workspace: Workspace | None, chunk_rows: int | None, progress: Progress
+) -> Execution:
+    """Execution with the threads and the memory that this process or a cluster has now."""
     n_threads, memory = _threads_and_memory(client)
-    return Resources(Workspace.at(workspace), client, n_threads, progress, memory, chunk_rows)
+    return Execution(
+        client=client,
+        n_threads=n_threads,
+        memory_per_thread=memory,
+        progress=progress,
+        workspace=workspace,
+        chunk_rows=chunk_rows,
+    )
+
+
+def make_resources(
+    client: Client | None, workspace: Workspace, chunk_rows: int | None, progress: Progress
+) -> Resources:
+    """The same for stages, which need a workspace."""
+    n_threads, memory = _threads_and_memory(client)
+    return Resources(
+        client=client,
+        n_threads=n_threads,
+        memory_per_thread=memory,
+        progress=progress,
+        workspace=workspace,
+        chunk_rows=chunk_rows,
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,10 @@ from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import find_nearest
 from reid_dist.engine.jobs import SearchJob
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.projection import make_resources, plan_for
-from reid_dist.evaluation.visibility import visible_to, workspace_folder
+from reid_dist.evaluation.projection import make_execution, make_resources, plan_for
+from reid_dist.evaluation.visibility import visible_to, workspace_at, workspace_folder
 from reid_dist.stages.neighbours import Items, Resources, find_neighbours
 from reid_dist.stages.reranking import (
     KeptRows,
@@ -38,8 +37,6 @@ from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client
-
-Made = TypeVar("Made")
 
 # Pairs that are scored at once.
 _PAIRS_AT_ONCE = 2**20
@@ -81,19 +78,19 @@ def nearest(
     check_sets(query, gallery, measure)
     check_client(client)
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
+    kept = workspace_at(workspace)
     with shown_progress(progress) as shown:
 
         def attempt() -> Neighbours:
             with contextlib.ExitStack() as stack:
-                near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
+                near, far = stack.enter_context(visible_to(client, kept, query, gallery))
                 if same:
-                    folder = workspace_folder(stack, workspace)
-                    return _among_themselves(near, measure, k, make_resources(client, folder, chunk_rows, shown))
-                scorer = FeatureScorer(near, far, measure)
-                plan = plan_for(scorer, client, chunk_rows, 0.0, k)
-                return find_nearest(SearchJob(near, far, scorer, plan, k), client, shown)
+                    where = make_resources(client, workspace_folder(stack, kept), chunk_rows, shown)
+                    return _among_themselves(near, measure, k, where)
+                execution, scorer = make_execution(client, kept, chunk_rows, shown), FeatureScorer(near, far, measure)
+                return find_nearest(SearchJob(near, far, scorer, plan_for(scorer, execution, 0.0, k), k), execution)
 
-        return _remaking(attempt, workspace, shown)
+        return with_remade_parts(attempt, kept, shown.warn)
 
 
 def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: Resources) -> Neighbours:
@@ -164,37 +161,28 @@ def k_reciprocal_graph(
     # The mixture with the plain distance is no property of the graph.
     described = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
     of = {"rerank": described, "distance": measure.describe(), "inputs": {"features": features.describe()}}
-    place = workspace or temporary or ""
+    place = Workspace.at(workspace or temporary or "")
 
     try:
         with shown_progress(progress) as shown:
 
             def attempt() -> NeighbourGraph:
-                rows = _graph_rows(features, measure, spec, chunk_rows, client, place, shown)
+                with visible_to(client, place, features, features) as (seen, _):
+                    rows = _graph_rows(seen, measure, spec, make_resources(client, place, chunk_rows, shown))
                 return NeighbourGraph(rows, of, temporary=temporary)
 
-            return _remaking(attempt, place, shown)
+            return with_remade_parts(attempt, place, shown.warn)
     except BaseException:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def _graph_rows(
-    features: FeatureSet,
-    measure: Distance,
-    spec: KReciprocal,
-    chunk_rows: int | None,
-    client: Client | None,
-    folder: str | PathLike[str],
-    progress: Progress,
-) -> KeptRows:
+def _graph_rows(features: FeatureSet, measure: Distance, spec: KReciprocal, where: Resources) -> KeptRows:
     """Run the stages of a graph."""
     graph_distance, k = spec.graph_distance(measure), max(2, spec.n_near, spec.n_half)
-    with visible_to(client, folder, features, features) as (seen, _):
-        where = make_resources(client, folder, chunk_rows, progress)
-        lists = find_neighbours(Items((seen,)), graph_distance, k, where)
-        _, means = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
+    lists = find_neighbours(Items((features,)), graph_distance, k, where)
+    _, means = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
     return KeptRows(means, lists, k)
 
 
@@ -242,12 +230,13 @@ def reranked_distances(
     chosen = _checked_rows(rows, query.n_rows)
     n_gallery = gallery.n_rows
     block = np.empty((len(chosen), n_gallery))
+    kept = workspace_at(workspace)
     with shown_progress(progress) as shown:
 
         def attempt() -> None:
             with contextlib.ExitStack() as stack:
-                near, far = stack.enter_context(visible_to(client, workspace, query, gallery))
-                where = make_resources(client, workspace_folder(stack, workspace), chunk_rows, shown)
+                near, far = stack.enter_context(visible_to(client, kept, query, gallery))
+                where = make_resources(client, workspace_folder(stack, kept), chunk_rows, shown)
                 scorer = rerank_scorer(near, far, measure, spec, where)
                 for place, row in enumerate(chosen.tolist()):
                     for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
@@ -255,12 +244,8 @@ def reranked_distances(
                         owner = np.zeros(len(columns), np.int64)
                         block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
 
-        _remaking(attempt, workspace, shown)
+        with_remade_parts(attempt, kept, shown.warn)
     return block
-
-
-def _remaking(attempt: Callable[[], Made], workspace: str | PathLike[str] | None, progress: Progress) -> Made:
-    return with_remade_parts(attempt, None if workspace is None else Workspace.at(workspace), progress.warn)
 
 
 def _checked_rows(rows: Sequence[int] | NDArray[np.integer] | None, n_query: int) -> NDArray[np.int64]:

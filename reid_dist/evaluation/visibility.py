@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def workspace_folder(stack: contextlib.ExitStack, workspace: str | PathLike[str] | None) -> str:
-    """Path or URI of the workspace, or a temporary directory that lasts as long as the stack."""
-    if workspace is not None:
-        return Workspace.at(workspace).path
-    return stack.enter_context(temporary_directory())
+def workspace_at(location: str | PathLike[str] | None) -> Workspace | None:
+    """Workspace at a path or URI; None for none."""
+    return None if location is None else Workspace.at(location)
+
+
+def workspace_folder(stack: contextlib.ExitStack, workspace: Workspace | None) -> Workspace:
+    """The workspace, or a temporary one that lasts as long as the stack."""
+    return workspace or Workspace.at(stack.enter_context(temporary_directory()))
 
 
 @contextlib.contextmanager
 def visible_to(
-    client: Client | None, workspace: str | PathLike[str] | None, query: FeatureSet, gallery: FeatureSet
+    client: Client | None, workspace: Workspace | None, query: FeatureSet, gallery: FeatureSet
 ) -> Iterator[tuple[FeatureSet, FeatureSet]]:
     """Put sets that live in this process's memory where workers can read them, once each.
 
@@ -44,13 +47,13 @@ def visible_to(
         yield query, gallery
         return
     if workspace is not None:
-        _refuse_unseen_workspace(client, Workspace.at(workspace).path)
+        _refuse_unseen_workspace(client, workspace.path)
     if all(each.is_stored and not _must_move(each, workspace) for each in (query, gallery)):
         _refuse_unseen_stores(client, query, gallery)
         yield query, gallery
         return
     with contextlib.ExitStack() as stack:
-        place = Workspace.at(workspace_folder(stack, workspace))
+        place = workspace_folder(stack, workspace)
         stored: dict[str, FeatureSet] = {}
         for features in (query, gallery):
             if features.content_digest not in stored:
@@ -71,9 +74,9 @@ def _saved(features: FeatureSet, target: str) -> FeatureSet:
     return features.save(target, overwrite=True)
 
 
-def _must_move(features: FeatureSet, workspace: str | PathLike[str] | None) -> bool:
+def _must_move(features: FeatureSet, workspace: Workspace | None) -> bool:
     """Whether a set is in a temporary store outside the workspace, which workers need not read."""
-    return bool(features.origin) and workspace is not None and not features.uri.startswith(Workspace.at(workspace).path)
+    return bool(features.origin) and workspace is not None and not features.uri.startswith(workspace.path)
 
 
 def _refuse_unseen_stores(client: Client, *stored: FeatureSet) -> None:

@@ -114,12 +114,12 @@ class OneWorker:
 
 def test_sets_in_memory_are_put_where_workers_see_them(bucket: Bucket) -> None:
     features = FeatureSet.from_arrays(np.random.default_rng(0).standard_normal((9, 3)), np.arange(9))
-    with visible_to(OneWorker(), bucket.uri("work"), features, features) as (query, gallery):
+    with visible_to(OneWorker(), Workspace.at(bucket.uri("work")), features, features) as (query, gallery):
         assert query is gallery
         assert query.uri == bucket.uri(f"work/features-{features.content_digest[:16]}.zarr")
         assert query.content_digest == features.content_digest
         written = bucket.listed()
     # A later run finds them there: stores on S3 are not replaced.
-    with visible_to(OneWorker(), bucket.uri("work"), features, features) as (query, _):
+    with visible_to(OneWorker(), Workspace.at(bucket.uri("work")), features, features) as (query, _):
         assert query.content_digest == features.content_digest
     assert bucket.listed() == written

@@ -166,7 +166,7 @@ def sweep_parameters(
     with (
         shown_progress(progress) as tasks,
         inner_folder(workspace, mine) as folder,
-        visible_to(client, folder, query, gallery) as (near, far),
+        visible_to(client, Workspace.at(folder), query, gallery) as (near, far),
     ):
         removal = _Removal(folder, grid, keep and workspace is not None)
         kept = FinishedParts(Workspace(str(folder)), "points", identity, FinishedPoint, tasks.warn)

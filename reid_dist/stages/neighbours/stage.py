@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import find_nearest
 from reid_dist.engine.jobs import SearchJob
-from reid_dist.engine.plan import DEFAULT_MEMORY, make_plan
+from reid_dist.engine.plan import make_plan
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.engine.task_graph import Progress, TaskGraph, execute
+from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.stages.neighbours.items import Items
 from reid_dist.stages.neighbours.lists import NeighbourLists
 from reid_dist.stages.neighbours.plan import choose_block_rows, rows_of_a_tile
@@ -20,27 +20,15 @@ from reid_dist.stages.neighbours.tasks import Search, merge_task, tile_task
 from reid_dist.stores import FeatureSet, Stage, Workspace
 from reid_dist.stores.locks import in_turn
 
-if TYPE_CHECKING:
-    from distributed import Client
-
 # Rows of a block of lists that are found in the task graph of an evaluation.
 _TOP_BLOCK_ROWS = 65536
 
 
-@dataclass(frozen=True)
-class Resources:
-    """Execution of stages: workspace, client (None for threads of this process), and progress.
-
-    `n_threads` are those of all workers together, `memory_per_thread` are the bytes of one task, and `chunk_rows` the
-    rows of a tile (None for the default).
-    """
+@dataclass(frozen=True, kw_only=True)
+class Resources(Execution):
+    """Execution of stages, which always have a workspace."""
 
     workspace: Workspace
-    client: Client | None
-    n_threads: int
-    progress: Progress
-    memory_per_thread: int = DEFAULT_MEMORY
-    chunk_rows: int | None = None
 
     def run(self, graph: TaskGraph) -> None:
         """Run a task graph; nothing if all of its tasks are finished."""
@@ -180,7 +168,7 @@ def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resour
         chunk_rows=where.chunk_rows,
         k=k,
     )
-    nearest = find_nearest(SearchJob(query, gallery, scorer, plan, k), where.client, where.progress)
+    nearest = find_nearest(SearchJob(query, gallery, scorer, plan, k), where)
     for block in range(lists.n_blocks):
         rows = lists.rows(block)
         here = slice(rows.start, rows.stop)

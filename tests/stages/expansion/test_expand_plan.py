@@ -67,7 +67,8 @@ class Watch(Progress):
         most[0] = max(most[0], sum(file.stat().st_size for file in files if file.is_file()))
 def work(query, gallery, workspace):
     sets = FeatureSet.open(folder / query), FeatureSet.open(folder / gallery)
-    where = Resources(Workspace(str(folder / workspace)), None, 1, Watch(), 2**30)
+    place = Workspace(str(folder / workspace))
+    where = Resources(client=None, n_threads=1, progress=Watch(), memory_per_thread=2**30, workspace=place)
     expand_sets(*sets, parse_expand(spec), where)
 work("few.zarr", "tiny.zarr", "other")
 Path("/proc/self/clear_refs").write_text("5")
