@@ -22,15 +22,7 @@ def job_options(function: F) -> F:
 
 
 def shared_options(*names: str, **changed: dict[str, Any]) -> Callable[[F], F]:
-    """Add some options of a job, in the order of the help.
-
-    Parameters
-    ----------
-    *names
-        Names of the options.
-    **changed
-        Attributes of an option that differ in this command, by name.
-    """
+    """Add some options of a job, in the order of the help; `changed` are attributes that differ in this command."""
 
     def add(function: F) -> F:
         for name in reversed(names):

@@ -26,15 +26,7 @@ _OPEN_DASHBOARD = (
 
 
 def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: bool = True) -> None:
-    """Refuse an observation that is impossible, before any work.
-
-    Raises
-    ------
-    InputError
-        For a performance report of a job without a cluster, or where bokeh is missing.
-    StoreExistsError
-        If there is such a file already.
-    """
+    """Refuse, before any work, a performance report without a cluster, without bokeh, or in a file that exists."""
     if page is not None and (isinstance(cluster, Threads) or not computes):
         why = "threads of this process have none" if computes else "lists are read without one"
         raise InputError(f"--performance-report is of a cluster, and {why}; leave it out, or choose another --cluster")
@@ -50,12 +42,7 @@ def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: 
 def observed_cluster(cluster: ClusterConfig, page: Path | None) -> Iterator[Client | None]:
     """Start or reach a cluster, print the address of its dashboard, and write a performance report to `page`.
 
-    Yields a client, or None for threads.
-
-    Raises
-    ------
-    RunFailedError
-        If the cluster breaks while it works; the message holds the cause.
+    Yields a client, or None for threads.  If the cluster breaks, the error holds the cause.
     """
     with contextlib.ExitStack() as stack:
         # Left after the cluster is: a client that closes while it searches for its scheduler logs the most.

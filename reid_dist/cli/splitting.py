@@ -11,8 +11,9 @@ import click
 
 from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import rows_progress, stages
-from reid_dist.cli.resumable import Computation, run_resumable
+from reid_dist.cli.resumable import run_resumable
 from reid_dist.core.formatting import aligned, counted
+from reid_dist.evaluation.runner import Computation, reported_spec
 from reid_dist.evaluation.splits import Draw, SplitReport, evaluate_splits
 from reid_dist.evaluation.splits.report import DOCUMENT
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
@@ -43,12 +44,17 @@ def evaluate_drawn(query: str, gallery: str, options: Mapping[str, Any], run: Ru
             with stages() as progress:
                 return evaluate_splits(near, far, client=client, workspace=workspace, progress=progress, **options)
 
-        spec = _spec(near, far, draw, options)
         return Computation(
-            spec=spec, spec_of=_spec_of, compute=compute, n_query=near.n_rows, max_rank=options["max_rank"]
+            report_class=SplitReport,
+            document=DOCUMENT,
+            spec=_spec(near, far, draw, options),
+            spec_of=_spec_of,
+            compute=compute,
+            curve_shape=(near.n_rows, options["max_rank"]),
+            other="other splits",
         )
 
-    return run_resumable(run, SplitReport, prepare, document=DOCUMENT, other="other splits")
+    return run_resumable(run, prepare)
 
 
 def _spec(query: FeatureSet, gallery: FeatureSet, draw: Draw, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,14 +74,8 @@ def _spec(query: FeatureSet, gallery: FeatureSet, draw: Draw, options: Mapping[s
 
 def _spec_of(report: SplitReport) -> dict[str, Any]:
     """Specification of a finished report."""
-    return {
-        **{side: report.inputs[side]["content_digest"] for side in ("query", "gallery")},
-        "draw": {name: value for name, value in report.draw.items() if name != "generator"},
-        "protocol": {name: value for name, value in report.protocol.items() if name != "single_shot"},
-        "distance": report.distance["name"],
-        "metrics": list(report.metrics),
-        **report.options,
-    }
+    draw = {name: value for name, value in report.draw.items() if name != "generator"}
+    return {**reported_spec(report), "draw": draw, "metrics": list(report.metrics)}
 
 
 def deliver_splits(report: SplitReport, *, as_json: bool, output: Path | None) -> None:

@@ -9,12 +9,12 @@ import click
 
 from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import points, rows_progress
-from reid_dist.cli.resumable import Computation, options_spec, run_resumable
+from reid_dist.cli.resumable import run_resumable
 from reid_dist.core.formatting import aligned, counted
-from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.option_values import complete, recorded
+from reid_dist.evaluation.checked_options import CheckedOptions, complete
 from reid_dist.evaluation.options import OPTIONS, SWEEP
 from reid_dist.evaluation.pipelines import SweptParameters
+from reid_dist.evaluation.runner import Computation, options_spec, reported_spec
 from reid_dist.evaluation.sweeps import SweepReport, make_grid, options_at, sweep_parameters
 from reid_dist.evaluation.sweeps.grid import Grid
 from reid_dist.evaluation.sweeps.report import DOCUMENT
@@ -60,12 +60,17 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
                     **options,
                 )
 
-        spec = _spec(grid, options, near, far)
         return Computation(
-            spec=spec, spec_of=_spec_of, compute=compute, n_query=near.n_rows, max_rank=options["max_rank"]
+            report_class=SweepReport,
+            document=DOCUMENT,
+            spec=_spec(grid, options, near, far),
+            spec_of=_spec_of,
+            compute=compute,
+            curve_shape=(near.n_rows, options["max_rank"]),
+            other="another sweep",
         )
 
-    return run_resumable(run, SweepReport, prepare, document=DOCUMENT, other="another sweep")
+    return run_resumable(run, prepare)
 
 
 def _spec(grid: Grid, options: dict[str, Any], query: FeatureSet, gallery: FeatureSet) -> dict[str, Any]:
@@ -76,31 +81,18 @@ def _spec(grid: Grid, options: dict[str, Any], query: FeatureSet, gallery: Featu
     return {
         "method": plain(grid.method),
         "parameters": {axis.name: plain(axis.values) for axis in grid.axes},
-        **{name: plain(value) for name, value in spec.items() if name not in OPTIONS or _is_kept(name)},
+        **{
+            name: plain(value)
+            for name, value in spec.items()
+            if name not in OPTIONS or SWEEP not in OPTIONS[name].refused_by
+        },
     }
-
-
-def _is_kept(name: str) -> bool:
-    """Whether a parameter sweep takes an option."""
-    return SWEEP not in OPTIONS[name].refused_by
 
 
 def _spec_of(report: SweepReport) -> dict[str, Any]:
     """Specification of a finished report."""
-    return {
-        **{name: report.inputs[name]["content_digest"] for name in ("query", "gallery")},
-        "method": report.method,
-        "parameters": report.parameters,
-        "protocol": {
-            name: text for name, text in report.protocol.items() if name not in ("ground_truth", "single_shot")
-        },
-        "ground_truth": report.protocol.get("ground_truth", {}).get("content_digest"),
-        "distance": report.distance["name"],
-        # An option that is missing in a report is newer than the report.
-        **recorded(complete({})),
-        **report.options,
-        "metrics": report.metric_names,
-    }
+    found = {"method": report.method, "parameters": report.parameters, "metrics": report.metric_names}
+    return {**reported_spec(report), **found}
 
 
 def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) -> None:

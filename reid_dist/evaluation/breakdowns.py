@@ -60,17 +60,7 @@ def make_breakdowns(
 
 @dataclass(frozen=True)
 class _Column:
-    """Labels of the queries.
-
-    Attributes
-    ----------
-    key
-        What the table calls them.
-    labels
-        Shape (n_query,), int64.
-    names
-        Texts of the numbers 1, 2, …; None for labels that were numbers.
-    """
+    """Labels of the queries, (n_query,) int64: their key in the table; `names` are texts of the numbers 1, 2, …."""
 
     key: str
     labels: NDArray[np.int64]
@@ -115,15 +105,7 @@ def _by_label(
 
 @dataclass(frozen=True)
 class _Cameras:
-    """Cameras of a set, in the order of the partitions.
-
-    Attributes
-    ----------
-    names
-        Numbers, or texts where the labels were texts.
-    rows
-        Rows of each, ascending.
-    """
+    """Cameras of a set in the order of the partitions: names or numbers, and the rows of each, ascending."""
 
     names: list[int] | list[str]
     rows: list[NDArray[np.intp]]

@@ -1,14 +1,15 @@
-"""Options read and checked against the labels of both sides, before any work."""
+"""Values of options: defaults, what a report records, and checks against the labels of both sides before any work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from reid_dist.core.formatting import have
+from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.checks import (
     check_ground_truth,
     check_labels,
@@ -18,7 +19,7 @@ from reid_dist.engine.checks import (
 )
 from reid_dist.engine.partitions import Partitions, gallery_sizes, parse_breakdowns
 from reid_dist.errors import InputError
-from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Form, Option, Source
+from reid_dist.evaluation.options import OPTIONS, RANKING_OPTIONS, EvaluationOptions, Form, Option, Source, requests
 from reid_dist.metrics.definitions import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
@@ -31,22 +32,8 @@ from reid_dist.stores import LabelledSet
 class CheckedOptions:
     """Options that have been read and checked against the labels of both sides.
 
-    Attributes
-    ----------
-    values
-        All options, metrics under one spelling each.
-    protocol, truth
-        The rules, and the ground-truth lists of a protocol by lists.
-    metrics
-        The metrics of the report, in order.
-    breakdowns
-        Names of the tables.
-    partitions
-        Partitions of the gallery for the tables; None for none.
-    rows_are_items, joined
-        As in `Job`.
-    rerank, expand
-        The re-ranking and the steps of expansion, if any.
+    Metrics are in the order of the report and under one spelling each; `truth` is None unless the protocol goes by
+    lists, `partitions` unless a table needs them; `rows_are_items` and `joined` are as in `EvaluationJob`.
     """
 
     values: EvaluationOptions
@@ -67,13 +54,7 @@ class CheckedOptions:
 
     @classmethod
     def of(cls, options: EvaluationOptions, query: LabelledSet, gallery: LabelledSet) -> CheckedOptions:
-        """Read and check options.
-
-        Raises
-        ------
-        InputError, UnknownNameError
-            As `evaluate`.
-        """
+        """Read and check options; errors are those of `evaluate`."""
         given = options["protocol"]
         protocol = given if isinstance(given, Protocol) else PROTOCOLS.get(given)
         values = cast(
@@ -97,6 +78,45 @@ class CheckedOptions:
             # Under one spelling each, so that runs that differ in spelling alone are one run.
             values["metrics"] = [metric.name for metric in metrics]
         return cls(values, protocol, truth, metrics, breakdowns, partitions, rows_are_items, joined, rerank, expand)
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def complete(given: Mapping[str, Any]) -> EvaluationOptions:
+    """Options with the defaults of all that are not given; an unknown one is refused."""
+    for name in given:
+        if name not in OPTIONS:
+            raise InputError(did_you_mean("option", name, list(OPTIONS)))
+    return cast("EvaluationOptions", {name: given.get(name, option.default) for name, option in OPTIONS.items()})
+
+
+def recorded(options: EvaluationOptions) -> dict[str, Any]:
+    """Values that a report lists among its options: results depend on them, and they have no entry of their own."""
+    values = {name: value for name, value in options.items() if OPTIONS[name].recorded}
+    # None and an empty list mean the same, and a finished report serves for either.
+    return {**values, "breakdowns": () if options["breakdowns"] is None else options["breakdowns"]}
+
+
+def refuse_options_of_features(options: Mapping[str, Any], given: str) -> None:
+    """Refuse options that are computed from features, where ``"distances"`` or ``"lists"`` take their place."""
+    found = [name for name in OPTIONS if name not in RANKING_OPTIONS and requests(options.get(name))]
+    if found:
+        blocks = found == ["rerank"] and given == "distances"
+        more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
+        raise InputError(
+            f"{' and '.join(found)} cannot be had from {given}, which take the place of features; evaluate the "
+            f"feature stores{more}"
+        )
+
+
+def refuse_options(options: Mapping[str, Any], evaluation: str, reason: str) -> None:
+    """Refuse options that an evaluation does not compute; the message is the name of the first and the reason."""
+    for name, option in OPTIONS.items():
+        value = options.get(name)
+        # A choice always has a value; of other options, even the default is a request.
+        if evaluation in option.refused_by and (option.is_set(value) if option.choices else requests(value)):
+            raise InputError(f"{name} {reason}")
 
 
 # ---- types and limits ------------------------------------------------------------------------------------------------

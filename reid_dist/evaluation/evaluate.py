@@ -19,8 +19,7 @@ from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.engine.verification import needs_pairs, needs_probes
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.option_values import complete, recorded, refuse_options_of_features
+from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
 from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import (
@@ -198,24 +197,7 @@ def plan_job(
     memory_per_thread: int,
     **options: Unpack[EvaluationOptions],
 ) -> Plan:
-    """Plan an evaluation for given resources, from shapes and labels alone.
-
-    Parameters
-    ----------
-    query, gallery
-        The two feature sets; their features are not read.
-    n_threads
-        Threads of all workers together.
-    memory_per_thread
-        Bytes that one task may fill.
-    **options
-        As in `evaluate`.
-
-    Raises
-    ------
-    InputError, UnknownNameError, PlanError
-        As `evaluate`.
-    """
+    """Plan an evaluation for given threads and bytes per task, from shapes and labels; errors as of `evaluate`."""
     given = complete(options)
     scorer = FeatureScorer(query, gallery, DISTANCES.get(given["distance"]))
     check_sets(query, gallery, scorer.distance)

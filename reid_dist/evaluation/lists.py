@@ -14,9 +14,14 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.tasks import joined_label_set
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.checked_options import (
+    CheckedOptions,
+    complete,
+    recorded,
+    refuse_options,
+    refuse_options_of_features,
+)
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
-from reid_dist.evaluation.option_values import complete, recorded, refuse_options, refuse_options_of_features
 from reid_dist.evaluation.options import LISTS, RANKING_OPTIONS, RankingOptions
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import interval_notes

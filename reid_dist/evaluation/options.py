@@ -46,27 +46,10 @@ _SEED: Final = (0, 2**64 - 1)
 class Option:
     """Everything about an option but its name and type.
 
-    Attributes
-    ----------
-    default
-        Value where none is given.
-    help
-        Text of the command-line help.
-    doc
-        Text of the docstrings; None for that of the help.
-    heading
-        Heading of the command-line help.
-    metavar
-        Placeholder of the value in that help; None derives it from the type.
-    limits
-        Lowest and highest value: allowed themselves for whole numbers, not for other numbers.
-    recorded
-        Whether a report lists the value among its ``options``; False for options with an entry of their own, and for
-        those without effect on results.
-    refused_by
-        Evaluations that do not compute it.
-    name, form, optional, choices
-        Derived from the key: its name, the kind of value, whether None is one, and the allowed words.
+    `help` is the text of the command line, `doc` that of docstrings (None for the same).  `limits` are allowed
+    themselves for whole numbers, not for other numbers.  `recorded` options are listed among the ``options`` of a
+    report; others have an entry of their own, or no effect on results.  `refused_by` are the evaluations that do not
+    compute it.  `name`, `form`, `optional` (None is a value) and `choices` are derived from the key.
     """
 
     default: Any

@@ -57,13 +57,7 @@ class ProtocolComponents(BaseModel):
     reported: tuple[str, ...] | None = None
 
     def compose(self) -> Protocol:
-        """Make the protocol.
-
-        Raises
-        ------
-        InputError
-            If they do not fit.
-        """
+        """Make the protocol; components that do not fit are refused."""
         # For these, None is a value of its own; elsewhere the component is left out.
         optional = ("junk_pid", "query_cameras", "gallery_cameras")
         given = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
@@ -175,13 +169,7 @@ class PipelineJob(_OptionFields):
         return cast("EvaluationOptions", {**{name: getattr(self, name) for name in OPTIONS}, "protocol": self.rules})
 
     def sweep_options(self) -> dict[str, Any]:
-        """Options of `sweep_parameters`.
-
-        Raises
-        ------
-        InputError
-            If the job has options that a parameter sweep does not compute; the message names all of them.
-        """
+        """Options of `sweep_parameters`; all options that a sweep does not compute are refused in one message."""
         # Intervals are left out silently: every other job has them without a word.
         refused = [name for name, option in JOB_OPTIONS.items() if SWEEP in option.refused_by and name != "confidence"]
         found = [name for name in refused if JOB_OPTIONS[name].is_set(getattr(self, name))]
@@ -201,21 +189,10 @@ class PipelineJob(_OptionFields):
 
 
 def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> PipelineJob:
-    """Read and validate a pipeline file.
+    """Read and validate a pipeline file; one message names every problem.
 
-    Parameters
-    ----------
-    path
-        The file.
-    overrides
-        ``KEY=VALUE`` texts, the value in YAML, that replace fields; ``protocol.base=VALUE`` a field of a mapping.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no such file.
-    InputError
-        If it is not YAML or not a job; every problem is named.
+    `overrides` are ``KEY=VALUE`` texts, the value in YAML, that replace fields; ``protocol.base=VALUE`` a field of a
+    mapping.
     """
     where = os.fspath(path)
     content: Any = read_yaml_file(path, "pipeline file")

@@ -63,15 +63,7 @@ class _Forwarded(Progress):
 
 @contextlib.contextmanager
 def shown_progress(progress: Shown) -> Iterator[Progress]:
-    """Progress that shows finished tasks for as long as the context lasts.
-
-    Bars go to standard error, or into the output of a notebook cell.
-
-    Raises
-    ------
-    InputError
-        If it is no value of `Shown`.
-    """
+    """Progress as a context: bars go to standard error, or into the output of a notebook cell."""
     if progress is None or progress is False:
         yield Progress()
     elif progress is True:

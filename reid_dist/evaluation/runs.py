@@ -6,8 +6,10 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,16 +18,26 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
+from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.lists import evaluate_lists, lists_digest
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
+from reid_dist.evaluation.runner import Computation, options_spec, reported_spec
 from reid_dist.reports import Report
+from reid_dist.reports.files import DOCUMENT
 from reid_dist.reports.pictures import ImageSet, make_pictures
-from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, Role, open_features, open_labels
+from reid_dist.stages.expansion import describe_expansion
+from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_features, open_labels
 
 if TYPE_CHECKING:
     from distributed import Client
+
+RowsProgress = Callable[[int, int, str], None]
+"""Called with rows done, rows in all, and what is read."""
+
+# Rankings that take the place of features.
+_GIVEN = ("distances", "lists")
 
 # Errors of reading a damaged archive.
 _DAMAGE = (
@@ -34,15 +46,60 @@ _DAMAGE = (
 )
 
 
-def open_side(job: PipelineJob, role: Role, progress: Callable[[int, int, str], None] | None = None) -> LabelledSet:
-    """Open one side of a job; its features only where something is computed from them."""
-    source = getattr(job, role)
-    if job.distances is not None or job.lists is not None:
-        return open_labels(source, role)
-    return open_features(source, role=role, progress=progress)
+@dataclass(frozen=True)
+class OpenedJob:
+    """A job with both sides open; `evaluate` is a function of a client, a workspace and the progress."""
+
+    job: PipelineJob
+    query: LabelledSet
+    gallery: LabelledSet
+    evaluate: Callable[[Client | None, Path | str | None, Progress], Report]
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """All that the report depends on, by name; distances and lists by path, since digests read them whole."""
+        job, checked = self.job, CheckedOptions.of(self.job.options(), self.query, self.gallery)
+        paths = {name: getattr(job, name) for name in _GIVEN}
+        return {
+            **options_spec(checked, self.query, self.gallery),
+            "distance": None if job.lists or job.distances else job.distance,
+            "expand": describe_expansion(checked.expand) if checked.expand else None,
+            "rerank": None if checked.rerank is None else checked.rerank.describe(),
+            "metrics": _metrics(checked.values["metrics"], [metric.name for metric in checked.metrics]),
+            "pictures": job.pictures,
+            "image_root": job.image_root if job.pictures is not None else None,
+            **{name: None if path is None else str(Path(path).absolute()) for name, path in paths.items()},
+        }
 
 
-def evaluate_sides(
+def open_job(job: PipelineJob, progress: RowsProgress | None = None) -> OpenedJob:
+    """Open both sides of a job, features only where something is computed from them; contradictions are refused."""
+    _refuse_contradictions(job)
+    if job.lists is None and job.distances is None:
+        near = open_features(job.query, role="query", progress=progress)
+        far = open_features(job.gallery, role="gallery", progress=progress)
+        opened = OpenedJob(job, near, far, partial(evaluate_features, job, near, far))
+    else:
+        query, gallery = open_labels(job.query, "query"), open_labels(job.gallery, "gallery")
+        opened = OpenedJob(job, query, gallery, partial(evaluate_ranking, job, query, gallery))
+    _refuse_missing_rows(job, opened.query.n_rows)
+    return opened
+
+
+def evaluate_features(
+    job: PipelineJob,
+    query: FeatureSet,
+    gallery: FeatureSet,
+    client: Client | None,
+    workspace: Path | str | None,
+    progress: Progress,
+) -> Report:
+    """Evaluate a job whose distances are computed from features."""
+    report = evaluate(query, gallery, client=client, workspace=workspace, progress=progress, **job.options())
+    return _with_pictures(report, job, query, gallery)
+
+
+def evaluate_ranking(
     job: PipelineJob,
     query: LabelledSet,
     gallery: LabelledSet,
@@ -50,46 +107,69 @@ def evaluate_sides(
     workspace: Path | str | None,
     progress: Progress,
 ) -> Report:
-    """Evaluate the opened sides of a job, and add pictures if it has any.
-
-    Raises
-    ------
-    InputError
-        If distances and lists are both given, or options do not fit.
-    """
-    _refuse_unfit(job, query.n_rows)
-    options = job.options()
+    """Evaluate a job whose distances or lists are given."""
     # Distances and lists have no distance of their own; other options that need features are refused with the reason.
-    given = cast("RankingOptions", {name: value for name, value in options.items() if name != "distance"})
+    options = cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
     if job.lists is not None:
         index, distance = _read_lists(job.lists)
-        report = evaluate_lists(index, query, gallery, distance=distance, **given)
-    elif job.distances is not None:
-        block = DistanceBlock.open(job.distances)
-        report = evaluate_distances(
-            block, query, gallery, client=client, workspace=workspace, progress=progress, **given
-        )
-    elif isinstance(query, FeatureSet) and isinstance(gallery, FeatureSet):
-        report = evaluate(query, gallery, client=client, workspace=workspace, progress=progress, **options)
-    else:
-        raise AssertionError("features are opened where they are evaluated")
-    return report if job.pictures is None else _with_pictures(report, job, query, gallery)
+        return evaluate_lists(index, query, gallery, distance=distance, **options)
+    block = DistanceBlock.open(job.distances)
+    report = evaluate_distances(block, query, gallery, client=client, workspace=workspace, progress=progress, **options)
+    return _with_pictures(report, job, query, gallery)
 
 
-def ranking_digests(job: PipelineJob) -> dict[str, str]:
-    """Return the content digest of the distances or lists that take the features' place, by the name of their input.
+def prepare_evaluation(
+    job: PipelineJob,
+    rows: Callable[[], AbstractContextManager[RowsProgress | None]],
+    stages: Callable[[], AbstractContextManager[Progress]],
+) -> Computation[Report]:
+    """Open a job for `run_job`; `rows` shows the progress of reading, `stages` that of the evaluation."""
+    with rows() as reading:
+        opened = open_job(job, reading)
 
-    Raises
-    ------
-    StoreNotFoundError, InputError
-        If they cannot be read.
-    """
+    def compute(client: Client | None, workspace: Path | str | None) -> Report:
+        with stages() as progress:
+            return opened.evaluate(client, workspace, progress)
+
+    return Computation(
+        report_class=Report,
+        document=DOCUMENT,
+        spec=opened.spec,
+        spec_of=_spec_of,
+        compute=compute,
+        curve_shape=None if job.lists is not None else (opened.query.n_rows, job.max_rank),
+        other="the report of another job",
+        digests=lambda: {**dict.fromkeys(_GIVEN), **_ranking_digests(job)},
+    )
+
+
+def _spec_of(report: Report) -> dict[str, Any]:
+    """Specification of a finished report."""
+    return {
+        "pictures": None,
+        "image_root": None,
+        **reported_spec(report),
+        **{name: report.inputs.get(name, {}).get("content_digest") for name in _GIVEN},
+        "distance": None if set(_GIVEN) & set(report.inputs) else report.distance["name"],
+        "expand": report.expand,
+        "rerank": report.rerank,
+        "metrics": _metrics(report.options.get("metrics"), [*report.metrics, *report.bounds]),
+    }
+
+
+def _metrics(given: Sequence[str] | None, reported: Sequence[str]) -> dict[str, Any]:
+    """Metrics as they were given, and those of the report: without any, these are the protocol's own."""
+    return {"asked": given, "reported": sorted({*reported})}
+
+
+def _ranking_digests(job: PipelineJob) -> dict[str, str]:
+    """Content digest of the distances or lists that take the features' place, by the name of their input."""
     if job.lists is not None:
         return {"lists": lists_digest(_read_lists(job.lists)[0])}
     return {} if job.distances is None else {"distances": DistanceBlock.open(job.distances).content_digest}
 
 
-def _refuse_unfit(job: PipelineJob, n_query: int) -> None:
+def _refuse_contradictions(job: PipelineJob) -> None:
     """Refuse options that contradict each other."""
     if job.distances is not None and job.lists is not None:
         raise InputError("a job takes its ranking from distances or from lists, not from both")
@@ -102,6 +182,10 @@ def _refuse_unfit(job: PipelineJob, n_query: int) -> None:
         raise InputError("pictures show the lists that a run finds (topk), and none are found where lists are given")
     if job.pictures is not None and job.topk is None:
         raise InputError("pictures are made from top-k lists; set topk as well (--topk 10)")
+
+
+def _refuse_missing_rows(job: PipelineJob, n_query: int) -> None:
+    """Refuse pictures of query rows that do not exist."""
     chosen = job.pictures if isinstance(job.pictures, tuple) else ()
     outside = [row for row in chosen if not 0 <= row < n_query]
     if outside:
@@ -127,7 +211,9 @@ def _read_lists(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
 
 
 def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery: LabelledSet) -> Report:
-    """Add thumbnails of the hardest and of chosen queries."""
+    """Add thumbnails of the hardest and of chosen queries, if the job has any."""
+    if job.pictures is None:
+        return report
     pictures = make_pictures(
         report,
         ImageSet(query.image_paths, query.pids, query.camids),

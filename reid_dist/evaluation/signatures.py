@@ -20,15 +20,7 @@ _ENTRY: Final = re.compile(r"^( *)\*\*options\n(?:\1 +.*\n)+", re.MULTILINE)
 
 
 def lists_options(known: Mapping[str, Option] = OPTIONS, *, evaluation: str | None = None) -> Callable[[F], F]:
-    """Show options in signature and docstring of a function that takes them as ``**options``.
-
-    Parameters
-    ----------
-    known
-        The options.
-    evaluation
-        Leave out those that this evaluation refuses.
-    """
+    """Show the options of an evaluation in signature and docstring of a function that takes ``**options``."""
     shown = {name: option for name, option in known.items() if evaluation not in option.refused_by}
     named = [
         inspect.Parameter(

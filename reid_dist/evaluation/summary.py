@@ -48,13 +48,7 @@ def make_report(
     verification: Verification | None = None,
     single_shot: dict[str, Any] | None = None,
 ) -> Report:
-    """Report of computed values; `inputs` are the two sides as they were given.
-
-    Raises
-    ------
-    InputError
-        If no query is valid; the message holds the reasons.
-    """
+    """Report of computed values of two sides; without a valid query, an error holds the reasons."""
     query, gallery = inputs
     protocol, ranked = job.protocol, result.ranked
     if ranked is None:

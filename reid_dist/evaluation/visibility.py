@@ -34,14 +34,7 @@ def visible_to(
 ) -> Iterator[tuple[FeatureSet, FeatureSet]]:
     """Put sets that live in this process's memory where workers can read them, once each.
 
-    Raises
-    ------
-    StoreNotFoundError
-        If a worker cannot read a store, or reads another one.
-    StoreError
-        If a worker cannot read the workspace.
-    ClusterError
-        If a worker has not this package.
+    Stores and workspaces that a worker cannot read, and workers without this package, are refused.
     """
     if client is None:
         yield query, gallery

@@ -28,17 +28,7 @@ def done_entry(
     machine: Mapping[str, Any],
     folder: str,
 ) -> Entry:
-    """Return the entry of a job that is done.
-
-    Parameters
-    ----------
-    planned
-        The job.
-    report
-        Its report.
-    started, seconds, peak_bytes, reused, machine, folder
-        As in `Entry`.
-    """
+    """Entry of a job that is done; values beside the report are as in `Entry`."""
     intervals = (report.confidence or {}).get("intervals", {})
     conventions = {
         "protocol": {name: each for name, each in report.protocol.items() if name not in _INPUTS},
@@ -79,19 +69,7 @@ def done_entry(
 
 
 def undone_entry(planned: PlannedJob, state: str, reason: str, *, started: str) -> Entry:
-    """Return the entry of a job that failed or was skipped.
-
-    Parameters
-    ----------
-    planned
-        The job.
-    state
-        ``failed`` or ``skipped``.
-    reason
-        Reason; reduced to one line without passwords of URIs.
-    started
-        As in `Entry`.
-    """
+    """Entry of a job that failed or was skipped; the reason becomes one line without passwords of URIs."""
     return Entry(
         model=planned.model,
         dataset=planned.dataset,

@@ -6,9 +6,10 @@ import contextlib
 import re
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,8 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import utc_now
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
-from reid_dist.evaluation.runs import evaluate_sides, open_side
+from reid_dist.evaluation.runner import Destination, run_job
+from reid_dist.evaluation.runs import RowsProgress, prepare_evaluation
 from reid_dist.nightly.entries import done_entry, undone_entry
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.run_state import RUNNING
@@ -25,7 +27,7 @@ from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Finding, Ru
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.nightly.verdicts import apply_gates
-from reid_dist.reports import Report, described_run
+from reid_dist.reports import Report
 from reid_dist.stores import Workspace
 from reid_dist.stores.folders import folder_at
 
@@ -53,8 +55,6 @@ _NUMBER: Final = re.compile(r"[0-9]{5,12}")
 # Digits that distinguish histories whose nights share a workspace.
 _DIGITS: Final = 12
 
-RowsProgress = Callable[[int, int, str], None]
-
 
 class _BudgetSpentError(Exception):
     """The time budget ended while a job ran."""
@@ -64,16 +64,9 @@ class _BudgetSpentError(Exception):
 class Surroundings:
     """Cluster of a night and callbacks.
 
-    Attributes
-    ----------
-    connect
-        Starts or reaches the cluster; yields None for threads of this process.
-    machine
-        What times depend on beside the job.
-    stages, rows
-        Progress of an evaluation, and of reading.
-    begun, ended
-        Called for every job with its number from 1, the number of jobs, and its name or entry.
+    `connect` starts or reaches the cluster and yields None for threads of this process; `machine` is what times depend
+    on beside the job.  `stages` and `rows` show the progress of an evaluation and of reading.  `begun` and `ended` are
+    called for every job with its number from 1, the number of jobs, and its name or entry.
     """
 
     connect: Callable[[], AbstractContextManager[Client | None]]
@@ -93,26 +86,10 @@ def run_suite(
     *,
     workspace: str | None = None,
 ) -> Run:
-    """Run jobs of a suite; failures are recorded, and the rest continues.
+    """Run jobs of a suite in order, and return the run as recorded; a failed job is recorded, and the rest continues.
 
-    Parameters
-    ----------
-    suite
-        Suite: name, gates and time budget.
-    jobs
-        Jobs to run, in order.
-    history
-        History, which each job is added to as it ends.
-    folder
-        Directory of the page; reports go to ``runs/NUMBER/model/dataset/job`` in it.
-    surroundings
-        Cluster and callbacks.
-    workspace
-        Directory or URI of what jobs share while they run; None for one in `folder`.
-
-    Returns
-    -------
-    The run as recorded.
+    Every job is added to the history as it ends.  Reports go to ``runs/NUMBER/model/dataset/job`` in `folder`, the
+    directory of the page; `workspace` is a directory or URI of what jobs share while they run, by default in `folder`.
 
     Raises
     ------
@@ -219,17 +196,7 @@ def _exit_code(run: Run) -> int:
 
 @dataclass(frozen=True)
 class _Places:
-    """Directories of one run.
-
-    Attributes
-    ----------
-    folder
-        Directory of the page.
-    number
-        Number of the run.
-    shared
-        URI of the folder that jobs share.
-    """
+    """Directories of one run: `folder` of the page, and the URI of the folder that jobs share."""
 
     folder: Path
     number: int
@@ -306,6 +273,32 @@ class _Limited(Progress):
         self._inner.warn(message)
 
 
+class _Measured:
+    """Progress of a job, with the time of opening and evaluating it and the memory it takes; saving is left out."""
+
+    def __init__(self, surroundings: Surroundings, client: Client | None, deadline: float | None) -> None:
+        self._surroundings, self._client, self._deadline = surroundings, client, deadline
+        self.seconds = 0.0
+        self.peak_bytes: int | None = None
+
+    @contextlib.contextmanager
+    def rows(self) -> Iterator[RowsProgress | None]:
+        with self._surroundings.rows() as progress, self._time():
+            yield progress
+
+    @contextlib.contextmanager
+    def stages(self) -> Iterator[Progress]:
+        with self._surroundings.stages() as progress, self._time():
+            yield _Limited(progress, self._deadline)
+        self.peak_bytes = peak_bytes(self._client)
+
+    @contextlib.contextmanager
+    def _time(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - begin
+
+
 def _evaluated(
     planned: PlannedJob,
     places: _Places,
@@ -320,16 +313,11 @@ def _evaluated(
         reset_peaks(client)
         workspace = places.workspace(planned)
         reused = tuple(workspace.kinds())
-        begin = time.perf_counter()
-        with surroundings.rows() as rows:
-            query, gallery = (open_side(planned.pipeline, role, rows) for role in ("query", "gallery"))
-        with surroundings.stages() as progress:
-            limited = _Limited(progress, deadline)
-            report = evaluate_sides(planned.pipeline, query, gallery, client, workspace.path, limited)
-        seconds = time.perf_counter() - begin
-        report = replace(report, run=described_run(planned.name, description=planned.pipeline.description))
-        peak = peak_bytes(client)
-        report.save(target)
+        measured = _Measured(surroundings, client, deadline)
+        job = planned.pipeline
+        to = Destination(output=target, workspace=workspace.path, name=planned.name, description=job.description)
+        prepare = partial(prepare_evaluation, job, measured.rows, measured.stages)
+        report = run_job(prepare, to, lambda: contextlib.nullcontext(client))
     except _BudgetSpentError:
         raise
     except (ClusterError, RunFailedError) as error:
@@ -344,8 +332,8 @@ def _evaluated(
         planned,
         report,
         started=started,
-        seconds=seconds,
-        peak_bytes=peak,
+        seconds=measured.seconds,
+        peak_bytes=measured.peak_bytes,
         reused=reused,
         machine=surroundings.machine,
         folder=places.report(planned),

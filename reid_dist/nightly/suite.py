@@ -100,17 +100,7 @@ class Suite(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJob:
-    """Job of a suite.
-
-    Attributes
-    ----------
-    model, dataset, job
-        Names in the suite.
-    labels
-        Labels of all three.
-    pipeline
-        Fields of the evaluation.
-    """
+    """Job of a suite: names in it, labels of model, data set and job together, and the fields of its evaluation."""
 
     model: str
     dataset: str
@@ -125,15 +115,7 @@ class PlannedJob:
 
 
 def read_suite(path: str | os.PathLike[str]) -> Suite:
-    """Read and validate a suite file.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no such file.
-    InputError
-        If it is not YAML or no suite; the message lists every problem.
-    """
+    """Read and validate a suite file; the message lists every problem."""
     where = os.fspath(path)
     content: Any = read_yaml_file(path, "suite file")
     if not isinstance(content, dict):

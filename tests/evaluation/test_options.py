@@ -11,7 +11,7 @@ import pytest
 
 from reid_dist import evaluate, evaluate_distances, evaluate_lists, evaluate_splits, sweep_parameters
 from reid_dist.core.splitmix import LARGEST_SEED
-from reid_dist.evaluation.option_values import complete
+from reid_dist.evaluation.checked_options import complete
 from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, RANKING_OPTIONS
 from reid_dist.metrics.definitions import LARGEST_RANK
 
@@ -36,9 +36,9 @@ import numpy as np
 from click.testing import CliRunner
 import reid_dist
 from reid_dist.cli import evaluate as command
-from reid_dist.cli.evaluating import evaluation_spec
 from reid_dist.errors import InputError
 from reid_dist.evaluation.pipelines import PipelineJob
+from reid_dist.evaluation.runs import OpenedJob
 
 found = {}
 public = ("evaluate", "evaluate_distances", "evaluate_lists", "evaluate_splits", "sweep_parameters")
@@ -60,7 +60,7 @@ try:
 except InputError as error:
     found["check"] = str(error) == "made_up must be between 2 and 9 and a whole number, or be None, found 10"
 specs = [
-    evaluation_spec(PipelineJob.model_validate({"query": "q", "gallery": "g", "made_up": value}), rows, rows)
+    OpenedJob(PipelineJob.model_validate({"query": "q", "gallery": "g", "made_up": value}), rows, rows, None).spec
     for value in (5, 6)
 ]
 found["identity"] = [each for each in specs[0] if specs[0][each] != specs[1][each]] == ["made_up"]

@@ -16,7 +16,7 @@ from reid_dist.cli.sweep import command as sweep_command
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents, SweptParameters, read_job
-from reid_dist.evaluation.runs import evaluate_sides, open_side
+from reid_dist.evaluation.runs import open_job
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 
 # Suites of many jobs lie beside them.
@@ -229,7 +229,7 @@ def test_a_job_with_a_protocol_of_parts_runs(tmp_path):
         )
     )
     job = read_job(tmp_path / "job.yaml")
-    report = evaluate_sides(job, open_side(job, "query"), open_side(job, "gallery"), None, tmp_path, Progress())
+    report = open_job(job).evaluate(None, tmp_path, Progress())
     rules = compose_protocol("clothes", base="market1501", junk=[["pid", "camid"], ["pid", "clothes"]])
     expected = evaluate(
         sides["query"], sides["gallery"], protocol=rules, metrics=["mAP", "CMC@3"], breakdowns=["clothes"]

@@ -15,13 +15,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, protocols
 from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, PID_PROTOCOLS, TRAPEZOID_PROTOCOLS
-from reference import DISTANCES, ItemSet, order_is_unambiguous
+from reference import ALL_METRICS, DISTANCES, ItemSet, order_is_unambiguous
 from sampling import examples
 from strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
 
-RANK_METRICS = ("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "P@2", "R@2", "mAP@3")
+RANK_METRICS = (*ALL_METRICS, "CMC@3", "mAP@3")
 
 
 def family_of(protocol):
@@ -88,25 +88,25 @@ def test_one_query_by_hand(protocol):
 def check(problem, protocol, distance, **options):
     """The report is the oracle's, or both say that there is nothing to average."""
     metrics = [*RANK_METRICS, f"{family_of(protocol)}@2"]
-    expected = evaluation.evaluate(problem.query, problem.gallery, protocol, distance, metrics)
+    expected = evaluation.evaluate(problem.query, problem.gallery, protocol, distance, metrics, max_rank=20)
     if expected is None:
         with pytest.raises(InputError, match="no query has a relevant gallery item"):
-            evaluate_items(problem.query, problem.gallery, protocol, distance, metrics, max_rank=10, **options)
+            evaluate_items(problem.query, problem.gallery, protocol, distance, metrics, max_rank=20, **options)
         return
-    report = evaluate_items(problem.query, problem.gallery, protocol, distance, metrics, max_rank=10, **options)
+    report = evaluate_items(problem.query, problem.gallery, protocol, distance, metrics, max_rank=20, **options)
     assert_agrees(report, expected)
     assert set(report.curves) >= set(expected.curves)
 
 
 @pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_small_sets(protocol, data):
     problem = data.draw(problems_for(protocol))
     distance = data.draw(st.sampled_from(DISTANCES))
     assume(order_is_unambiguous(problem.query.features, problem.gallery.features, distance))
-    check(problem, protocol, distance, chunk_rows=data.draw(st.sampled_from([None, 3, 8])))
+    check(problem, protocol, distance, chunk_rows=data.draw(st.sampled_from([None, 1, 3, 8])))
 
 
 @cache
@@ -183,6 +183,9 @@ def test_reasons_of_every_protocol():
         assert reasons[:3] == ["", own_camera, "no_positive_in_gallery"], protocol
         assert reasons[3] in {"all_junk", "no_positive_in_gallery"}, protocol
         assert report.counts["n_valid"] == reasons.count("")
+        if protocol == "market1501":
+            # Row 3 is junk to every query, and rows 1 and 2 are to the second one.
+            assert report.counts["n_junk"] == 4 + 2
         assert report.counts["n_invalid_by_reason"] == {name: reasons.count(name) for name in set(reasons) - {""}}
 
 
@@ -257,52 +260,7 @@ class TestMatlab:
         assert as_zero.counts["n_query"] == len(one_set()[0])
 
 
-# ------------------------------------------------------------------------------------------------- invariance
-
-
-@pytest.mark.parametrize("protocol", sorted(set(PID_PROTOCOLS) - set(reference.PROTOCOLS)))
-@settings(max_examples=examples(8))
-@given(data=st.data())
-def test_chunks_of_any_set(protocol, data):
-    problem = data.draw(problems())
-    distance = data.draw(st.sampled_from(DISTANCES))
-    answers = set()
-    for chunk in (None, 4, data.draw(st.integers(2, 40))):
-        try:
-            report = evaluate_items(
-                problem.query, problem.gallery, protocol, distance, metrics=None, max_rank=9, chunk_rows=chunk
-            )
-            answers.add(report.result_digest)
-        except InputError as error:
-            answers.add(str(error))
-    assert len(answers) == 1
-
-
-@pytest.mark.quick_cases(3)
-@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=examples(8))
-@given(data=st.data())
-def test_junk_never_changes_a_score(protocol, data):
-    problem = data.draw(problems_for(protocol))
-    try:
-        report = evaluate_items(problem.query, problem.gallery, protocol, metrics=None)
-    except InputError:
-        assume(False)
-    rows = data.draw(st.lists(st.integers(0, len(problem.gallery) - 1), min_size=1, max_size=9))
-    copies = problem.gallery.take(rows)
-    junk = ItemSet(copies.features, np.full(len(rows), -1), copies.camids, np.arange(5000, 5000 + len(rows)))
-    assert_same_scores(evaluate_items(problem.query, problem.gallery + junk, protocol, metrics=None), report)
-    assert_same_scores(evaluate_items(problem.query, junk + problem.gallery, protocol, metrics=None), report)
-
-
 # -------------------------------------------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize("protocol", CAMERA_PROTOCOLS)
-def test_cameras_missing(protocol):
-    query, gallery = (ItemSet(items.features, items.pids) for items in scattered_sets(5, 40, 6, seed=43))
-    with pytest.raises(InputError, match="no_cameras"):
-        evaluate_items(query, gallery, protocol)
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)

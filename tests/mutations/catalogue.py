@@ -189,7 +189,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     ],
     "command line": [
         (
-            "cli/resumable.py",
+            "evaluation/runner.py",
             "    if others:\n        raise InputError(\n",
             "    if not found:\n        raise InputError(\n",
         ),

@@ -15,6 +15,7 @@ from distributed import Client
 from local_workers import started
 from small_nights import damage, save_model, write_suite
 
+import reid_dist.evaluation.runs as runs
 import reid_dist.nightly.running as running
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.task_graph import Progress
@@ -99,14 +100,14 @@ def test_what_fails_does_not_stop_the_rest(tmp_path: Path, monkeypatch: pytest.M
         "last": save_model(tmp_path / "last", 0.8),
     }
     damage(models["damaged"] / "gallery.zarr")
-    real = running.evaluate_sides
+    real = runs.evaluate_features
 
     def defective(job: Any, *rest: Any) -> Report:
         if "last" in job.query and job.rerank is None:
             raise AttributeError("'NoneType' object has no attribute 'shape'")
         return real(job, *rest)
 
-    monkeypatch.setattr(running, "evaluate_sides", defective)
+    monkeypatch.setattr(runs, "evaluate_features", defective)
     run = night(write_suite(tmp_path, models, JOBS), tmp_path)
     assert run.exit_code == 3
     entries = by_name(run)
@@ -156,14 +157,14 @@ def test_a_broken_cluster_is_replaced(tmp_path: Path, monkeypatch: pytest.Monkey
             yield client
 
     models = {name: save_model(tmp_path / name, 0.8) for name in ("a", "b", "c")}
-    real = running.evaluate_sides
+    real = runs.evaluate_features
 
     def broken(job: Any, query: Any, gallery: Any, client: Client, *rest: Any) -> Report:
         if "/b/" in job.query:
             raise RunFailedError("lost the scheduler")
         return real(job, query, gallery, client, *rest)
 
-    monkeypatch.setattr(running, "evaluate_sides", broken)
+    monkeypatch.setattr(runs, "evaluate_features", broken)
     run = night(write_suite(tmp_path, models, {"plain": {}}), tmp_path, Surroundings(connect=connect))
     assert [entry.state for entry in run.entries] == [DONE, FAILED, DONE]
     assert len(connected) == 2
@@ -230,14 +231,14 @@ def test_a_run_holds_the_whole_suite_and_its_budget(tmp_path: Path) -> None:
 def test_another_wording_is_not_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
     first = night(suite, tmp_path)
-    real = running.evaluate_sides
+    real = runs.evaluate_features
 
     def reworded(*given: Any) -> Report:
         report = real(*given)
         report.protocol["summary"] = "the same in other words"
         return report
 
-    monkeypatch.setattr(running, "evaluate_sides", reworded)
+    monkeypatch.setattr(runs, "evaluate_features", reworded)
     second = night(suite, tmp_path)
     assert first.entries[0].job_digest == second.entries[0].job_digest
     findings = {finding.gate: finding for finding in second.entries[0].findings}
@@ -248,7 +249,7 @@ def test_another_wording_is_not_another_job(tmp_path: Path, monkeypatch: pytest.
 def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
     night(suite, tmp_path)
-    real = running.evaluate_sides
+    real = runs.evaluate_features
 
     def moved(*given: Any) -> Report:
         report = real(*given)
@@ -257,7 +258,7 @@ def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypa
         document = {**report.per_query, "AP": found["AP"]}
         return Report(**{**{f: getattr(report, f) for f in report.__dataclass_fields__}, "per_query": document})
 
-    monkeypatch.setattr(running, "evaluate_sides", moved)
+    monkeypatch.setattr(runs, "evaluate_features", moved)
     run = night(suite, tmp_path)
     assert run.exit_code == 4
     (accuracy,) = (finding for finding in run.entries[0].findings if finding.gate == "accuracy")
@@ -314,6 +315,6 @@ def test_passwords_do_not_reach_the_history(tmp_path: Path, monkeypatch: pytest.
     def failing(*_: Any) -> Report:
         raise RunFailedError("lost tcp://me:hunter2@host:8786")
 
-    monkeypatch.setattr(running, "evaluate_sides", failing)
+    monkeypatch.setattr(runs, "evaluate_features", failing)
     run = night(write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}}), tmp_path)
     assert run.entries[0].reason == "lost tcp://…@host:8786"

@@ -25,25 +25,9 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """How galleries are drawn.
+    """How galleries are drawn: `per_identity` rows of every identity, or of every identity under every camera.
 
-    Attributes
-    ----------
-    repeats
-        Number of splits.
-    per_identity
-        Rows that are kept of every identity; all of them where there are fewer.
-    per_camera
-        Whether that is of every identity under every camera.
-    seed
-        0 to 2**64 - 1.
-    rest_as_queries
-        Whether the rows of the gallery that a split does not draw are its queries.
-
-    Raises
-    ------
-    InputError
-        If a number is out of its range.
+    Where there are fewer rows, all are drawn.  With `rest_as_queries`, the rows that are not drawn are the queries.
     """
 
     repeats: int = 10
@@ -69,13 +53,7 @@ def row_numbers(rows: Int64, seed: int, split: int) -> NDArray[np.uint64]:
 
 
 def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int) -> Int64:
-    """Rows of the gallery of a split, ascending, int64; pids and camids are (n,) int64; rows of pid -1 are left out.
-
-    Raises
-    ------
-    InputError
-        If the draw is of every camera and there are no camids.
-    """
+    """Rows of the gallery of a split, ascending, int64; pids and camids are (n,) int64; rows of pid -1 are left out."""
     known = np.flatnonzero(pids != JUNK_PID)
     numbers = row_numbers(known, draw.seed, split)
     keys = [numbers, pids[known]]

@@ -21,11 +21,11 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
+from reid_dist.evaluation.checked_options import complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
-from reid_dist.evaluation.finished import FinishedParts
-from reid_dist.evaluation.option_values import complete, recorded, refuse_options
 from reid_dist.evaluation.options import SPLITS, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.splits.draw import Draw, draw_rows
 from reid_dist.evaluation.splits.report import SplitReport
@@ -53,18 +53,8 @@ _HELD_BYTES = 256 << 20
 class FinishedSplit:
     """What is kept of the evaluation of one split.
 
-    Attributes
-    ----------
-    metrics
-        Value by name.
-    counts
-        ``n_query``, ``n_valid``, ``n_gallery``.
-    digests
-        ``query``, ``gallery``, ``result``: of its sets, and of its result.
-    conventions
-        What is the same in every split: protocol, distance, definitions.
-    notes
-        Of the evaluation.
+    `digests` are those of its sets and of its result; `conventions` are the same in every split: protocol, distance and
+    definitions.
     """
 
     metrics: dict[str, float]
@@ -240,16 +230,10 @@ def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, draw: Draw, protoco
 
 
 class _Population:
-    """What is drawn from.
+    """What is drawn from: `known` rows of the gallery (those with an identity, ascending, int64) in groups.
 
-    Attributes
-    ----------
-    known
-        Gallery rows that have an identity, ascending, int64.
-    n_identity, n_groups
-        Identities; what rows are drawn of: identities, or pairs of identity and camera.
-    n_short, n_whole
-        Those of them with fewer rows than are drawn; with no more rows than are drawn.
+    A group is an identity, or a pair of identity and camera.  `n_short` groups have fewer rows than are drawn,
+    `n_whole` no more than are drawn.
     """
 
     def __init__(self, query: FeatureSet, gallery: FeatureSet, draw: Draw) -> None:

@@ -34,15 +34,7 @@ _OF_RERANKERS = {"k1": _WHOLE, "k2": _WHOLE, "lambda_value": _NUMBER, "variant":
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter and its values.
-
-    Attributes
-    ----------
-    name
-        The parameter.
-    values
-        Each value once, in the order given.
-    """
+    """A parameter and its values, each once, in the order given."""
 
     name: str
     values: tuple[Value, ...]
@@ -55,20 +47,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of all parameters.
+    """One setting of all parameters, as a spec `name`, and as the expansion or the re-ranking of `evaluate`.
 
-    Attributes
-    ----------
-    values
-        Value by parameter.
-    expand, rerank
-        As in `evaluate`; one of the two is None.
-    name
-        The same as a spec with every parameter.
-    reach
-        Length of the neighbour lists that it takes.
-    shared
-        What derived stages of this point depend on besides; points that agree in it can use each other's.
+    `reach` is the length of the neighbour lists it takes; points that agree in `shared` can use each other's derived
+    stages.
     """
 
     values: dict[str, Value]
@@ -81,19 +63,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Grid:
-    """All points.
-
-    Attributes
-    ----------
-    kind
-        ``expand`` or ``rerank``.
-    method
-        What is swept, for a report.
-    axes
-        The parameters.
-    points
-        In the order of the grid: the last parameter changes fastest.
-    """
+    """All points of a sweep over an expansion or a re-ranking (`kind`); the last parameter changes fastest."""
 
     kind: str
     method: dict[str, Any]
@@ -109,22 +79,10 @@ class Grid:
 
 
 def parse_values(name: str, given: Values, kind: str = _NUMBER) -> tuple[Value, ...]:
-    """Read the values of a parameter, each once.
+    """Read the values of a parameter, each once, of a kind ``whole numbers``, ``numbers`` or ``names``.
 
-    Parameters
-    ----------
-    name
-        The parameter, for messages.
-    given
-        Numbers, or a text: values and ranges ``first:last`` and ``first:last:step`` with commas between them.  A range
-        holds its last value where its steps lead there.
-    kind
-        ``whole numbers``, ``numbers`` or ``names``.
-
-    Raises
-    ------
-    InputError
-        If they cannot be read, or are more than `MOST_POINTS`.
+    A text holds values and ranges ``first:last`` and ``first:last:step`` with commas between them.  A range holds its
+    last value where its steps lead there.
     """
     found: list[Value] = []
     if isinstance(given, str):
@@ -205,23 +163,9 @@ def make_grid(
     *,
     include_self: bool = False,
 ) -> Grid:
-    """Make the grid of a parameter sweep.
+    """Make the grid of a sweep over the parameters of an expansion (the last one of several) or of a re-ranking.
 
-    Parameters
-    ----------
-    expand
-        An expansion; the last one of several is swept.  Values that it fixes are fixed.
-    rerank
-        A re-ranking; one of the two must be given.
-    given
-        Values by parameter; None for what is not swept.
-    include_self
-        As in an expansion.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        If it cannot be read, a value makes no sense, or there are more than `MOST_POINTS` points.
+    `given` are values by parameter, None for what is not swept.  Values that the spec fixes are fixed.
     """
     if (expand is None) == (rerank is None):
         raise InputError(

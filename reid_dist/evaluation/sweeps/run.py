@@ -15,12 +15,11 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import StoreError
-from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
-from reid_dist.evaluation.finished import FinishedParts
-from reid_dist.evaluation.option_values import complete, recorded, refuse_options
 from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
@@ -47,16 +46,9 @@ _DERIVED_STAGES = ("weights", "means", "query_weights")
 
 @dataclass(frozen=True)
 class FinishedPoint:
-    """What is kept of the evaluation of one point.
+    """What is kept of the evaluation of one point: its row in the report of the sweep, and notes.
 
-    Attributes
-    ----------
-    row
-        Its row in the report of the sweep.
-    conventions
-        What is the same at every point: protocol, distance, options, counts, definitions.
-    notes
-        Of the evaluation.
+    `conventions` are the same at every point: protocol, distance, options, counts, definitions.
     """
 
     row: dict[str, Any]

@@ -1,0 +1,395 @@
+"""The runner of jobs: specification, finished report, finished parts, computation, saved report.
+
+The specification holds all that a result depends on, by name.  It is compared with that of a finished report in the
+output directory, and with that of an unfinished run, which a small file records until the run is done.  Finished parts
+in a workspace are named after all that they depend on and cannot be confused; the file serves users who resume with
+other options than before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import reid_dist.core.signals as signals
+from reid_dist._version import __version__
+from reid_dist.core.credentials import printable
+from reid_dist.core.formatting import byte_size
+from reid_dist.engine.plan import DEFAULT_MEMORY
+from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
+from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded
+from reid_dist.metrics.curves import curve_bytes
+from reid_dist.reports import described_run
+from reid_dist.reports.documents import plain
+from reid_dist.reports.files import refuse_occupied, refuse_uri
+from reid_dist.stores import LabelledSet, Workspace
+from reid_dist.stores.workspace import read_record, write_record
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from reid_dist.evaluation.splits.report import SplitReport
+    from reid_dist.evaluation.sweeps.report import SweepReport
+    from reid_dist.reports import Report
+
+_RESUME_OTHERWISE = "or --resume to take up what is in it"
+_WORKSPACE = "workspace"
+_UNFINISHED = "unfinished.json"
+
+# The two kinds of names of temporary files: parts of a workspace, and reports.
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}|\..+\.[0-9a-f]{8}\.tmp")
+
+Part = TypeVar("Part")
+R = TypeVar("R", "Report", "SweepReport", "SplitReport")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where the report of a job goes, and where its parts are kept.
+
+    Attributes
+    ----------
+    output
+        Directory of the report; None writes nothing.
+    workspace
+        Directory or URI for intermediate stores; by default ``output/workspace``, and a temporary one without `output`.
+    resume
+        Whether `output` may hold an earlier run of the same job.
+    name, description, command
+        Of the run; without a name, the last part of `output`.  A finished report keeps its name.
+    resumed_by
+        What resumes an interrupted run, in words; None for parts that are not kept after a failure.
+    """
+
+    output: Path | None = None
+    workspace: str | None = None
+    resume: bool = False
+    name: str | None = None
+    description: str = ""
+    command: str = ""
+    resumed_by: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation(Generic[R]):
+    """What a job computes, with its inputs open.
+
+    Attributes
+    ----------
+    report_class, document
+        Class of the report, and the file that a finished output directory has.
+    spec
+        All that the result depends on, by name.
+    spec_of
+        The same of a finished report.
+    compute
+        Function of a client and a workspace that returns the report.
+    curve_shape
+        Queries and ranks of the curves, for which this process needs memory; None for curves that end earlier.
+    other
+        Words for the report of another specification.
+    digests
+        Entries of the specification that take long to compute; they are compared with those of a finished report.
+    """
+
+    report_class: type[R]
+    document: str
+    spec: dict[str, Any]
+    spec_of: Callable[[R], dict[str, Any]]
+    compute: Callable[[Client | None, Path | str | None], R]
+    curve_shape: tuple[int, int] | None
+    other: str
+    digests: Callable[[], dict[str, Any]] = field(default=dict)
+
+
+def run_job(
+    prepare: Callable[[], Computation[R]],
+    to: Destination,
+    connect: Callable[[], AbstractContextManager[Client | None]],
+    notify: Callable[[str], None] = warnings.warn,
+) -> R:
+    """Compute a report and save it, or return the finished one of the same specification.
+
+    Parameters
+    ----------
+    prepare
+        Opens the inputs.
+    to
+        Where the report goes.
+    connect
+        Starts or reaches the cluster; None is threads of this process.
+    notify
+        Called with remarks of one line.
+
+    Raises
+    ------
+    StoreExistsError
+        If the output directory holds anything, and the job is not to be resumed.
+    InputError
+        If it holds the report, or an unfinished run, of another specification.
+    PlanError
+        If the curves need more memory than there is.
+    RunFailedError
+        If the cluster broke; the message names what is left of the run.
+    """
+    output = to.output
+    if output is not None:
+        refuse_uri(output) if to.resume else refuse_occupied(output, otherwise=_RESUME_OTHERWISE)
+    with _workspace_for(output, to.workspace) as folder:
+        job = prepare()
+        if to.resume and output is not None and (output / job.document).is_file():
+            return _finished_report(job, output, to.name, notify)
+        if job.curve_shape is not None:
+            _refuse_long_curves(*job.curve_shape)
+        with (
+            _failures_with_advice(folder, to.resumed_by),
+            _without_old_temporaries(folder, output),
+            _recorded_spec(output, folder, job.spec),
+            connect() as client,
+        ):
+            report = job.compute(client, folder)
+            name = to.name or printable("" if output is None else output.resolve().name) or report.heading.title
+            report = replace(report, run=described_run(name, description=to.description, command=to.command))
+            if output is not None:
+                report.save(output, overwrite=True)
+    return report
+
+
+# ---- specifications --------------------------------------------------------------------------------------------------
+
+
+def options_spec(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> dict[str, Any]:
+    """Entries of a specification that every evaluation has."""
+    return {
+        "query": query.content_digest,
+        "gallery": gallery.content_digest,
+        "protocol": checked.protocol.describe(),
+        "ground_truth": None if checked.truth is None else checked.truth.content_digest,
+        "distance": checked.values["distance"],
+        **recorded(checked.values),
+    }
+
+
+def reported_spec(report: Report | SweepReport | SplitReport) -> dict[str, Any]:
+    """The same entries of a finished report."""
+    found_per_run = ("ground_truth", "single_shot")
+    return {
+        **{side: report.inputs[side]["content_digest"] for side in ("query", "gallery")},
+        "protocol": {name: text for name, text in report.protocol.items() if name not in found_per_run},
+        "ground_truth": report.protocol.get("ground_truth", {}).get("content_digest"),
+        "distance": report.distance["name"],
+        # An option that is missing in a report is newer than the report.
+        **recorded(complete({})),
+        **report.options,
+    }
+
+
+def _as_json(value: Any) -> str:
+    """A value as JSON, in which 1 and 1.0 differ, as they do as sizes of a gallery."""
+    return json.dumps(plain(value))
+
+
+# ---- finished reports and parts --------------------------------------------------------------------------------------
+
+
+def _finished_report(job: Computation[R], output: Path, name: str | None, notify: Callable[[str], None]) -> R:
+    """The finished report in a directory; that of another specification is refused."""
+    report = job.report_class.load(output)
+    wanted, found = {**job.spec, **job.digests()}, job.spec_of(report)
+    others = [name for name in wanted if _as_json(wanted[name]) != _as_json(found.get(name))]
+    if others:
+        raise InputError(f"{output} holds {job.other} ({', '.join(others)} differ); choose another --output")
+    kept = report.heading.title
+    if name not in (None, kept):
+        notify(f"{output} is finished and keeps its name {kept!r}")
+    return report
+
+
+class FinishedParts(Generic[Part]):
+    """Finished parts of a job of many evaluations in a workspace, written one by one.
+
+    `identity` is everything that the values of all parts depend on, `make` the dataclass of a part, made of plain
+    values; `warn` is called with one line for each damaged part, which counts as not finished.
+    """
+
+    def __init__(
+        self, workspace: Workspace, kind: str, identity: Any, make: Callable[..., Part], warn: Callable[[str], None]
+    ) -> None:
+        self._workspace, self._make, self._warn = workspace, make, warn
+        self._stage = workspace.stage(kind, [__version__, identity], {})
+
+    def find(self, name: str) -> Part | None:
+        """Return a part; None if it is not finished, or damaged."""
+        found = read_record(self._stage, name, self._warn)
+        return None if found is None else self._make(**found)
+
+    def keep(self, name: str, part: Part) -> None:
+        """Write a part."""
+        write_record(self._stage, name, vars(part))
+
+    def remove(self) -> None:
+        """Remove all parts."""
+        self._workspace.remove(self._stage)
+
+
+# ---- unfinished runs -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Mapping[str, Any]) -> Iterator[None]:
+    """Record a specification in the output directory until the run is done, or has left no parts.
+
+    A workspace outside the output directory is shared by many runs, and none is recorded then.
+    """
+    if output is None or workspace is None or output not in Path(workspace).parents:
+        yield
+        return
+    path = output / _UNFINISHED
+    # Short, for the file has to fit on a disk that is almost full.
+    digests = {name: hashlib.sha256(_as_json(value).encode()).hexdigest()[:8] for name, value in spec.items()}
+    _refuse_other_run(path, digests)
+    _write_spec(path, digests)
+    try:
+        yield
+    except BaseException:
+        # Whatever else is wrong by now, the error on its way is the one to report.
+        with contextlib.suppress(StoreError, OSError):
+            if not Workspace.at(workspace).holds_parts():
+                path.unlink(missing_ok=True)
+        raise
+    path.unlink(missing_ok=True)
+
+
+def _refuse_other_run(path: Path, digests: Mapping[str, str]) -> None:
+    try:
+        found = json.loads(path.read_text())
+        others = [name for name, digest in digests.items() if found.get(name) != digest]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}; choose another --output") from None
+    except (ValueError, AttributeError):
+        raise DamagedStoreError(f"{path} is damaged; delete it, or choose another --output") from None
+    if others:
+        raise InputError(
+            f"{path.parent} holds an unfinished run of another job ({', '.join(others)} differ); repeat the "
+            "command of that run with --resume, or choose another --output"
+        )
+
+
+def _write_spec(path: Path, digests: Mapping[str, str]) -> None:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        temporary.write_text(json.dumps(digests, separators=(",", ":")))
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise StoreError(f"cannot write {path}: {error.strerror}; make room or choose another --output") from None
+
+
+@contextlib.contextmanager
+def _failures_with_advice(folder: Path | str | None, resumed_by: str | None) -> Iterator[None]:
+    """Add to the error of a failed or interrupted run what is left of it, and how to resume."""
+    try:
+        yield
+    except (RunFailedError, KeyboardInterrupt) as error:
+        if resumed_by is None or folder is None or not Workspace.at(folder).holds_parts():
+            raise
+        left = f"what is finished is kept in {folder}: {resumed_by} goes on from there"
+        # Workers that a signal ended as well may have been missed first.
+        if isinstance(error, KeyboardInterrupt) or signals.received() is not None:
+            raise KeyboardInterrupt(left) from error
+        raise RunFailedError(f"{error}; {left}") from error
+
+
+# ---- places ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _workspace_for(output: Path | None, workspace: str | None) -> Iterator[Path | str | None]:
+    """Directory for intermediate stores, or a URI of object storage; a default one is removed when it is empty.
+
+    None where nothing is to be written: what must be on disk is then put into a temporary directory.
+    """
+    if workspace is not None:
+        # Object storage has no directories to make.
+        yield workspace if "://" in workspace else _make(Path(workspace))
+    elif output is None:
+        yield None
+    else:
+        made = not output.exists()
+        folder = output / _WORKSPACE
+        _make(folder)
+        try:
+            yield folder
+        finally:
+            # Empty directories are removed, the output directory only if it was not there before.
+            for leftover in (folder, *([output] if made else [])):
+                with contextlib.suppress(OSError):
+                    leftover.rmdir()
+
+
+def _make(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write to {folder}: {error.strerror}; choose another --output") from None
+    return folder
+
+
+@contextlib.contextmanager
+def _without_old_temporaries(*folders: Path | str | None) -> Iterator[None]:
+    """Remove temporary files of a killed run: those that were there at the beginning and have not changed at the end.
+
+    Another run may work in the same folders, and its files grow; times of other machines are not compared.
+    """
+    before = _temporaries(folders)
+    try:
+        yield
+    finally:
+        after = _temporaries(folders)
+        for path, state in before.items():
+            if after.get(path) == state:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def _temporaries(folders: tuple[Path | str | None, ...]) -> dict[Path, tuple[int, int]]:
+    """Size and time of the last change by temporary file; object storage, whose writes are atomic, has none."""
+    found = {}
+    for folder in folders:
+        if folder is None or "://" in str(folder):
+            continue
+        for pattern in (".*", "*/.*"):
+            for path in Path(folder).glob(pattern):
+                if _TEMPORARY.fullmatch(path.name):
+                    with contextlib.suppress(OSError):
+                        state = path.stat()
+                        found[path] = (state.st_size, state.st_mtime_ns)
+    return found
+
+
+def _refuse_long_curves(n_query: int, max_rank: int) -> None:
+    """Refuse curves over more ranks than this process, which puts the report together, has memory for."""
+    needed = curve_bytes(n_query, max_rank)
+    if needed <= DEFAULT_MEMORY:
+        return
+    # Dask reads limits that the system's own numbers leave out; it takes long to import.
+    from distributed.system import memory_limit
+
+    limit = memory_limit()
+    if needed > limit:
+        raise PlanError(
+            f"curves over {max_rank:,} ranks of {n_query:,} queries take {byte_size(needed)} in this process, and "
+            f"it may take {byte_size(limit)}: choose a smaller --max-rank, or max_rank of the pipeline"
+        )
