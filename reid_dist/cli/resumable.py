@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.options import RunOptions
+from reid_dist.cli.progress import rows_progress
 from reid_dist.core.credentials import command_line
 from reid_dist.evaluation.runner import Computation, Destination, R, run_job
+from reid_dist.reports.heading import Caution, without_warnings
+from reid_dist.stores import FeatureSet, open_features
+
+if TYPE_CHECKING:
+    from reid_dist.evaluation.splits import SplitReport
+    from reid_dist.evaluation.sweeps import SweepReport
 
 
 def run_resumable(
@@ -33,3 +41,41 @@ def run_resumable(
     )
     connect = partial(observed_cluster, run.cluster, run.performance_page) if on_cluster else contextlib.nullcontext
     return run_job(prepare, to, connect, partial(click.echo, err=True))
+
+
+def open_sides(query: str, gallery: str) -> tuple[FeatureSet, FeatureSet]:
+    """Open two sources, with progress where they are read."""
+    with rows_progress() as progress:
+        return (
+            open_features(query, role="query", progress=progress),
+            open_features(gallery, role="gallery", progress=progress),
+        )
+
+
+def deliver_table(
+    report: SweepReport | SplitReport,
+    caution: Caution | None,
+    table: Sequence[str],
+    legend: Mapping[str, str],
+    facts: Mapping[str, str],
+    *,
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Print a report as a table of plain text with facts and notes below it, and the names of its files."""
+    if as_json:
+        click.echo(report.to_json(), nl=False)
+        return
+    head, tail = report.heading.chosen("date", "command"), report.heading.chosen("version", "digest")
+    lines = [
+        *report.heading.lines,
+        *([] if caution is None else [caution.line]),
+        "",
+        *table,
+        "",
+        *(f"{name:<8}  {words}" for name, words in {**legend, **head, **facts, **tail}.items()),
+        *(f"note      {note}" for note in without_warnings(report.notes)),
+    ]
+    click.echo("\n".join(lines))
+    if output is not None:
+        click.echo(f"\nwritten to {output}: {report.page}, {report.saved.name}")

@@ -7,21 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from reid_dist.cli.options import RunOptions
-from reid_dist.cli.progress import rows_progress, stages
-from reid_dist.cli.resumable import run_resumable
+from reid_dist.cli.progress import stages
+from reid_dist.cli.resumable import deliver_table, open_sides, run_resumable
 from reid_dist.core.formatting import aligned, counted
 from reid_dist.evaluation.runner import Computation, reported_spec
 from reid_dist.evaluation.splits import Draw, SplitReport, evaluate_splits
 from reid_dist.evaluation.splits.report import DOCUMENT
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.reports.heading import without_warnings
 from reid_dist.reports.splits import splits_caution
 from reid_dist.reports.words import metric_value
-from reid_dist.stores import FeatureSet, open_features
+from reid_dist.stores import FeatureSet
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,9 +33,7 @@ def evaluate_drawn(query: str, gallery: str, options: Mapping[str, Any], run: Ru
     draw = Draw(**{name: options[name] for name in names})
 
     def prepare() -> Computation[SplitReport]:
-        with rows_progress() as progress:
-            near = open_features(query, role="query", progress=progress)
-            far = open_features(gallery, role="gallery", progress=progress)
+        near, far = open_sides(query, gallery)
 
         def compute(client: Client | None, workspace: Path | str | None) -> SplitReport:
             with stages() as progress:
@@ -80,43 +75,21 @@ def _spec_of(report: SplitReport) -> dict[str, Any]:
 
 def deliver_splits(report: SplitReport, *, as_json: bool, output: Path | None) -> None:
     """Print the report, and the names of its files."""
-    if as_json:
-        click.echo(report.to_json(), nl=False)
-        return
-    click.echo("\n".join(_lines(report)))
-    if output is not None:
-        click.echo(f"\nwritten to {output}: splits.html, splits.json")
-
-
-def _lines(report: SplitReport) -> list[str]:
-    """The report as a table of plain text."""
-    header = ("metric", "mean", "spread", "lowest", "highest")
-    rows: list[tuple[str, ...]] = [header]
+    rows: list[tuple[str, ...]] = [("metric", "mean", "spread", "lowest", "highest")]
     for name, values in report.per_split.items():
         cells = (report.metrics[name], report.spread[name], float(values.min()), float(values.max()))
         rows.append((name, *(metric_value(name, value) for value in cells)))
-    table = aligned(rows, n_left=1)
     draw, counts = report.draw, report.counts
-    caution = splits_caution(counts, report.protocol, report.notes)
     kind = "identity and camera" if draw["per_camera"] else "identity"
     facts = {
-        **report.heading.chosen("date", "command"),
         "splits": f"{report.n_splits}, {draw['per_identity']} of each {kind}, seed {draw['seed']}",
         "spread": "sample standard deviation over the splits",
         "queries": f"{_span(counts['n_valid'])} valid of {_span(counts['n_query'])}",
         "gallery": f"{_span(counts['n_gallery'])} rows of {counted(counts['n_identity'], 'identity')}",
         "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
-        **report.heading.chosen("version", "digest"),
     }
-    return [
-        *report.heading.lines,
-        *([] if caution is None else [caution.line]),
-        "",
-        *table,
-        "",
-        *(f"{name:<8}  {words}" for name, words in facts.items()),
-        *(f"note      {n}" for n in without_warnings(report.notes)),
-    ]
+    caution = splits_caution(counts, report.protocol, report.notes)
+    deliver_table(report, caution, aligned(rows, n_left=1), {}, facts, as_json=as_json, output=output)
 
 
 def _span(values: list[int]) -> str:

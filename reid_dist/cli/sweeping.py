@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from reid_dist.cli.options import RunOptions
-from reid_dist.cli.progress import points, rows_progress
-from reid_dist.cli.resumable import run_resumable
+from reid_dist.cli.progress import points
+from reid_dist.cli.resumable import deliver_table, open_sides, run_resumable
 from reid_dist.core.formatting import aligned, counted
 from reid_dist.evaluation.checked_options import CheckedOptions, complete
 from reid_dist.evaluation.options import OPTIONS, SWEEP
@@ -19,9 +17,9 @@ from reid_dist.evaluation.sweeps import SweepReport, make_grid, options_at, swee
 from reid_dist.evaluation.sweeps.grid import Grid
 from reid_dist.evaluation.sweeps.report import DOCUMENT
 from reid_dist.reports.documents import plain
-from reid_dist.reports.heading import caution_of, without_warnings
+from reid_dist.reports.heading import caution_of
 from reid_dist.reports.words import metric_value
-from reid_dist.stores import FeatureSet, open_features
+from reid_dist.stores import FeatureSet
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -43,9 +41,7 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
     )
 
     def prepare() -> Computation[SweepReport]:
-        with rows_progress() as progress:
-            near = open_features(query, role="query", progress=progress)
-            far = open_features(gallery, role="gallery", progress=progress)
+        near, far = open_sides(query, gallery)
 
         def compute(client: Client | None, workspace: Path | str | None) -> SweepReport:
             with points() as (tasks, shown):
@@ -96,18 +92,8 @@ def _spec_of(report: SweepReport) -> dict[str, Any]:
 
 
 def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) -> None:
-    """Print a parameter sweep, and the names of its files."""
-    if as_json:
-        click.echo(report.to_json(), nl=False)
-        return
-    click.echo("\n".join(_lines(report)))
-    if output is not None:
-        click.echo(f"\nwritten to {output}: sweep.html, sweep.json")
-
-
-def _lines(report: SweepReport) -> list[str]:
-    """The report as a table of plain text; the best value of each metric is marked."""
-    names = report.metric_names
+    """Print a parameter sweep, in which the best value of each metric is marked, and the names of its files."""
+    names, counts = report.metric_names, report.counts
     table = [[*report.parameters, *(f"{name} " for name in names)]]
     for number, row in enumerate(report.rows):
         values = [
@@ -116,27 +102,15 @@ def _lines(report: SweepReport) -> list[str]:
             for name in names
         ]
         table.append([*(_written(value) for value in row["parameters"].values()), *values])
-    lines = aligned(table)
-    counts = report.counts
-    caution = caution_of(counts, report.protocol, counts.get("n_identities"), report.notes)
     facts = {
-        _BEST: "best value of its metric; of equal ones, the first",
-        **report.heading.chosen("date", "command"),
         "method": report.method["name"] + _fixed(report.method["fixed"]),
         "queries": f"{counts['n_valid']:,} valid of {counts['n_query']:,}",
         "gallery": counted(counts["n_gallery"], "row"),
         "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
-        **report.heading.chosen("version", "digest"),
     }
-    return [
-        *report.heading.lines,
-        *([] if caution is None else [caution.line]),
-        "",
-        *lines,
-        "",
-        *(f"{name:<8}  {words}" for name, words in facts.items()),
-        *(f"note      {note}" for note in without_warnings(report.notes)),
-    ]
+    caution = caution_of(counts, report.protocol, counts.get("n_identities"), report.notes)
+    legend = {_BEST: "best value of its metric; of equal ones, the first"}
+    deliver_table(report, caution, aligned(table), legend, facts, as_json=as_json, output=output)
 
 
 def _fixed(values: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import (
@@ -208,14 +208,14 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     except ValidationError as error:
         known = [*PipelineJob.model_fields, *ProtocolComponents.model_fields, *SweptParameters.model_fields]
         problems = problems_of(error, known)
-    problems += _wrong_names(content)
+    problems += wrong_names(content)
     if job is None or problems:
         raise InputError(in_one_line(f"pipeline file {where}", problems))
     return job
 
 
-def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
-    """Problems of names and specs that do not exist; values that are no text are among the problems already."""
+def wrong_names(content: Mapping[str, Any]) -> Iterator[str]:
+    """Names and specs among the fields of a job that do not exist; values of wrong types are other problems."""
     looked_up: list[tuple[str, object, Callable[[str], object]]] = [
         ("protocol", content.get("protocol"), PROTOCOLS.get),
         ("distance", content.get("distance"), DISTANCES.get),
@@ -224,7 +224,7 @@ def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
     ]
     metrics = content.get("metrics")
     texts = {"metrics": metrics} if isinstance(metrics, str) else {}
-    if isinstance(metrics, list):
+    if isinstance(metrics, list | tuple):
         texts = {f"metrics.{place}": text for place, text in enumerate(metrics)}
     for path, text in texts.items():
         # Other values, and empty texts, are among the problems already.
@@ -233,7 +233,7 @@ def _wrong_names(content: dict[str, Any]) -> Iterator[str]:
     for path, given, look_up in looked_up:
         if isinstance(given, str):
             yield from _problems(path, look_up, given)
-    if isinstance(content.get("protocol"), dict):
+    if isinstance(content.get("protocol"), dict | ProtocolComponents):
         with contextlib.suppress(ValidationError):
             components = ProtocolComponents.model_validate(content["protocol"])
             yield from _problems("protocol", ProtocolComponents.compose, components)

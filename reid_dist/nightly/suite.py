@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -13,14 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.validation import explain
 from reid_dist.core.yaml_text import read_yaml_file
-from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents
-from reid_dist.metrics.definitions import parse_metrics
+from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents, wrong_names
 from reid_dist.nightly.gating import Gates
-from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.stages.expansion import parse_expand
-from reid_dist.stages.reranking import parse_rerank
 
 # Names are folders of the output directory, and parts of model/dataset/job.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=64)]
@@ -168,28 +163,8 @@ def _problems_of_jobs(suite: Suite) -> Iterator[str]:
     if not jobs:
         yield "no job is left: models and datasets leave out every one"
     for planned in jobs:
-        for problem in _wrong_names(planned.pipeline):
+        for problem in wrong_names(dict(planned.pipeline)):
             yield f"jobs.{planned.job} on datasets.{planned.dataset}: {problem}"
-
-
-def _wrong_names(job: PipelineJob) -> Iterator[str]:
-    """Yield unknown names and parameters of a job, before its turn in the night."""
-
-    def look_up_protocol() -> object:
-        return PROTOCOLS.get(job.rules) if isinstance(job.rules, str) else job.rules
-
-    lookups: list[Callable[[], object]] = [look_up_protocol, lambda: DISTANCES.get(job.distance)]
-    if job.metrics is not None:
-        lookups.append(lambda: parse_metrics(job.metrics or ()))
-    if job.expand is not None:
-        lookups.append(lambda: parse_expand(job.expand or ""))
-    if job.rerank is not None:
-        lookups.append(lambda: parse_rerank(job.rerank or ""))
-    for look_up in lookups:
-        try:
-            look_up()
-        except InputError as error:
-            yield str(error)
 
 
 def _wrong_placeholders(text: str | None) -> Iterator[str]:
