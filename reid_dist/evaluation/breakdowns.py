@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.partitions import PartValues
+from reid_dist.engine.partitions import Partitions, PartValues
 from reid_dist.engine.tasks import set_labels
 from reid_dist.metrics.definitions import exact_mean
 from reid_dist.stores import LabelledSet
@@ -47,15 +47,19 @@ def make_breakdowns(
     zero_for_invalid: bool,
 ) -> dict[str, dict[str, Any]]:
     """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool."""
-    tables: dict[str, dict[str, Any]] = {}
-    for name in names:
-        if name == "camera_pair":
-            tables[name] = _camera_pairs(in_parts, job, zero_for_invalid)
-        elif name == "gallery_size":
-            tables[name] = _gallery_sizes(in_parts, job, zero_for_invalid)
-        else:
-            tables[name] = _by_label(_column(query, name), values, valid, zero_for_invalid)
-    return tables
+    over_partitions: dict[str, dict[str, Any]] = {}
+    if in_parts is not None and in_parts.by_camera is not None:
+        over_partitions["camera_pair"] = _camera_pairs(in_parts.by_camera, job, zero_for_invalid)
+    if in_parts is not None and in_parts.by_size is not None and job.parts is not None:
+        over_partitions["gallery_size"] = _gallery_sizes(
+            in_parts.by_size, job.parts, job.part_metrics, zero_for_invalid
+        )
+    return {
+        name: over_partitions[name]
+        if name in over_partitions
+        else _by_label(_column(query, name), values, valid, zero_for_invalid)
+        for name in names
+    }
 
 
 @dataclass(frozen=True)
@@ -120,10 +124,8 @@ def _cameras(job: EvaluationJob, labelled: LabelledSet) -> _Cameras:
     return _Cameras(_names(own[[of[0] for of in rows]], labelled.camid_names), rows)
 
 
-def _camera_pairs(in_parts: PartValues | None, job: EvaluationJob, zero_for_invalid: bool) -> dict[str, Any]:
-    if in_parts is None or in_parts.by_camera is None:
-        raise AssertionError("a table over partitions is computed with the ranks")
-    found = in_parts.by_camera
+def _camera_pairs(found: Float64, job: EvaluationJob, zero_for_invalid: bool) -> dict[str, Any]:
+    """Table of values of shape (n_query, n_cameras, metrics)."""
     near, far = _cameras(job, job.query), _cameras(job, job.gallery)
     groups, columns = near.rows, range(len(far.names))
     return {
@@ -137,17 +139,17 @@ def _camera_pairs(in_parts: PartValues | None, job: EvaluationJob, zero_for_inva
     }
 
 
-def _gallery_sizes(in_parts: PartValues | None, job: EvaluationJob, zero_for_invalid: bool) -> dict[str, Any]:
-    if in_parts is None or in_parts.by_size is None or job.parts is None:
-        raise AssertionError("a table over partitions is computed with the ranks")
-    found = in_parts.by_size
+def _gallery_sizes(
+    found: Float64, partitions: Partitions, metrics: tuple[str, ...], zero_for_invalid: bool
+) -> dict[str, Any]:
+    """Table of values of shape (n_query, n_sizes, metrics)."""
     return {
-        "order": job.parts.order,
-        "seed": job.parts.seed,
-        "n_rows": list(job.parts.sizes),
+        "order": partitions.order,
+        "seed": partitions.seed,
+        "n_rows": list(partitions.sizes),
         **{
             metric: [_mean(found[:, size, place], zero_for_invalid) for size in range(found.shape[1])]
-            for place, metric in enumerate(job.part_metrics)
+            for place, metric in enumerate(metrics)
         },
     }
 

@@ -151,9 +151,14 @@ def _values(metric: Metric, ranked: RankedQueries, result: BlockResult, rule: in
     """Values of every query, under one of the rules of ties."""
     if metric.family.needs == RANKS:
         return metric.values(ranked)
+    return _single_shot(result)[:, metric.parameter - 1, rule]
+
+
+def _single_shot(result: BlockResult) -> NDArray[np.float64]:
+    """Single-shot CMC, (n_query, max_rank, rules)."""
     if result.single_shot is None:
-        raise AssertionError("a single-shot metric is computed with the ranks")
-    return result.single_shot[:, metric.parameter - 1, rule]
+        raise AssertionError("a metric or the curve of the protocol needs it, so the job computes it")
+    return result.single_shot
 
 
 def _curves(
@@ -176,9 +181,7 @@ def _curves(
 
 
 def _single_shot_curve(result: BlockResult, max_rank: int, zero: bool) -> NDArray[np.float64]:
-    if result.single_shot is None:
-        raise AssertionError("a single-shot protocol computes it")
-    columns = result.single_shot[:, :max_rank, 0].T
+    columns = _single_shot(result)[:, :max_rank, 0].T
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 

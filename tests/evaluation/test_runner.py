@@ -1,0 +1,80 @@
+"""The runner of jobs without a command line: what is resumed, what is refused, and what errors add."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.engine.task_graph import Progress
+from reid_dist.errors import InputError, PlanError, RunFailedError, StoreExistsError
+from reid_dist.evaluation import runner
+from reid_dist.evaluation.pipelines import PipelineJob
+from reid_dist.evaluation.runner import Computation, Destination, run_job
+from reid_dist.evaluation.runs import prepare_evaluation
+from reid_dist.reports import Report
+from reid_dist.stores import Workspace
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> PipelineJob:
+    rng = np.random.default_rng(5)
+    for name, n in (("query", 10), ("gallery", 40)):
+        features = rng.standard_normal((n, 6)).astype(np.float32)
+        FeatureSet.from_arrays(features, np.arange(n) % 5, np.arange(n) % 3).save(tmp_path / f"{name}.zarr")
+    return PipelineJob(query=str(tmp_path / "query.zarr"), gallery=str(tmp_path / "gallery.zarr"))
+
+
+def prepared(job: PipelineJob) -> Computation[Report]:
+    return prepare_evaluation(job, contextlib.nullcontext, lambda: contextlib.nullcontext(Progress()))
+
+
+def no_work(*_: object) -> Report:
+    raise AssertionError("a finished report is not computed again")
+
+
+def test_a_finished_report_is_returned_and_another_job_is_refused(job: PipelineJob, tmp_path: Path) -> None:
+    to = Destination(output=tmp_path / "out", name="first", description="small", command="a command")
+    report = run_job(lambda: prepared(job), to, contextlib.nullcontext)
+    assert report.result_digest == evaluate(job.query, job.gallery).result_digest
+    expected = {"name": "first", "description": "small", "command": "a command"}
+    assert {name: report.run[name] for name in expected} == expected
+    with pytest.raises(StoreExistsError, match="not empty"):
+        run_job(lambda: prepared(job), to, contextlib.nullcontext)
+    remarks: list[str] = []
+    again = replace(to, resume=True, name="second")
+    kept = run_job(lambda: replace(prepared(job), compute=no_work), again, contextlib.nullcontext, remarks.append)
+    assert kept.to_json() == report.to_json()
+    assert remarks == [f"{to.output} is finished and keeps its name 'first'"]
+    other = job.model_copy(update={"max_rank": 7})
+    with pytest.raises(InputError, match=r"holds the report of another job \(max_rank differ\)"):
+        run_job(lambda: prepared(other), again, contextlib.nullcontext)
+
+
+@pytest.mark.parametrize("resumed_by", ["the same command", None])
+@pytest.mark.parametrize("error", [RunFailedError("lost the scheduler"), KeyboardInterrupt()])
+def test_a_failed_run_names_its_parts_where_they_are_kept(
+    job: PipelineJob, tmp_path: Path, error: BaseException, resumed_by: str | None
+) -> None:
+    def failing(_client: object, workspace: Path | str | None) -> Report:
+        Workspace.at(str(workspace)).stage("kind", 1, {}).write("part", {"values": np.zeros(1)})
+        raise error
+
+    to = Destination(workspace=str(tmp_path / "shared"), resumed_by=resumed_by)
+    with pytest.raises(type(error)) as caught:
+        run_job(lambda: replace(prepared(job), compute=failing), to, contextlib.nullcontext)
+    advice = f"what is finished is kept in {tmp_path / 'shared'}: the same command goes on from there"
+    assert str(caught.value).endswith(advice) == (resumed_by is not None)
+
+
+def test_curves_that_do_not_fit_are_refused_before_the_cluster_starts(
+    job: PipelineJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "DEFAULT_MEMORY", 0)
+    monkeypatch.setattr("distributed.system.memory_limit", lambda: 100)
+    with pytest.raises(PlanError, match="choose a smaller --max-rank"):
+        run_job(lambda: prepared(job), Destination(), lambda: pytest.fail("the cluster was started"))
