@@ -1,4 +1,4 @@
-"""How a report is held against the oracle, and against another report."""
+"""Comparison of a report with the oracle, and with another report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCORES = ("AP", "AP_trapezoid", "INP")
 
 
 def as_feature_set(items):
-    """The public form of an oracle's `ItemSet`; zero rows are welcome."""
+    """Feature set of an oracle's `ItemSet`; zero rows are allowed."""
     return FeatureSet.from_arrays(
         items.features, items.pids, camids=items.camids, item_ids=items.item_ids, allow_zero=True
     )
@@ -25,9 +25,9 @@ def as_feature_set(items):
 def evaluate_items(
     query, gallery, protocol="market1501", distance="cosine", metrics=ALL_METRICS, *, confidence=None, **options
 ):
-    """`reid_dist.evaluate` of two `ItemSet`, all metrics of the oracle unless told otherwise.
+    """`reid_dist.evaluate` of two `ItemSet`, by default all metrics of the oracle.
 
-    Without intervals: they are another test's matter, and most of the time of a small evaluation.
+    Intervals are left out: they take most of the time of a small evaluation, and have tests of their own.
     """
     return evaluate(
         as_feature_set(query),
@@ -41,7 +41,7 @@ def evaluate_items(
 
 
 def assert_agrees(report, expected):
-    """The report says what the oracle says: ranks and counts exactly, scores to 1e-12."""
+    """The report agrees with the oracle: ranks and counts exactly, scores to 1e-12."""
     counts = {name: report.counts[name] for name in expected.counts}
     assert counts == expected.counts
 
@@ -128,5 +128,5 @@ def assert_sizes(table, expected_at, metrics):
 
 
 def distinct_values(digests: Mapping[object, str]) -> int:
-    """How many different digests there are; 1 is what the promise says."""
+    """Number of different digests; 1 if results do not depend on the keys."""
     return len(set(digests.values()))

@@ -72,7 +72,7 @@ def problems(draw, max_query=6, max_gallery=20):
 
 @cache
 def crowded(dtype=np.float32):
-    """40 x 300 distances of ten values around zero, with queries that have nobody."""
+    """40 x 300 distances of ten values around zero, some queries without relevant items."""
     query, gallery = crowded_sets(40, 300, 3, seed=41)
     rng = np.random.default_rng(42)
     strange = np.where(np.arange(40) % 9 == 8, query.pids + 500, query.pids)

@@ -13,21 +13,21 @@ from reid_dist import (
 )
 from reid_dist.relevance.protocols import PROTOCOLS
 
-# As close as a mean of such fractions can be told from another.
+# Smallest difference between the means of such fractions.
 EXACT = 1e-12
 NOTHING = {"good": [], "ok": [], "junk": []}
 # A query without relevant items counts, as one that found nothing.
 OXFORD_WITH_ZEROS = compose_protocol("oxford_with_zeros", base=PROTOCOLS.get("oxford"), invalid_query="counts as 0")
 
 
-def assert_says(report, expected, tolerance=EXACT):
+def assert_metrics(report, expected, tolerance=EXACT):
     """Metrics of a report, by our names."""
     assert set(expected) <= set(report.metrics)
     for name, value in expected.items():
         assert report.metrics[name] == pytest.approx(value, abs=tolerance), name
 
 
-def assert_queries_say(report, expected, tolerance=EXACT):
+def assert_per_query(report, expected, tolerance=EXACT):
     """Values of every query, by our names."""
     for name, values in expected.items():
         np.testing.assert_allclose(report.per_query[name], values, rtol=0, atol=tolerance, err_msg=name)
@@ -47,8 +47,8 @@ def unlabelled(shape):
     return tuple(LabelledRows(np.zeros(n, int)) for n in shape)
 
 
-def judged(distances, relevant, metrics, *, junk=None, protocol="oxford", **options):
-    """Evaluate distances whose relevant items are told one by one."""
+def evaluate_marked(distances, relevant, metrics, *, junk=None, protocol="oxford", **options):
+    """Evaluate distances, with relevant items and junk as masks."""
     block = np.asarray(distances, np.float64)
     truth = lists_of(np.broadcast_to(relevant, block.shape), junk)
     return evaluate_distances(
@@ -60,4 +60,4 @@ def judged(distances, relevant, metrics, *, junk=None, protocol="oxford", **opti
 def in_order(hits, metrics, **options):
     """Evaluate ranked lists of hits and misses; rows of one length."""
     hits = np.asarray(hits, bool)
-    return judged(np.broadcast_to(np.arange(hits.shape[1]), hits.shape), hits, metrics, **options)
+    return evaluate_marked(np.broadcast_to(np.arange(hits.shape[1]), hits.shape), hits, metrics, **options)

@@ -34,14 +34,14 @@ def print_to_text(report):
 
 @cache
 def crowded():
-    """Ties, junk, strangers, three cameras; whole numbers, so that every oracle may be asked."""
+    """Ties, junk, unmatched, three cameras; whole numbers, so that every oracle may be requested."""
     query, gallery = crowded_sets(30, 240, 6, seed=111)
     whole = np.random.default_rng(112).integers(-3, 4, (25, 6)).astype(np.float32)
     pick = np.random.default_rng(113)
     gallery = gallery.with_features(whole[pick.integers(0, 25, 240)])
     query = query.with_features(whole[pick.integers(0, 25, 30)])
-    strangers = ItemSet(whole[5:9], np.array([900, 901, 902, 902]), np.array([0, 1, 7, 7]), np.arange(900, 904))
-    return query + strangers, gallery
+    unmatched = ItemSet(whole[5:9], np.array([900, 901, 902, 902]), np.array([0, 1, 7, 7]), np.arange(900, 904))
+    return query + unmatched, gallery
 
 
 @cache
@@ -233,7 +233,7 @@ def test_a_label_column(protocol):
 
 
 def test_tables_where_no_metric_has_values_per_query():
-    """What is asked of all pairs has no value per query; the counts of a table stand without it."""
+    """Metrics of all pairs have no value per query; a table of them alone holds counts."""
     query, gallery = crowded()
     alone = evaluate_items(query, gallery, metrics=["EER", "TAR@FAR=0.1"], breakdowns=ALL, gallery_sizes=[10])
     beside = evaluate_items(query, gallery, metrics=["EER", "mAP", "CMC@1"], breakdowns=ALL, gallery_sizes=[10])
@@ -256,7 +256,7 @@ def in_texts(items):
 
 
 def test_texts_as_cameras_and_identities():
-    """The two sets number their texts differently; tables say the texts, and are those of the numbers otherwise."""
+    """The two sets number their texts differently; tables hold the texts, and otherwise those of the numbers."""
     query, gallery = crowded()
     query = query.take(np.flatnonzero(query.camids > 0))  # so that the query set's first camera is not the gallery's
     gallery = gallery.take(np.flatnonzero(gallery.camids != 1))
@@ -279,7 +279,7 @@ def test_texts_as_cameras_and_identities():
 
 @pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
 def test_texts_on_a_page(protocol):
-    """Console and page say the names, as they say the numbers where there are no names."""
+    """Console and page show names, and numbers where there are no names."""
     query, gallery = crowded()
     query, gallery = query.take(np.flatnonzero(query.camids > 1)), gallery.take(np.flatnonzero(gallery.camids < 2))
     report = evaluate(*map(in_texts, (query, gallery)), protocol=protocol, metrics=["mAP"],
@@ -386,10 +386,10 @@ def test_a_random_order_is_one_permutation():
 def test_asking_changes_nothing_else():
     query, gallery = crowded()
     plain = evaluate_items(query, gallery, metrics=METRICS)
-    asked = evaluate_items(query, gallery, metrics=METRICS, breakdowns=ALL, gallery_sizes=[10, 100])
-    assert asked.result_digest == plain.result_digest
+    requested = evaluate_items(query, gallery, metrics=METRICS, breakdowns=ALL, gallery_sizes=[10, 100])
+    assert requested.result_digest == plain.result_digest
     assert plain.breakdowns == {}
-    assert asked.counts == plain.counts
+    assert requested.counts == plain.counts
 
 
 def test_tables_do_not_depend_on_their_company():

@@ -1,4 +1,4 @@
-"""Protocols put together from parts: every pair judged in plain Python, every list sorted, with ties everywhere."""
+"""Protocols put together from parts: relevance pair by pair, every list sorted, with ties everywhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Items:
         return np.array([row["pid"] for row in self.rows])
 
 
-def verdict(rules, query, item):
+def relation(rules, query, item):
     """What an item is to a query, as the parts read."""
     if rules.get("junk_pid", -1) is not None and item["pid"] == rules.get("junk_pid", -1):
         return "junk"
@@ -58,13 +58,13 @@ def verdict(rules, query, item):
 
 def masks(rules, query, gallery):
     """(relevant, junk), each (n_query, n_gallery); nothing is relevant to a query of a camera that does not count."""
-    verdicts = np.array([[verdict(rules, one, item) for item in gallery.rows] for one in query.rows])
+    relations = np.array([[relation(rules, one, item) for item in gallery.rows] for one in query.rows])
     counted = np.array([one["camid"] in rules.get("query_cameras", [one["camid"]]) for one in query.rows])
-    return (verdicts == "relevant") & counted[:, None], verdicts == "junk", counted
+    return (relations == "relevant") & counted[:, None], relations == "junk", counted
 
 
 def oracle(rules, query, gallery, block, max_rank):
-    """Metrics, curve, per-query values; None when nobody has anything to find."""
+    """Metrics, curve, per-query values; None without a valid query."""
     relevant, junk, counted = masks(rules, query, gallery)
     rankings = [rank_one_query(*rows) for rows in zip(block, relevant, junk, strict=True)]
     valid = [i for i, ranking in enumerate(rankings) if ranking.ranks]
@@ -169,7 +169,7 @@ def test_any_composition(data):
     assert report.per_query["n_kept"].tolist() == expected["n_kept"]
     assert report.counts["n_junk"] == expected["junk"].sum()
     assert report.counts["n_junk_rows"] == sum(
-        verdict({**rules, "junk": []}, query.rows[0], item) == "junk" for item in gallery.rows
+        relation({**rules, "junk": []}, query.rows[0], item) == "junk" for item in gallery.rows
     )
     for i, reason in enumerate(report.per_query["reason"].tolist()):
         assert reason in true_reasons(rules, query.rows[i], gallery.rows, expected, i), i
@@ -183,7 +183,7 @@ def test_any_composition(data):
 
 
 def true_reasons(rules, query, gallery, expected, i):
-    """What can truly be said of why a query has nothing to find; {""} if it has something."""
+    """All true reasons why a query is invalid; {""} for a valid one."""
     if not expected["counted"][i]:
         return {"camera_not_counted"}
     if expected["n_relevant"][i]:
@@ -263,22 +263,22 @@ def test_what_is_reported(rules):
     assert report.per_query["n_relevant"].tolist() == expected["n_relevant"]
 
 
-def test_the_report_says_which_parts():
+def test_parts_are_in_the_report():
     rules = {
         "junk": [["pid", "camid"], ["pid", "clothes"]], "query_cameras": [0, 3], "gallery_cameras": [1, 2],
         "junk_pid": -1, "cmc_family": "CMC_allshots",
     }  # fmt: skip
-    said = evaluate_crowded(compose_protocol("mine", **rules)).protocol
-    assert said["name"] == "mine"
-    assert said["junk"] == "same pid and camid; same pid and clothes; pid -1; cameras other than 1, 2"
-    assert said["query_cameras"] == "0, 3"
-    assert said["cmc_family"] == "CMC_allshots"
+    described = evaluate_crowded(compose_protocol("mine", **rules)).protocol
+    assert described["name"] == "mine"
+    assert described["junk"] == "same pid and camid; same pid and clothes; pid -1; cameras other than 1, 2"
+    assert described["query_cameras"] == "0, 3"
+    assert described["cmc_family"] == "CMC_allshots"
     other = evaluate_crowded(compose_protocol("mine", base="market1501", summary="my own", source="a paper")).protocol
     assert (other["summary"], other["source"]) == ("my own", "a paper")
 
 
 def test_registered_protocols_are_such_compositions():
-    """The names stand for their parts: composed anew, they give the same bits."""
+    """Composed of the parts of a registered protocol, one gives the same bits."""
     for name in ("market1501", "market1501_matlab", "cuhk03_separate_cameras", "no_cameras", "same_set"):
         rules = PROTOCOLS.get(name)
         parts = ("junk", "junk_pid", "invalid_query", "cmc_family", "ap_family")
@@ -345,7 +345,7 @@ def test_protocols_by_lists_can_be_changed():
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "message"),
     [
         ({"junk": [["camid"], ["clothes"]]}, "one rule of a single label can hide whole cameras"),
         ({"junk": [["camid", "clothes"]]}, r"found \('camid', 'clothes'\)"),
@@ -378,14 +378,14 @@ def test_protocols_by_lists_can_be_changed():
     ],
     ids=lambda parts: str(parts) if isinstance(parts, dict) else "",
 )
-def test_parts_that_cannot_be_used(parts, told):
-    with pytest.raises(InputError, match=told) as refused:
+def test_parts_that_cannot_be_used(parts, message):
+    with pytest.raises(InputError, match=message) as refused:
         compose_protocol("mine", **parts)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("parts", [{"junks": []}, {"base": "none"}, {"relevant_lists": ["none"]}])
-def test_unknown_names_are_told_apart(parts):
+def test_unknown_names_have_an_error_of_their_own(parts):
     with pytest.raises(UnknownNameError):
         compose_protocol("mine", **parts)
 

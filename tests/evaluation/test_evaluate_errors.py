@@ -20,7 +20,7 @@ def pair():
 
 
 def one_line(caught):
-    """The message, for people: one that says something."""
+    """The message, which is not empty."""
     message = str(caught.value)
     assert message.strip()
     return message
@@ -51,7 +51,7 @@ def test_cameras_missing(pair, without):
 
 
 def test_no_valid_query():
-    """Three queries nobody knows, two known to their own camera only."""
+    """Three queries without an item of their identity, two with items of their own camera alone."""
     rng = np.random.default_rng(2)
     query = ItemSet(rng.normal(size=(5, 4)).astype(np.float32), np.array([1, 2, 3, 8, 9]), np.zeros(5, int))
     gallery = ItemSet(rng.normal(size=(6, 4)).astype(np.float32), np.array([8, 9, 8, 7, 7, 5]), np.zeros(6, int))
@@ -152,7 +152,7 @@ def test_numbers_that_count_nothing(pair, name, value):
     assert f"found {value!r}" in one_line(caught)
 
 
-# Who validates options: features, distances and lists are evaluated by three doors into one house.
+# Options are validated alike for features, distances and lists.
 def by_features(query, gallery, **options):
     return evaluate_items(query, gallery, metrics=["mAP"], **options)
 
@@ -167,14 +167,14 @@ def by_lists(query, gallery, **options):
     return evaluate_lists(whole, *map(as_feature_set, (query, gallery)), metrics=["mAP"], **options)
 
 
-DOORS = pytest.mark.parametrize("door", [by_features, by_distances, by_lists])
+EVALUATIONS = pytest.mark.parametrize("evaluation", [by_features, by_distances, by_lists])
 
 
-@DOORS
+@EVALUATIONS
 @pytest.mark.parametrize("seed", [2**64, 2**200, -1, True, 1.0, "1", None, float("nan")])
-def test_seeds_that_start_no_stream(pair, door, seed):
+def test_seeds_that_start_no_stream(pair, evaluation, seed):
     with pytest.raises(InputError) as caught:
-        door(*pair, seed=seed)
+        evaluation(*pair, seed=seed)
     assert one_line(caught) == f"seed must be between 0 and 2**64 - 1 and a whole number, found {seed!r}"
 
 
@@ -197,21 +197,21 @@ def test_seeds_beyond_the_largest_word_are_no_other_names(pair):
     assert zero["mAP"] != last["mAP"]
 
 
-@DOORS
-def test_no_breakdowns_in_every_form(pair, door):
-    plain = door(*pair)
+@EVALUATIONS
+def test_no_breakdowns_in_every_form(pair, evaluation):
+    plain = evaluation(*pair)
     for nothing in (None, (), []):
-        report = door(*pair, breakdowns=nothing)
+        report = evaluation(*pair, breakdowns=nothing)
         assert report.breakdowns == {}
         assert report.result_digest == plain.result_digest
         assert list(report.options["breakdowns"]) == []
 
 
-@pytest.mark.parametrize("door", [by_features, by_distances])
+@pytest.mark.parametrize("evaluation", [by_features, by_distances])
 @pytest.mark.parametrize("names", [True, 0, 1.5, object()])
-def test_breakdowns_that_are_no_list(pair, door, names):
+def test_breakdowns_that_are_no_list(pair, evaluation, names):
     with pytest.raises(InputError) as caught:
-        door(*pair, breakdowns=names)
+        evaluation(*pair, breakdowns=names)
     assert "breakdowns must be a list of names" in one_line(caught)
     assert repr(names) in one_line(caught)
 
@@ -238,11 +238,11 @@ def test_levels_that_are_none(pair, level):
     assert f"found {level!r}" in one_line(caught)
 
 
-@pytest.mark.parametrize("door", [by_features, by_distances])
+@pytest.mark.parametrize("evaluation", [by_features, by_distances])
 @pytest.mark.parametrize("client", ["127.0.0.1:8786", 2, False])
-def test_what_is_no_client(pair, door, client):
+def test_what_is_no_client(pair, evaluation, client):
     with pytest.raises(InputError, match=r"client must be a distributed\.Client") as caught:
-        door(*pair, client=client)
+        evaluation(*pair, client=client)
     assert type(client).__name__ in one_line(caught)
     with pytest.raises(InputError, match="client must be"):
         nearest(*map(as_feature_set, pair), client=client)

@@ -1,4 +1,4 @@
-"""One answer, bit for bit, whatever the tiles, and however often it is asked."""
+"""One result, bit for bit, for all tiles, layouts and repetitions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_chunks_of_any_set(protocol, data):
     assert distinct_values(answers) == 1
 
 
-def test_asking_again():
+def test_repeated_evaluations():
     query, gallery = small_sets()
     sets = as_feature_set(query), as_feature_set(gallery)
     assert evaluate_items(query, gallery).result_digest == evaluate_items(query, gallery).result_digest
@@ -89,7 +89,7 @@ def test_asking_again():
     )
 
 
-def test_the_digest_tells_answers_apart():
+def test_digests_of_different_results_differ():
     query, gallery = scattered_sets(20, 200, 12, seed=7)
     digests = {
         (distance, protocol, max_rank): evaluate_items(
@@ -153,7 +153,7 @@ def test_neighbours_of_sets_in_stores(tmp_path):
         assert found.distance.tobytes() == expected.distance.tobytes()
 
 
-def test_questions_at_the_same_time():
+def test_evaluations_at_the_same_time():
     """Threads of one process that evaluate different sets do not disturb each other."""
     pairs = [crowded_sets(15, 300, 16, seed=seed) for seed in range(70, 76)]
     one_by_one = [evaluate_items(*pair).result_digest for pair in pairs]
@@ -186,7 +186,7 @@ def test_how_labels_are_held(dtype):
 
 
 @pytest.mark.parametrize("chunk", [None, 37])
-def test_asking_for_neighbours_changes_nothing(chunk):
+def test_lists_of_neighbours_change_nothing_else(chunk):
     query, gallery = small_sets()
     assert_same_scores(
         evaluate_items(query, gallery, topk=10, chunk_rows=chunk), evaluate_items(query, gallery, chunk_rows=333)

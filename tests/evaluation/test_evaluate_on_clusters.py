@@ -24,7 +24,7 @@ def one_worker(tmp_path_factory):
 
 @pytest.fixture(params=["one_worker", "two_workers"])
 def client(request):
-    """How many there are is seen where partial results meet; everything else is asked of two alone."""
+    """Merges depend on the number of workers; everything else is tested on two."""
     return request.getfixturevalue(request.param)
 
 
@@ -121,17 +121,17 @@ def test_lists_in_a_report(two_workers):
 
 def test_what_is_refused_here_is_refused_there(two_workers):
     query, gallery = sets()
-    strangers = ItemSet(query.features, query.pids + 1000, query.camids)
+    unmatched = ItemSet(query.features, query.pids + 1000, query.camids)
     messages = []
     for where in (None, two_workers):
         with pytest.raises(InputError) as caught:
-            evaluate_items(strangers, gallery, client=where)
+            evaluate_items(unmatched, gallery, client=where)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
 
 
 def test_two_evaluations_of_one_client(two_workers):
-    """Nothing that stays on the workers reaches into the next question."""
+    """What stays on the workers has no effect on the next evaluation."""
     query, gallery = map(as_feature_set, crowded_sets(20, 800, 24, seed=34))
     other = as_feature_set(crowded_sets(20, 800, 24, seed=35)[0])
     first = evaluate(query, gallery, client=two_workers).result_digest
@@ -141,7 +141,7 @@ def test_two_evaluations_of_one_client(two_workers):
 
 
 def test_workers_are_there_though_the_client_forgets_them(two_workers, monkeypatch):
-    """A client writes over what it knows of its scheduler every two seconds, and leaves the workers out."""
+    """A client replaces its information about the scheduler every two seconds, without the workers."""
     monkeypatch.setattr(two_workers, "scheduler_info", lambda **_: {"workers": {}})
     query, gallery = crowded_sets(6, 60, 17, seed=34)
     assert (

@@ -18,7 +18,7 @@ MAX_RANK = 20
 
 
 def check(problem, protocol, distance, max_rank=MAX_RANK, **options):
-    """The engine agrees with the oracle, or both say that there is nothing to average."""
+    """The report agrees with the oracle; without a valid query, it is refused."""
     query, gallery = problem.query, problem.gallery
     expected = reference_evaluate(query, gallery, protocol, distance, max_rank=max_rank)
     if expected is None:

@@ -1,4 +1,4 @@
-"""What must hold of any ranking metric, on any set."""
+"""Properties of ranking metrics on any set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ distances = st.sampled_from(DISTANCES)
 
 
 def evaluate_or_skip(query, gallery, *arguments, **options):
-    """A report; sets without a valid query are another test's matter."""
+    """A report; sets without a valid query are skipped."""
     try:
         return evaluate_items(query, gallery, *arguments, **options)
     except InputError:
@@ -166,7 +166,7 @@ def test_the_order_of_queries(protocol, data):
 
 
 @given(data=st.data())
-def test_a_query_is_not_changed_by_its_company(data):
+def test_a_query_does_not_depend_on_other_queries(data):
     problem = data.draw(problems())
     distance = data.draw(distances)
     report = evaluate_or_skip(problem.query, problem.gallery, "market1501", distance)
@@ -272,7 +272,7 @@ def test_a_far_distractor_changes_nothing(protocol, data):
 
 @given(problem=problems(kinds=("palette", "random")))
 def test_a_near_distractor_costs_one_rank(problem):
-    """A negative that is a copy of the query, in the first gallery row, stands before every positive."""
+    """A negative that is a copy of the query, in the first gallery row, ranks before every positive."""
     query = problem.query.take([0])
     report = evaluate_or_skip(query, problem.gallery, "no_cameras", "euclidean")
     intruder = ItemSet(query.features, np.array([99]), query.camids, np.array([88_888]))
@@ -312,7 +312,7 @@ def test_cameras_are_not_looked_at_without_cameras():
 
 
 def test_items_of_one_set_are_matched_by_name():
-    """Neither the position of a query in its list nor the order of the gallery says who it is."""
+    """Items are matched neither by the order of queries nor by that of the gallery."""
     rng = np.random.default_rng(20)
     _, gallery = crowded_sets(1, 120, 7, seed=20)
     gallery = ItemSet(gallery.features, gallery.pids, None, rng.permutation(120) + 1000)

@@ -137,16 +137,16 @@ def test_paths_are_taken_where_sets_are(sides: tuple[Path, Path], report: Report
 
 def test_progress_is_shown_on_standard_error(sides: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:
     calls = (
-        lambda told: evaluate(*sides, progress=told, confidence=None, metrics=["TAR@FAR=0.1"]),
-        lambda told: nearest(*sides, k=2, progress=told),
-        lambda told: reranked_distances(*sides, rerank=RERANK, progress=told),
-        lambda told: k_reciprocal_graph(sides[1], rerank=RERANK, progress=told),
-        lambda told: sweep_parameters(*sides, expand="aqe", k="0:1", progress=told),
-        lambda told: evaluate_splits(*sides, repeats=2, progress=told),
+        lambda progress: evaluate(*sides, progress=progress, confidence=None, metrics=["TAR@FAR=0.1"]),
+        lambda progress: nearest(*sides, k=2, progress=progress),
+        lambda progress: reranked_distances(*sides, rerank=RERANK, progress=progress),
+        lambda progress: k_reciprocal_graph(sides[1], rerank=RERANK, progress=progress),
+        lambda progress: sweep_parameters(*sides, expand="aqe", k="0:1", progress=progress),
+        lambda progress: evaluate_splits(*sides, repeats=2, progress=progress),
     )
     for call in calls:
-        for told in (None, False):
-            call(told)
+        for progress in (None, False):
+            call(progress)
             assert capfd.readouterr() == ("", "")
         call(True)
         out, err = capfd.readouterr()

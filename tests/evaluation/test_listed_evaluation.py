@@ -62,7 +62,7 @@ def evaluate_items(query, gallery, k, protocol="market1501", metrics=METRICS, **
 
 @cache
 def crowded(n_query=30, n_gallery=160):
-    """Few different rows, so that most positives have negatives at their distance; some queries have nobody."""
+    """Few different rows, so that most positives are tied with negatives; some queries have no relevant item."""
     rng = np.random.default_rng(51)
     rows = rng.integers(-2, 3, (25, 4)).astype(np.float32)
     pids = rng.integers(0, 9, n_query)
@@ -338,17 +338,17 @@ def test_a_report_of_lists_is_a_report(tmp_path, capsys):
 def test_options_that_ask_for_nothing():
     query, gallery = crowded()
     plain = evaluate_items(query, gallery, 10)
-    asked = evaluate_items(
+    requested = evaluate_items(
         query, gallery, 10, breakdowns=[], ties=False, roc=False, topk=None, gallery_sizes=None, chunk_rows=7
     )
-    assert asked.result_digest == plain.result_digest
+    assert requested.result_digest == plain.result_digest
 
 
 # -------------------------------------------------------------------------------------------------------- refusals
 
 
 def test_minp_by_name_needs_the_last_positive():
-    """By default its bounds are told; who asks for it by name is told what would give it."""
+    """By default its bounds are reported; requested by name, it is refused with a remedy."""
     query, gallery = crowded()
     with pytest.raises(InputError, match=r"metric 'mINP' needs the rank of every query's last positive") as refused:
         evaluate_items(query, gallery, 10, metrics=["mAP", "mINP"])
@@ -389,7 +389,7 @@ def test_every_registered_metric_is_exact_bounded_or_refused():
 
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras"])
 def test_single_shot_protocols(protocol):
-    """Their CMC cannot be had, and is refused when it is asked for by default; rank metrics can."""
+    """Lists do not give their CMC, which is refused as a default; rank metrics are reported."""
     query, gallery = crowded()
     with pytest.raises(InputError, match=r"metric 'CMC_single_shot@1' cannot be had from top-k lists"):
         evaluate_items(query, gallery, 10, protocol, None)

@@ -1,4 +1,4 @@
-"""Rank-K under the names that the field gives it: the hit rate CMC@K, whereas R@K is recall and a note says so."""
+"""Usual names of rank-K: they mean the hit rate CMC@K, whereas R@K is recall, with a note."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def test_a_pipeline_takes_a_single_text(tmp_path: Path, text: str, names: tuple[
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("5", "must be a list of names"), ("mAPP", "did you mean 'mAP'"), ("'mAP,'", "is empty")]
+    ("text", "message"), [("5", "must be a list of names"), ("mAPP", "did you mean 'mAP'"), ("'mAP,'", "is empty")]
 )
-def test_a_pipeline_says_what_is_wrong_with_metrics(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_metrics_of_a_pipeline(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "job.yaml").write_text(f"query: q.zarr\ngallery: g.zarr\nmetrics: {text}\n")
-    with pytest.raises(InputError, match=says) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         read_job(tmp_path / "job.yaml")
     assert "tuple" not in str(caught.value)
     assert "has 1 problem:" in str(caught.value)

@@ -141,7 +141,7 @@ def test_a_crowded_set(protocol):
 
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
 def test_identities_and_cameras_mean_nothing_here(protocol):
-    """Lists alone say who is relevant; a pid of -1 hides nobody."""
+    """Relevance depends on lists alone; rows of pid -1 are no junk."""
     query, gallery, truth = fixed(protocol)
     report = evaluate_items(query, gallery, protocol, metrics=METRICS, ground_truth=truth)
     other_query = ItemSet(query.features, np.full(len(query), -1), item_ids=query.item_ids)
@@ -152,7 +152,7 @@ def test_identities_and_cameras_mean_nothing_here(protocol):
 
 
 def test_the_protocols_of_the_revisited_sets_by_hand():
-    """One list: easy at 1 and 4, hard at 2 and 6, junk at 3, a stranger at 5."""
+    """One list: easy at 1 and 4, hard at 2 and 6, junk at 3, an unlisted item at 5."""
     gallery = ItemSet(np.arange(1, 7, dtype=np.float32)[:, None], np.arange(6), item_ids=np.arange(6))
     query = ItemSet(np.zeros((1, 1), np.float32), np.array([50]), item_ids=np.array([50]))
     truth = [{"easy": [0, 3], "hard": [1, 5], "junk": [2]}]

@@ -1,4 +1,4 @@
-"""Pipeline files: every field, protocols put together in YAML, overrides, and problems told all at once."""
+"""Pipeline files: every field, protocols put together in YAML, overrides, and all problems in one message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIPELINES = sorted((Path(__file__).parents[2] / "pipelines").glob("[!n]*.yaml"))
 
 @pytest.fixture
 def read(tmp_path):
-    """Read a job of given text; the two sides are there unless it says otherwise."""
+    """Read a job of given text; by default with two sides that exist."""
 
     def call(text="", *overrides, sides="query: a\ngallery: b\n"):
         path = tmp_path / "job.yaml"
@@ -49,14 +49,14 @@ def test_a_job_can_say_all_that_evaluate_can_be_asked():
 
 
 def test_what_a_job_says_is_what_evaluate_is_asked():
-    said = {
+    given = {
         "protocol": "cuhk03", "metrics": ("mAP", "P@3"), "max_rank": 7, "ground_truth": "gt.json", "topk": 4,
         "ties": True, "breakdowns": ("camera", "clothes"), "gallery_sizes": (10, 0.5, 1.0), "gallery_order": "random",
         "single_shot_draws": 3, "roc": True, "confidence": None, "seed": 9, "chunk_rows": 100,
         "expand": "aqe(k=2)", "rerank": "k_reciprocal(k1=9)", "distance": "euclidean",
     }  # fmt: skip
-    options = PipelineJob(query="a", gallery="b", **said).options()
-    assert options == said
+    options = PipelineJob(query="a", gallery="b", **given).options()
+    assert options == given
     assert [type(size) for size in options["gallery_sizes"]] == [int, float, float]
 
 
@@ -177,7 +177,7 @@ def test_lists_of_another_kind(read):
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "message"),
     [
         (
             "{name: x, junkk: [[pid]], query_cameras: [west], invalid_query: zero}",
@@ -201,10 +201,10 @@ def test_lists_of_another_kind(read):
         ("{name: x, junk_lists: [junk]}", ["name its relevant_lists as well"]),
     ],
 )  # fmt: skip
-def test_parts_that_do_not_fit_are_refused_before_anything_is_read(read, parts, told):
+def test_parts_that_do_not_fit_are_refused_before_anything_is_read(read, parts, message):
     with pytest.raises(InputError) as refused:
         read(f"protocol: {parts}\n")
-    for text in told:
+    for text in message:
         assert text in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -371,7 +371,7 @@ def test_what_cannot_be_put_together_is_told_with_the_rest(read):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("expand: aqe", "expand: aqe needs the number of neighbours"),
         ("expand: dba+aqe\nsweep: {k: 3}", "expand: dba needs the number of neighbours"),
@@ -379,11 +379,11 @@ def test_what_cannot_be_put_together_is_told_with_the_rest(read):
         ("expand: aqe(kk=3)\nsweep: {k: 3}", "unknown parameter of aqe 'kk'"),
     ],
 )
-def test_specs_are_read_with_the_file(read, text, told):
+def test_specs_are_read_with_the_file(read, text, message):
     """Only what is swept may be left out."""
     with pytest.raises(InputError, match="1 problem") as refused:
         read(text)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_file_that_names_more_than_it_holds_is_told_in_few_words(tmp_path):

@@ -34,7 +34,7 @@ def family_of(protocol):
 
 @pytest.mark.parametrize("protocol", reference.PROTOCOLS)
 @given(data=st.data())
-def test_the_oracles_judge_alike(protocol, data):
+def test_the_oracles_assign_relevance_alike(protocol, data):
     problem = data.draw(problems_for(protocol))
     for found, known in zip(
         protocols.assign_relevance(problem.query, problem.gallery, protocol),
@@ -65,7 +65,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-def test_verdicts_by_hand(protocol):
+def test_relevance_by_hand(protocol):
     relevant, junk = protocols.assign_relevance(QUERY, GALLERY, protocol)
     assert (np.flatnonzero(relevant[0]).tolist(), np.flatnonzero(junk[0]).tolist()) == BY_HAND[protocol]
 
@@ -86,7 +86,7 @@ def test_one_query_by_hand(protocol):
 
 
 def check(problem, protocol, distance, **options):
-    """The report is the oracle's, or both say that there is nothing to average."""
+    """The report agrees with the oracle; without a valid query, it is refused."""
     metrics = [*RANK_METRICS, f"{family_of(protocol)}@2"]
     expected = evaluation.evaluate(problem.query, problem.gallery, protocol, distance, metrics, max_rank=20)
     if expected is None:
@@ -111,11 +111,11 @@ def test_small_sets(protocol, data):
 
 @cache
 def one_set():
-    """Duplicates, junk, and queries that nobody or only their own camera knows."""
+    """Duplicates, junk, and queries without items, or with items of their own camera alone."""
     query, gallery = crowded_sets(30, 400, 11, seed=41, n_distinct=30)
-    strangers = ItemSet(query.features[:3], np.array([700, 701, -1]), query.camids[:3], np.arange(900, 903))
-    lonely = ItemSet(gallery.features[:4], np.full(4, 800), np.zeros(4, int), np.arange(910, 914))
-    return query + strangers + lonely.take([0, 1]), gallery + lonely.take([2, 3])
+    unmatched = ItemSet(query.features[:3], np.array([700, 701, -1]), query.camids[:3], np.arange(900, 903))
+    own_camera_only = ItemSet(gallery.features[:4], np.full(4, 800), np.zeros(4, int), np.arange(910, 914))
+    return query + unmatched + own_camera_only.take([0, 1]), gallery + own_camera_only.take([2, 3])
 
 
 @pytest.mark.quick_cases(3)
@@ -132,7 +132,7 @@ def test_a_crowded_set(protocol):
 
 
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-def test_what_is_reported_when_nothing_is_asked_for(protocol):
+def test_default_metrics_and_curves(protocol):
     query, gallery = scattered_sets(10, 80, 6, seed=42)
     if protocol == "same_set":
         query = gallery.take(range(10))
@@ -196,7 +196,7 @@ def test_a_gallery_of_ones_own_camera_is_all_junk_when_cameras_are_kept_apart():
     assert str(report.per_query["reason"][0]) in {"all_junk", "only_same_camera_positives"}
     assert report.per_query["reason"][1] == ""
     assert report.counts["n_junk"] == 3
-    # Nobody but its own camera has seen the identity, and others of other cameras are kept.
+    # The identity is under the own camera alone, and rows of other cameras are kept.
     wider = gallery + ItemSet(np.ones((1, 2), np.float32), np.array([8]), np.array([3]))
     report = evaluate_items(query, wider, "cuhk03_separate_cameras")
     assert report.per_query["reason"].tolist() == ["only_same_camera_positives", ""]

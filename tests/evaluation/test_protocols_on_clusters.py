@@ -16,7 +16,7 @@ PAIR_METRICS = ("TAR@FAR=0.01", "TAR@FAR=0.2", "EER", "DIR@FAR=0.1")
 
 @cache
 def sets():
-    """Thousands of exact duplicates, junk, and strangers among the queries."""
+    """Thousands of exact duplicates, junk, and queries without relevant items."""
     query, gallery = crowded_sets(40, 2500, 16, seed=121, n_distinct=60)
     return query + ItemSet(query.features[:5], np.arange(800, 805), query.camids[:5], np.arange(9000, 9005)), gallery
 
@@ -34,7 +34,7 @@ def lists(protocol):
 
 
 def options_for(protocol):
-    """Everything that can be asked of a protocol at once."""
+    """All outputs of a protocol at once."""
     family = CMC_FAMILY.get(protocol, "CMC")
     options = {
         "metrics": ["mAP", "mAP_trapezoid", "mAP_found@5", "P_clipped@5", f"{family}@3", "CMC_allshots@2"],

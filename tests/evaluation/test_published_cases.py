@@ -1,8 +1,8 @@
 """Numbers that peers publish in their own tests and examples, under our name for their convention.
 
-Quoted are inputs and expected values alone; every test names the repository, the file and the licence that it stands
-under (each read in that repository's own licence file).  How the numbers are put to the evaluator is ours.  Where a
-peer counts otherwise than any of our names, the test says so and holds what the arithmetic gives.
+Quoted are inputs and expected values alone; every test names the repository, the file and its licence
+(each read in that repository's own licence file).  How the numbers are put to the evaluator is ours.  Where a
+peer counts otherwise than any of our names, the test states it and asserts what the arithmetic gives.
 
 Not quoted: torchreid (MIT) and fast-reid (Apache-2.0), whose tests draw their inputs at random and expect no number;
 revisitop, whose repository carries no licence file.
@@ -13,7 +13,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from oracles import evaluation
-from published import EXACT, OXFORD_WITH_ZEROS, assert_queries_say, assert_says, in_order, judged, lists_of, unlabelled
+from published import (
+    EXACT,
+    OXFORD_WITH_ZEROS,
+    assert_metrics,
+    assert_per_query,
+    evaluate_marked,
+    in_order,
+    lists_of,
+    unlabelled,
+)
 from reference import ItemSet
 
 from reid_dist import (
@@ -69,10 +78,10 @@ def test_mmdetection():
     report = evaluate(
         items, items, protocol="same_set", distance="sqeuclidean", metrics=["mAP", "CMC@1", "CMC@5"], confidence=None
     )
-    assert_says(report, {"mAP": 0.719}, tolerance=5e-4)
-    assert_says(report, {"CMC@1": 0.5, "CMC@5": 1.0})
+    assert_metrics(report, {"mAP": 0.719}, tolerance=5e-4)
+    assert_metrics(report, {"CMC@1": 0.5, "CMC@5": 1.0})
     written = ["xVxxx", "xVxxx", "VVxVx", "VVVxx", "xxVVV", "VVxVx"]
-    assert_queries_say(report, {"AP": [0.50, 0.50, 0.92, 1.00, 0.48, 0.92]}, tolerance=5e-3)
+    assert_per_query(report, {"AP": [0.50, 0.50, 0.92, 1.00, 0.48, 0.92]}, tolerance=5e-3)
     assert report.per_query["first_rank"].tolist() == [row.index("V") + 1 for row in written]
     assert report.per_query["last_rank"].tolist() == [row.rindex("V") + 1 for row in written]
 
@@ -112,8 +121,8 @@ def test_oml_exact_case():
     report = in_order(hits, names, max_rank=10)
     n_relevant = hits.sum(axis=1)
     for k in ranks:
-        assert_queries_say(report, {f"AP_found@{k}": published["AP_found"][k]})
-        assert_says(report, {f"CMC@{k}": np.mean(published["CMC"][k])})
+        assert_per_query(report, {f"AP_found@{k}": published["AP_found"][k]})
+        assert_metrics(report, {f"CMC@{k}": np.mean(published["CMC"][k])})
         assert (report.per_query["first_rank"] <= k).tolist() == [bool(hit) for hit in published["CMC"][k]]
         found = report.per_query[f"P@{k}"] * k / np.minimum(n_relevant, k)
         np.testing.assert_allclose(found, published["precision"][k], rtol=0, atol=EXACT)
@@ -131,8 +140,8 @@ def test_oml_exact_case():
 )
 def test_oml_cmc_of_distances(distances, relevant, k, cmc):
     """test_outdated/test_cmc_metric_old.py."""
-    report = judged(distances, np.asarray(relevant, bool), [f"CMC@{k}"])
-    assert_says(report, {f"CMC@{k}": cmc})
+    report = evaluate_marked(distances, np.asarray(relevant, bool), [f"CMC@{k}"])
+    assert_metrics(report, {f"CMC@{k}": cmc})
 
 
 @pytest.mark.parametrize(
@@ -157,18 +166,18 @@ def test_oml_cmc_of_distances(distances, relevant, k, cmc):
 def test_oml_masked_cmc(query, gallery, relevant, there, cmc):
     """test_outdated/test_cmc_metric_old.py: items that a query does not see, and with them all of its positives.
 
-    Such a query counts as 0 there.  Our oxford leaves it out, which is another number, and says how many it left out.
+    Such a query counts as 0 there.  Our oxford leaves it out, which is another number, and reports how many.
     """
     sides = [FeatureSet.from_arrays(np.array(side, np.float32), np.zeros(len(side), int)) for side in (query, gallery)]
     junk = ~np.array(there, bool)
     truth = lists_of(relevant, junk)
     options = {"distance": "euclidean", "metrics": ["CMC@1"], "ground_truth": truth, "confidence": None}
     with_zeros = evaluate(*sides, protocol=OXFORD_WITH_ZEROS, **options)
-    assert_says(with_zeros, {"CMC@1": cmc})
+    assert_metrics(with_zeros, {"CMC@1": cmc})
     left_out = evaluate(*sides, protocol="oxford", **options)
     n_valid = (np.array(relevant, bool) & ~junk).any(axis=1).sum()
     assert left_out.counts["n_valid"] == n_valid < 4
-    assert_says(left_out, {"CMC@1": cmc * 4 / n_valid})
+    assert_metrics(left_out, {"CMC@1": cmc * 4 / n_valid})
 
 
 OML_PAIRS = {
@@ -183,12 +192,12 @@ def test_oml_verification():
     distances = [OML_PAIRS["genuine"] + OML_PAIRS["impostor"]]
     relevant = np.arange(20) < 10
     expected = {f"TAR@FAR={far}": 1 - rate for far, rate in OML_PAIRS["fnmr"].items()}
-    assert_says(judged(distances, relevant, expected), expected)
+    assert_metrics(evaluate_marked(distances, relevant, expected), expected)
     by_pid = evaluate_distances(
         DistanceBlock.from_array(np.array(distances, np.float64)), LabelledRows([1]), LabelledRows(2 - relevant),
         protocol="no_cameras", metrics=list(expected), confidence=None,
     )  # fmt: skip
-    assert_says(by_pid, expected)
+    assert_metrics(by_pid, expected)
 
 
 def test_oml_verification_of_two_queries():
@@ -203,8 +212,8 @@ def test_oml_verification_of_two_queries():
         relevant[row, places] = True
         junk[row, : len(values)] = False
     expected = {f"TAR@FAR={far}": 1 - rate for far, rate in OML_PAIRS["fnmr"].items()}
-    report = judged(distances, relevant, expected, junk=junk)
-    assert_says(report, expected)
+    report = evaluate_marked(distances, relevant, expected, junk=junk)
+    assert_metrics(report, expected)
     assert (report.verification["n_genuine"], report.verification["n_impostor"]) == (10, 10)
 
 
@@ -222,7 +231,7 @@ def by_scores(queries, metrics, **options):
         distances[row, : len(scores)] = -np.array(scores)
         relevant[row, : len(scores)] = hits
         junk[row, len(scores) :] = True
-    return judged(distances, relevant, metrics, junk=junk, **options)
+    return evaluate_marked(distances, relevant, metrics, junk=junk, **options)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +243,7 @@ def by_scores(queries, metrics, **options):
 )
 def test_torchmetrics_of_one_query(relevant, expected):
     """Scores 0.2, 0.3, 0.5; values with four digits.  Its hit rate is our CMC."""
-    assert_says(by_scores([([0.2, 0.3, 0.5], relevant)], expected), expected, tolerance=5e-5)
+    assert_metrics(by_scores([([0.2, 0.3, 0.5], relevant)], expected), expected, tolerance=5e-5)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +258,7 @@ def test_torchmetrics_of_two_queries(first, expected):
     if "CMC@2" in expected:
         # The arithmetic: the first query has its item last of three, the second has one at rank 2.
         assert by_scores(queries, ["CMC@2"]).per_query["first_rank"].tolist() == [3, 2]
-    assert_says(by_scores(queries, expected), expected, tolerance=5e-5)
+    assert_metrics(by_scores(queries, expected), expected, tolerance=5e-5)
 
 
 def test_torchmetrics_curves():
@@ -270,9 +279,9 @@ def test_ir_measures():
         "R@5": 1.0, "R@2": 0.3333333333333333, "MRR": 0.5, "CMC@10": 1.0, "CMC@2": 1.0,
     }  # fmt: skip
     scores = [0.8, 0.3, 0.7, 0.4, 0.1]
-    assert_says(by_scores([(scores, [0, 1, 1, 1, 0])], expected), expected)
+    assert_metrics(by_scores([(scores, [0, 1, 1, 1, 0])], expected), expected)
     only_d3 = {"mAP": 1 / 3, "mAP@10": 1 / 3, "mAP@2": 0.0, "R@2": 0.0, "MRR": 1 / 3, "CMC@2": 0.0, "P@5": 0.2}
-    assert_says(by_scores([(scores, [0, 0, 0, 1, 0])], only_d3), only_d3)
+    assert_metrics(by_scores([(scores, [0, 0, 0, 1, 0])], only_d3), only_d3)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +291,7 @@ def test_ir_measures():
 def test_ir_measures_interpolated_precision(least, expected):
     """tests/test_pytrec_eval.py: precision at a recall, of two queries and of their mean (four digits).
 
-    A relevant document that a run lacks is never found in TREC.  Here it stands last of a gallery of twenty, where its
+    A relevant document that a run lacks is never found in TREC.  Here it is last of a gallery of twenty, where its
     precision of one tenth is less than that of what was found.
     """
     grades = [[1, 1, 2, 2, 0], [1, 0, 0, 2, 0]]
@@ -293,8 +302,8 @@ def test_ir_measures_interpolated_precision(least, expected):
         distances[row, 5:] = 20 + np.arange(15)
         relevant[row, :5] = np.array(grade) >= least
     for level, values in expected.items():
-        each = [judged(distances[[row]], relevant[[row]], ["mAP"]) for row in (0, 1)]
-        for report, value in zip((*each, judged(distances, relevant, ["mAP"])), values, strict=True):
+        each = [evaluate_marked(distances[[row]], relevant[[row]], ["mAP"]) for row in (0, 1)]
+        for report, value in zip((*each, evaluate_marked(distances, relevant, ["mAP"])), values, strict=True):
             assert report.curves["precision_recall"][level] == pytest.approx(value, abs=5e-5)
 
 
@@ -321,7 +330,7 @@ def test_ranx(case):
         np.array(retrieved), *unlabelled(shape), protocol="oxford", ground_truth=lists_of(mask), metrics=list(expected),
         confidence=None,
     )  # fmt: skip
-    assert_says(report, expected)
+    assert_metrics(report, expected)
 
 
 # ------------------------------------------------------------------------------------------------------- the oracle

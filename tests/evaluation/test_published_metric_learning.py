@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from published import EXACT, assert_queries_say, assert_says, judged, lists_of, unlabelled
+from published import EXACT, assert_metrics, assert_per_query, evaluate_marked, lists_of, unlabelled
 
 from reid_dist import (
     DistanceBlock,
@@ -36,7 +36,7 @@ def test_pytorch_metric_learning_lists(own_row_first):
     Its `mean_average_precision` divides by all positives and ends with the list, which is mAP at the length of the
     list.  MAP@R is the same at as many items as a query has positives.  Where the lists hold the query itself, its
     first column is dropped, and every label has one item less.  The mean reciprocal rank is there 0 for a list without
-    a hit, and here known to lie between two bounds.
+    a hit, and here a pair of bounds.
     """
     labels = np.repeat(list(PML_COUNTS), list(PML_COUNTS.values()))
     lists = [row[own_row_first:] for row in PML_LISTS]
@@ -67,8 +67,8 @@ def test_pytorch_metric_learning_lists(own_row_first):
         index, *unlabelled(relevant.shape), protocol="oxford", ground_truth=lists_of(relevant, junk), metrics=names,
         confidence=None,
     )  # fmt: skip
-    assert_says(report, {"P@1": precision_at_1, "Rprec": np.mean(r_precision), f"mAP@{length}": np.mean(average)})
-    assert_queries_say(report, {"Rprec": r_precision, f"AP@{length}": average})
+    assert_metrics(report, {"P@1": precision_at_1, "Rprec": np.mean(r_precision), f"mAP@{length}": np.mean(average)})
+    assert_per_query(report, {"Rprec": r_precision, f"AP@{length}": average})
     at_r = [report.per_query[f"AP@{min(r, length)}"][row] for row, r in enumerate(n_relevant)]
     np.testing.assert_allclose(at_r, average_at_r, rtol=0, atol=EXACT)
     np.testing.assert_allclose(np.nan_to_num(1 / report.per_query["first_rank"]), reciprocal_rank, rtol=0, atol=EXACT)
@@ -112,13 +112,13 @@ def line_report(query, gallery, protocol="no_cameras", **options):
 def test_pytorch_metric_learning_features():
     """Ten items among themselves, then among twenty of which the query's own is one and half are of one label."""
     query = on_a_line(range(10), range(10), np.arange(10))
-    assert_says(line_report(query, query), {"P@1": 1, "Rprec": 1, "mAP": 1})
+    assert_metrics(line_report(query, query), {"P@1": 1, "Rprec": 1, "mAP": 1})
     places = np.concatenate([np.arange(10), np.arange(10) + 0.5])
     gallery = on_a_line(places, [*range(10), *[1] * 10], np.arange(20))
     report = line_report(query, gallery, "same_set")
     ranks = [1, 2, 5, 7, 9, 11, 13, 15, 17, 19]
     expected = {"P@1": 1, "Rprec": 0.5, "mAP": sum((place + 1) / rank for place, rank in enumerate(ranks)) / 10}
-    assert_says(report, expected)
+    assert_metrics(report, expected)
     # Nine queries have nothing to find, and are left out there as well.
     assert report.counts["n_valid"] == 1
 
@@ -128,7 +128,7 @@ def test_pytorch_metric_learning_classes_of_different_size():
     query = on_a_line([*range(9), 100], [0] * 9 + [1])
     gallery = on_a_line([-100, *range(1, 10)], [1] + [0] * 9)
     report = line_report(query, gallery, breakdowns=["identity"])
-    assert_says(report, {"P@1": 0.9, "Rprec": 0.9, "mAP": 0.9 + 0.01})
+    assert_metrics(report, {"P@1": 0.9, "Rprec": 0.9, "mAP": 0.9 + 0.01})
     table = report.breakdowns["identity"]
     by_class = {name: np.mean(table[name]) for name in ("P@1", "Rprec", "mAP")}
     assert by_class == pytest.approx({"P@1": 0.5, "Rprec": 0.5, "mAP": (1 + 0.1) / 2}, abs=EXACT)
@@ -142,11 +142,11 @@ def test_pytorch_metric_learning_labels_that_are_close():
         "Rprec": (2 / 3 + 3 / 3) / 2,
         "mAP": ((1 / 2 + 2 / 3 + 3 / 4) / 3 + 1) / 2,
     }
-    assert_says(report, expected)
+    assert_metrics(report, expected)
     ids = np.arange(4)
     report = line_report(on_a_line([0, 3], [0, 0], ids[:2]), on_a_line([0, 3, 1, 2], [0, 0, 10, 0], ids), "same_set")
     expected = {"P@1": 0.5, "Rprec": 0.5, "mAP": ((1 / 2 + 2 / 3) / 2 + (1 + 2 / 3) / 2) / 2}
-    assert_says(report, expected)
+    assert_metrics(report, expected)
 
 
 def test_pytorch_metric_learning_relations_between_labels():
@@ -154,17 +154,17 @@ def test_pytorch_metric_learning_relations_between_labels():
     query, gallery = np.array([[1, 3], [7, 3]]), np.array([[1, 3], [7, 4], [1, 4], [1, 5], [1, 6]])
     same_class, same_group = (query[:, None, at] == gallery[None, :, at] for at in (0, 1))
     distances = np.abs(np.arange(2)[:, None] - np.arange(5))
-    report = judged(distances, same_class & ~same_group, ["P@1", "Rprec", "mAP", "mAP@3"])
+    report = evaluate_marked(distances, same_class & ~same_group, ["P@1", "Rprec", "mAP", "mAP@3"])
     expected = {
         "P@1": 0.5,
         "Rprec": (1 / 3 + 1) / 2,
         "mAP": ((1 / 3 + 2 / 4 + 3 / 5) / 3 + 1) / 2,
         "mAP@3": ((1 / 3) / 3 + 1) / 2,  # MAP@R: the first query has three positives, the other's one is the nearest
     }
-    assert_says(report, expected)
+    assert_metrics(report, expected)
 
 
 def test_pytorch_metric_learning_ties():
     """Items of two labels in one place: each is nearest to the one of the other label, not to itself."""
     items = on_a_line([10, 10, 20, 20], [1, 0, 1, 0], np.arange(4))
-    assert_says(line_report(items, items, "same_set"), {"P@1": 0})
+    assert_metrics(line_report(items, items, "same_set"), {"P@1": 0})

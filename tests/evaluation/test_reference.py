@@ -1,4 +1,4 @@
-"""The oracle is right about the worked examples, about what scikit-learn knows, and about when it may be asked."""
+"""The oracle against worked examples and scikit-learn, and the sets for which it decides ties."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_exact_sums_are_recognised():
 
 
 @pytest.mark.parametrize("distance", reference.DISTANCES)
-def test_the_oracle_knows_when_not_to_be_asked(distance):
+def test_sets_whose_order_depends_on_the_last_bit_are_recognised(distance):
     rng = np.random.default_rng(3)
     query, gallery = rng.normal(size=(4, 20)), rng.normal(size=(30, 20))
     assert reference.order_is_unambiguous(query, gallery, distance)

@@ -87,7 +87,7 @@ def test_own_rows_of_another_camera_are_noted():
 
 
 def test_features_of_few_values_are_no_own_rows():
-    """Where negatives are at distance 0 as well, distance 0 tells nothing."""
+    """Where negatives are at distance 0 as well, distance 0 is no evidence of own rows."""
     query, gallery = (
         ItemSet(np.ones((4, 2), np.float32), np.arange(4)),
         ItemSet(np.ones((8, 2), np.float32), np.arange(8) % 4),
@@ -167,12 +167,12 @@ def by_lists(sides):
     return evaluate_lists(np.tile(np.arange(30), (30, 1)), *sides, protocol="same_set")
 
 
-@pytest.mark.parametrize("door", [by_features, by_distances, by_lists])
-def test_item_ids_that_never_meet_are_refused(door):
+@pytest.mark.parametrize("evaluation", [by_features, by_distances, by_lists])
+def test_item_ids_that_never_meet_are_refused(evaluation):
     features, pids, paths = items()
     sides = [FeatureSet.from_arrays(features, pids, item_ids=names) for names in (paths, np.char.add("b/", paths))]
     with pytest.raises(InputError, match="none of the 30 item ids of the query set is in the gallery") as caught:
-        door(sides)
+        evaluation(sides)
     assert "'image000.jpg'" in str(caught.value)
     assert "'b/image000.jpg'" in str(caught.value)
 
@@ -204,7 +204,7 @@ def test_splits_of_one_set_need_other_queries():
     assert "match themselves" in note
 
 
-def test_splits_say_alike_notes_once():
+def test_splits_have_like_notes_once():
     """Numbers differ between the splits; and a drawn gallery is small by design."""
     query, gallery = map(as_feature_set, scattered_sets(60, 200, 6, seed=2))
     report = evaluate_splits(query, gallery, repeats=5, per_identity=2, protocol="no_cameras", metrics=["TAR@FAR=1e-5"])
@@ -263,8 +263,8 @@ def test_the_roc_has_one_note():
 
 def test_open_set_rates_are_noted():
     query, gallery = scattered_sets(40, 200, 6, seed=4)
-    strangers = ItemSet(query.features, np.where(np.arange(40) < 12, 100 + np.arange(40), query.pids), query.camids)
-    report = evaluate_items(strangers, gallery, "no_cameras", metrics=["DIR@FAR=0.1"])
+    unmatched = ItemSet(query.features, np.where(np.arange(40) < 12, 100 + np.arange(40), query.pids), query.camids)
+    report = evaluate_items(unmatched, gallery, "no_cameras", metrics=["DIR@FAR=0.1"])
     (note,) = report.notes
     assert "DIR@FAR=0.1 rests on fewer than 10 false accepts (FAR x 12 non-mated queries < 10)" in note
     assert note.endswith("is 0.834")
@@ -298,7 +298,7 @@ def test_one_camera_is_named_as_the_reason(protocol):
     shared = as_feature_set(gallery)
     with pytest.raises(InputError, match="60 queries are gallery rows as well: use the protocol 'same_set'"):
         evaluate(shared, shared, protocol=protocol)
-    # The same by lists, which know no features.
+    # The same for lists, which have no features.
     rows = np.tile(np.arange(60), (10, 1))
     with pytest.raises(InputError, match="there is only one camera"):
         evaluate_lists(rows, as_feature_set(query), shared, protocol=protocol)

@@ -134,14 +134,14 @@ def test_many_identities(protocol):
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras", "no_cameras"])
 def test_identities_of_thousands(protocol):
-    """Distractors as one identity, and an identity asked for, of more items than a tile has; ties in all of them."""
+    """Distractors as one identity, and a query identity with more items than a tile; ties in all of them."""
     query, gallery = crowded_sets(6, 3600, 5, seed=75, n_distinct=90, n_pids=12, n_cameras=2)
     row = np.arange(3600)
     pids = np.where(row % 3 == 0, 0, np.where(row % 3 == 1, 1, gallery.pids))
     gallery = ItemSet(gallery.features, pids, gallery.camids, gallery.item_ids)
     asked = np.array([3, 5, 8])
     query = ItemSet(query.features, np.array([0, *asked, *asked[:2]]), query.camids, query.item_ids)
-    # Of every identity that is asked for most items are of one camera, lest the oracle take its time.
+    # Most items of a query identity are of one camera, which keeps the oracle fast.
     for pid, camera in zip(query.pids, query.camids, strict=True):
         gallery.camids[np.flatnonzero(gallery.pids == pid)[20:]] = camera
     names = [f"{CURVE}@1", f"{CURVE}@4"]
@@ -234,7 +234,7 @@ def test_draws_are_counts():
 
 
 def test_each_draw_is_as_likely_as_another():
-    """Rank 1, 2 and 3 of one query in many draws, as often as enumeration says."""
+    """Rank 1, 2 and 3 of one query in many draws, as often as by enumeration."""
     gallery = as_items([1, 2, 9, 1, 9, 5], [8, 8, 8, 9, 9, 1])
     n_draws = 20_000
     report = evaluate_items(

@@ -53,8 +53,8 @@ def test_all_draws_under_every_rule(seed: int, n_gallery: int, n_values: int) ->
             assert value == pytest.approx(float(expectation(distance, pids, pid, k, rule)), abs=1e-12)
 
 
-def test_open_set_rates_ask_for_rank_one() -> None:
-    """A mate that shares its place with a stranger is first, or is not."""
+def test_open_set_rates_depend_on_rank_one() -> None:
+    """A mate at the distance of an item of another identity is first under one rule and second under the other."""
     gallery = FeatureSet.from_arrays(np.array([[1.0], [1.0], [5.0]], np.float32), [9, 1, 8])
     query = FeatureSet.from_arrays(np.array([[0.0], [0.0]], np.float32), [1, 7])
     report = evaluate(query, gallery, protocol="no_cameras", distance="euclidean", metrics=["DIR@FAR=1"], ties=True)

@@ -67,7 +67,7 @@ def test_the_generator_is_splitmix64() -> None:
     draw=st.builds(Draw, per_identity=st.integers(1, 5), per_camera=st.booleans(), seed=st.integers(0, WORD - 1)),
     split=st.integers(0, 5),
 )
-def test_a_draw_is_what_plain_loops_say(pids, n_cameras, draw, split) -> None:
+def test_draws_agree_with_plain_loops(pids, n_cameras, draw, split) -> None:
     camids = np.arange(len(pids)) % n_cameras
     assert draw_rows(pids, camids, draw, split).tolist() == drawn_by_loops(pids.tolist(), camids.tolist(), draw, split)
 
@@ -307,8 +307,8 @@ def test_the_file_is_read_back(tmp_path) -> None:
 def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> None:
     """In the middle of a split: what is finished of its sweep is kept as well."""
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
-    asked = {"repeats": 4, "per_identity": 4, "chunk_rows": 16, "held_bytes": held_bytes, **OPTIONS}
-    expected = evaluate_splits(query, gallery, **asked)
+    request = {"repeats": 4, "per_identity": 4, "chunk_rows": 16, "held_bytes": held_bytes, **OPTIONS}
+    expected = evaluate_splits(query, gallery, **request)
     real, done = graph.tile_task, []
 
     def failing(*arguments):
@@ -320,20 +320,20 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> 
     for module in (graph, tasks):
         monkeypatch.setattr(module, "tile_task", failing)
     n_allowed = 10**6
-    evaluate_splits(query, gallery, **asked)
+    evaluate_splits(query, gallery, **request)
     n_tasks = len(done)
     n_allowed = n_tasks // 2
     done.clear()
     with pytest.raises(KeyboardInterrupt):
-        evaluate_splits(query, gallery, workspace=tmp_path, **asked)
+        evaluate_splits(query, gallery, workspace=tmp_path, **request)
     assert list(tmp_path.iterdir())
     n_done = len(done)
     n_allowed = 10**6
     done.clear()
-    # Others find nothing of it, and leave it.
-    evaluate_splits(query, gallery, workspace=tmp_path, **(asked | {"seed": 1}))
+    # Other splits use nothing of it, and leave it.
+    evaluate_splits(query, gallery, workspace=tmp_path, **(request | {"seed": 1}))
     done.clear()
-    found = evaluate_splits(query, gallery, workspace=tmp_path, **asked)
+    found = evaluate_splits(query, gallery, workspace=tmp_path, **request)
     assert found.result_digest == expected.result_digest
     assert (found.digests, found.counts, found.notes) == (expected.digests, expected.counts, expected.notes)
     # What a thread had begun besides may be done twice.
@@ -344,8 +344,8 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> 
 def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatch) -> None:
     """Finished splits that changed places, and one with a flipped bit."""
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
-    asked = {"repeats": 4, "per_identity": 4, **OPTIONS}
-    expected = evaluate_splits(query, gallery, **asked)
+    request = {"repeats": 4, "per_identity": 4, **OPTIONS}
+    expected = evaluate_splits(query, gallery, **request)
     real, done = repeated.evaluate, []
 
     def stopping(*arguments, **options):
@@ -356,7 +356,7 @@ def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatc
 
     monkeypatch.setattr(repeated, "evaluate", stopping)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_splits(query, gallery, workspace=tmp_path, **asked)
+        evaluate_splits(query, gallery, workspace=tmp_path, **request)
     monkeypatch.undo()
     first, second, third = sorted(tmp_path.glob("sweep-*/splits-*/split-*.npz"))
     swapped = first.read_bytes(), second.read_bytes()
@@ -364,7 +364,7 @@ def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatc
     second.write_bytes(swapped[0])
     third.write_bytes(bytes([*third.read_bytes()[:200], 0, *third.read_bytes()[201:]]))
     with pytest.warns(UserWarning, match="made again") as caught:
-        found = evaluate_splits(query, gallery, workspace=tmp_path, **asked)
+        found = evaluate_splits(query, gallery, workspace=tmp_path, **request)
     assert len(caught) == 3
     assert found.result_digest == expected.result_digest
     assert found.digests == expected.digests
@@ -373,7 +373,7 @@ def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatc
 QUERY, GALLERY = (FeatureSet.from_arrays(*side) for side in sets(n_query=5, n_gallery=30))
 NO_CAMERAS = FeatureSet.from_arrays(*sets(n_query=5, n_gallery=30)[1][:2])
 ALL_JUNK = FeatureSet.from_arrays(np.ones((3, 6), np.float32), [-1, -1, -1], [0, 1, 2])
-STRANGERS = FeatureSet.from_arrays(np.ones((3, 6), np.float32), [90, 91, 92], [0, 1, 2])
+UNMATCHED = FeatureSet.from_arrays(np.ones((3, 6), np.float32), [90, 91, 92], [0, 1, 2])
 REFUSALS = {
     "repeats": (QUERY, GALLERY, {"repeats": 0}, InputError, "repeats must be at least 1"),
     "repeats, no number": (QUERY, GALLERY, {"repeats": 1.5}, InputError, "repeats must be at least 1"),
@@ -384,7 +384,7 @@ REFUSALS = {
     "no rest": (GALLERY, GALLERY, {"rest_as_queries": True, "per_identity": 30}, InputError, "no row is left"),
     "no camids": (QUERY, NO_CAMERAS, {"per_camera": True}, InputError, "needs camids"),
     "no identities": (QUERY, ALL_JUNK, {}, InputError, "nothing to draw from"),
-    "no valid query": (QUERY, STRANGERS, {"repeats": 2}, InputError, "split 0 of 2 (from 0): no query has a relevant"),
+    "no valid query": (QUERY, UNMATCHED, {"repeats": 2}, InputError, "split 0 of 2 (from 0): no query has a relevant"),
     "protocol": (QUERY, GALLERY, {"protocol": "no_camera"}, UnknownNameError, "did you mean 'no_cameras'"),
     "distance": (QUERY, GALLERY, {"distance": "cosin"}, UnknownNameError, "did you mean 'cosine'"),
     "metric": (QUERY, GALLERY, {"metrics": ["mAPP"]}, UnknownNameError, "did you mean 'mAP'"),
@@ -406,7 +406,7 @@ def test_what_cannot_be_split_is_refused_in_one_line(name) -> None:
 
 
 def test_progress_counts_splits() -> None:
-    class Told:
+    class Counted:
         def __init__(self) -> None:
             self.totals, self.seen = None, []
 
@@ -416,7 +416,7 @@ def test_progress_counts_splits() -> None:
         def advance(self, stage) -> None:
             self.seen.append(stage)
 
-    told = Told()
-    evaluate_splits(QUERY, GALLERY, repeats=3, progress=told, **OPTIONS)
-    assert told.totals == {"splits": 3}
-    assert told.seen == ["splits"] * 3
+    counted = Counted()
+    evaluate_splits(QUERY, GALLERY, repeats=3, progress=counted, **OPTIONS)
+    assert counted.totals == {"splits": 3}
+    assert counted.seen == ["splits"] * 3

@@ -1,4 +1,4 @@
-"""What ties are worth: every metric with all of them settled for the positives, and against them."""
+"""Every metric with all ties settled for the positives, and against them."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def test_no_ties_no_difference():
 def test_asking_changes_nothing_else():
     query, gallery = crowded_sets(20, 300, 12, seed=62)
     plain = evaluate_items(query, gallery, metrics=METRICS)
-    asked = evaluate_items(query, gallery, metrics=METRICS, ties=True)
-    assert asked.result_digest == plain.result_digest
+    requested = evaluate_items(query, gallery, metrics=METRICS, ties=True)
+    assert requested.result_digest == plain.result_digest
     assert {"optimistic", "pessimistic"} & set(plain.ties) == set()
-    assert asked.ties["n_tied_positives"] == plain.ties["n_tied_positives"] > 0
+    assert requested.ties["n_tied_positives"] == plain.ties["n_tied_positives"] > 0
 
 
 def test_the_bounds_hold_for_every_order_of_the_gallery():
-    """Whatever rows duplicates stand in, the default value stays between the two, which do not move."""
+    """For every order of duplicates, the default value lies between the two bounds, which do not change."""
     query, gallery = crowded_sets(15, 200, 9, seed=63, n_distinct=12)
     names = METRICS
     first = evaluate_items(query, gallery, "no_cameras", metrics=names, ties=True).ties
@@ -137,6 +137,6 @@ def test_matlab_divides_by_all_queries_here_too():
 
 def test_nothing_to_average_is_refused_as_ever():
     query, gallery = scattered_sets(4, 30, 6, seed=65)
-    strangers = ItemSet(query.features, query.pids + 100, query.camids, query.item_ids)
+    unmatched = ItemSet(query.features, query.pids + 100, query.camids, query.item_ids)
     with pytest.raises(InputError, match="no query has a relevant gallery item"):
-        evaluate_items(strangers, gallery, ties=True)
+        evaluate_items(unmatched, gallery, ties=True)

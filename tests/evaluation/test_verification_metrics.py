@@ -129,14 +129,14 @@ def test_small_sets(protocol, data):
 
 @cache
 def crowded():
-    """Ties between pairs of all queries, junk, strangers among the queries, and one that only its camera knows."""
+    """Ties, junk, queries without relevant items, and one whose items are all of its own camera."""
     query, gallery = crowded_sets(30, 600, 6, seed=81, n_distinct=40)
     whole = np.random.default_rng(82).integers(-3, 4, (40, 6)).astype(np.float32)
     gallery = gallery.with_features(whole[np.random.default_rng(83).integers(0, 40, 600)])
     query = query.with_features(whole[np.random.default_rng(84).integers(0, 40, 30)])
-    strangers = ItemSet(whole[5:25], np.arange(900, 920), np.zeros(20, int), np.arange(900, 920))
-    lonely = ItemSet(whole[:1], np.array([990]), np.array([0]), np.array([990]))
-    return query + strangers + lonely, gallery + lonely
+    unmatched = ItemSet(whole[5:25], np.arange(900, 920), np.zeros(20, int), np.arange(900, 920))
+    own_camera_only = ItemSet(whole[:1], np.array([990]), np.array([0]), np.array([990]))
+    return query + unmatched + own_camera_only, gallery + own_camera_only
 
 
 @pytest.mark.quick_cases(1)
@@ -159,7 +159,7 @@ def test_a_crowded_set(protocol, distance):
 
 @pytest.mark.parametrize("order", ["optimistic", "pessimistic"])
 def test_ties_at_rank_one(order):
-    """DIR asks for rank 1, so ties settle it; what is asked of pairs alone has none."""
+    """DIR depends on rank 1, hence on ties; metrics of pairs do not."""
     query, gallery = crowded()
     report = evaluate_items(query, gallery, "market1501", "sqeuclidean", ["TAR@FAR=0.1", "EER", *DIR], ties=True)
     _, probes = expected_pairs(query, gallery, "market1501", "sqeuclidean", order)
@@ -207,7 +207,7 @@ def test_a_genuine_pair_at_the_threshold_is_not_accepted():
 
 
 def test_impostors_of_queries_that_do_not_count_are_counted():
-    """The second query has nobody in the gallery; its negatives are nearer than any genuine pair."""
+    """The second query has no relevant item; its negatives are nearer than any genuine pair."""
     gallery = on_a_line([10, 20, 30], [1, 5, 6], 1)
     alone = on_a_line([0], [1], 0)
     report = evaluate_items(alone, gallery, distance="euclidean", metrics=["TAR@FAR=0", "EER"])
@@ -242,24 +242,24 @@ def test_the_orientation():
 
 
 class TestOpenSet:
-    """Four mated probes with their mates at 1, 2, 3 and 4; strangers whose nearest items are at chosen places."""
+    """Four mated probes with their mates at 1, 2, 3 and 4; non-mated probes whose nearest items are at chosen places."""
 
-    def sets(self, *strangers):
-        """Each probe stands at a place of its own, far from all others."""
+    def sets(self, *unmatched):
+        """Each probe is far from all others."""
         query_places, query_pids, gallery_places, gallery_pids = [], [], [], []
-        for number, near in enumerate([1, 2, 3, 4, *strangers]):
+        for number, near in enumerate([1, 2, 3, 4, *unmatched]):
             query_places.append(1000 * number)
             query_pids.append(number + 1)
             gallery_places.append(1000 * number + near)
             gallery_pids.append(number + 1 if number < 4 else 500)
         return on_a_line(query_places, query_pids, 0), on_a_line(gallery_places, gallery_pids, 1)
 
-    def rate(self, *strangers, far):
+    def rate(self, *unmatched, far):
         """DIR at a rate."""
-        query, gallery = self.sets(*strangers)
+        query, gallery = self.sets(*unmatched)
         name = f"DIR@FAR={far}"
         report = evaluate_items(query, gallery, distance="euclidean", metrics=[name])
-        assert (report.verification["n_mated"], report.verification["n_non_mated"]) == (4, len(strangers))
+        assert (report.verification["n_mated"], report.verification["n_non_mated"]) == (4, len(unmatched))
         return report.metrics[name]
 
     def test_thresholds(self):
@@ -271,7 +271,7 @@ class TestOpenSet:
     def test_at_the_threshold_is_not_accepted(self):
         assert self.rate(3, far="0") == 0.5
 
-    def test_a_probe_whose_nearest_is_a_stranger_does_not_count(self):
+    def test_a_probe_whose_nearest_item_is_of_another_identity_does_not_count(self):
         query, gallery = self.sets(10)
         near = on_a_line([0.5], [900], 1)  # before the mate of the first probe
         report = evaluate_items(query, gallery + near, distance="euclidean", metrics=["DIR@FAR=0"])
@@ -287,8 +287,8 @@ class TestOpenSet:
             "DIR@FAR=0": 0.75
         }
 
-    def test_who_is_a_stranger(self):
-        """A query that only its own camera knows is neither mated nor a stranger, and junk is near to nobody."""
+    def test_non_mated_probes(self):
+        """A query with items of its own camera alone is neither mated nor non-mated, and junk is no nearest item."""
         query, gallery = self.sets(10)
         known = on_a_line([9000], [77], 0)
         own_camera, junk = on_a_line([9001], [77], 0), on_a_line([4000.5], [-1], 1)
@@ -298,7 +298,7 @@ class TestOpenSet:
         assert report.verification["thresholds"] == {"DIR@FAR=0": 10.0, "DIR@FAR=1": math.inf}
         assert report.metrics == {"DIR@FAR=0": 1.0, "DIR@FAR=1": 1.0}
 
-    def test_without_strangers(self):
+    def test_without_non_mated_probes(self):
         query, gallery = self.sets()
         with pytest.raises(InputError, match="DIR"):
             evaluate_items(query, gallery, distance="euclidean", metrics=["DIR@FAR=0.1"])
@@ -351,8 +351,8 @@ def test_the_curve_is_there_only_when_asked_for():
     plain = evaluate_items(query, gallery, metrics=["mAP"])
     assert not any(name.startswith("ROC") for name in plain.curves)
     assert plain.verification is None
-    asked = evaluate_items(query, gallery, metrics=["mAP"], roc=True)
-    assert asked.metrics == plain.metrics
+    requested = evaluate_items(query, gallery, metrics=["mAP"], roc=True)
+    assert requested.metrics == plain.metrics
 
 
 # -------------------------------------------------------------------------------------------------- bad input

@@ -17,7 +17,7 @@ from reid_dist import nearest
 
 
 def tiny_digests():
-    """Digest by name of the question."""
+    """Digest by name of the evaluation."""
     digests = {}
     rng = np.random.default_rng(40)
     one_direction = (rng.normal(size=20) + 1e-3 * rng.normal(size=(60, 20))).astype(np.float32)
@@ -40,9 +40,9 @@ def tiny_digests():
         for distance in DISTANCES:
             for protocol in PROTOCOLS:
                 # Queries of that protocol are rows of the gallery.
-                asked = gallery.take(np.arange(5)) if protocol == "same_set" else query
+                queries = gallery.take(np.arange(5)) if protocol == "same_set" else query
                 for chunk in (None, 7):
-                    report = evaluate_items(asked, gallery, protocol, distance, chunk_rows=chunk)
+                    report = evaluate_items(queries, gallery, protocol, distance, chunk_rows=chunk)
                     digests[f"{name} {protocol} {distance} {chunk}"] = report.result_digest
             one = as_feature_set(gallery)
             for kind, side in (("between", as_feature_set(query)), ("within", one)):

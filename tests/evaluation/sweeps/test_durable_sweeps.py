@@ -136,8 +136,8 @@ def test_a_killed_command_resumes_and_redoes_nothing_that_was_done(tmp_path: Pat
     refused = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert refused.returncode == 2
     done = subprocess.run([*words, "--resume"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
-    told = [line for line in done.stderr.splitlines() if line.startswith("tiles of the gallery")][-1]
-    n_tasks = int(told.split("/")[1].split()[0])
+    last = [line for line in done.stderr.splitlines() if line.startswith("tiles of the gallery")][-1]
+    n_tasks = int(last.split("/")[1].split()[0])
     expected = evaluate(*(FeatureSet.open(tmp_path / f"{name}.zarr") for name in ("query", "gallery")))
     document = json.loads(done.stdout)
     assert document["result_digest"] == expected.result_digest

@@ -100,21 +100,21 @@ def test_more_neighbours_than_there_are():
     assert digests[1] == digests[2] == digests[3] != digests[0]
 
 
-def test_rows_are_in_the_order_of_the_grid_and_points_are_told_in_that_of_the_work():
+def test_rows_are_in_the_order_of_the_grid_and_points_are_reported_in_that_of_the_work():
     query, gallery = sets()
-    told = []
+    reported = []
     report = sweep_parameters(
         query,
         gallery,
         expand="aqe",
         k="1,5,3",
-        on_point=lambda done, total, point, found: told.append(
+        on_point=lambda done, total, point, found: reported.append(
             (done, total, point.values["k"], found["metrics"]["mAP"])
         ),
     )
     assert [row["parameters"] for row in report.rows] == [{"k": 1}, {"k": 5}, {"k": 3}]
-    assert [entry[:3] for entry in told] == [(1, 3, 5), (2, 3, 3), (3, 3, 1)]
-    assert told[0][3] == report.rows[1]["metrics"]["mAP"]
+    assert [entry[:3] for entry in reported] == [(1, 3, 5), (2, 3, 3), (3, 3, 1)]
+    assert reported[0][3] == report.rows[1]["metrics"]["mAP"]
 
 
 def test_options_reach_every_point(tmp_path):
@@ -199,7 +199,7 @@ def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         sweep_parameters(query, gallery, **grid)
     (left,) = tmp_path.iterdir()
-    # Another grid, and another question, begin anew.
+    # Another grid, and other options, begin anew.
     monkeypatch.setattr(run, "evaluate", evaluate)
     for other in ({"k": "0:1"}, {"max_rank": 9}):
         sweep_parameters(query, gallery, **{**grid, **other})
@@ -344,20 +344,20 @@ def test_the_document_says_everything(tmp_path):
 def test_a_point_in_the_place_of_another_is_evaluated_again(tmp_path):
     """Finished points that changed places while the sweep was stopped."""
     query, gallery = sets()
-    asked = {"expand": "aqe", "k": "0:3", "workspace": tmp_path}
-    expected = sweep_parameters(query, gallery, **{**asked, "workspace": None})
+    request = {"expand": "aqe", "k": "0:3", "workspace": tmp_path}
+    expected = sweep_parameters(query, gallery, **{**request, "workspace": None})
 
     def stopping(done, *_):
         if done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep_parameters(query, gallery, **asked, on_point=stopping)
+        sweep_parameters(query, gallery, **request, on_point=stopping)
     first, second, _ = sorted(tmp_path.glob("points-*/point-*.npz"))
     swapped = first.read_bytes(), second.read_bytes()
     first.write_bytes(swapped[1])
     second.write_bytes(swapped[0])
     with pytest.warns(UserWarning, match=r"point-.*\.npz is another part .*: made again") as caught:
-        found = sweep_parameters(query, gallery, **asked)
+        found = sweep_parameters(query, gallery, **request)
     assert len(caught) == 2
     assert found.result_digest == expected.result_digest

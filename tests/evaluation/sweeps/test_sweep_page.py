@@ -209,8 +209,8 @@ def test_lines_go_from_left_to_right_whatever_the_order_of_the_grid():
 
 def test_the_page_says_what_the_numbers_are_of():
     words = " ".join(Page(REPORTS["three lines"].to_html()).words)
-    for said in ("9 valid queries of 10", "1,234 gallery rows", "market1501", "include self", "alpha = 2", "k = 5"):
-        assert said in words, said
+    for text in ("9 valid queries of 10", "1,234 gallery rows", "market1501", "include self", "alpha = 2", "k = 5"):
+        assert text in words, text
     assert REPORTS["three lines"].result_digest in words
     assert all(row["digest"] in words for row in REPORTS["three lines"].rows)
 
