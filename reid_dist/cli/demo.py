@@ -32,7 +32,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
       reid-dist demo --output demo
     """
     cluster = choose_cluster(cluster_file, workers)
-    from reid_dist.cli.evaluating import deliver, evaluate_job
+    from reid_dist.cli.resumable import deliver_report, evaluate_job
     from reid_dist.evaluation.pipelines import PipelineJob
     from reid_dist.reports.files import refuse_occupied
     from reid_dist.stores import FeatureSet
@@ -60,7 +60,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
     except KeyboardInterrupt as error:
         # Before anything of the evaluation was finished.
         raise KeyboardInterrupt(str(error) or f"the data are kept in {data}: {again} goes on from there") from error
-    deliver(report, as_json=False, output=target)
+    deliver_report(report, as_json=False, output=target)
 
 
 @contextlib.contextmanager

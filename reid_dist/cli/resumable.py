@@ -12,9 +12,13 @@ import click
 
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.options import RunOptions
-from reid_dist.cli.progress import rows_progress
+from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.core.credentials import command_line
+from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Computation, Destination, R, run_job
+from reid_dist.evaluation.runs import prepare_evaluation
+from reid_dist.reports import Report, print_report
+from reid_dist.reports.files import written_files
 from reid_dist.reports.heading import Caution, without_warnings
 from reid_dist.stores import FeatureSet, open_features
 
@@ -78,4 +82,21 @@ def deliver_table(
     ]
     click.echo("\n".join(lines))
     if output is not None:
-        click.echo(f"\nwritten to {output}: {report.page}, {report.saved.name}")
+        click.echo(f"\nwritten to {output}: {report.page}, {report.document}")
+
+
+def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None) -> Report:
+    """Evaluate a job and save its report; parameters and errors as of `run_resumable`."""
+    # Lists are read here; there is nothing to distribute.
+    prepare = partial(prepare_evaluation, job, rows_progress, stages)
+    return run_resumable(run, prepare, on_cluster=job.lists is None, again=again)
+
+
+def deliver_report(report: Report, *, as_json: bool, output: Path | None) -> None:
+    """Print a report, and the names of its files."""
+    if as_json:
+        click.echo(report.to_json(), nl=False)
+        return
+    print_report(report)
+    if output is not None:
+        print(f"\nwritten to {output}: {', '.join(written_files(output))}")

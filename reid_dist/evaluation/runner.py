@@ -56,18 +56,10 @@ R = TypeVar("R", "Report", "SweepReport", "SplitReport")
 class Destination:
     """Where the report of a job goes, and where its parts are kept.
 
-    Attributes
-    ----------
-    output
-        Directory of the report; None writes nothing.
-    workspace
-        Directory or URI for intermediate stores; by default ``output/workspace``, and a temporary one without `output`.
-    resume
-        Whether `output` may hold an earlier run of the same job.
-    name, description, command
-        Of the run; without a name, the last part of `output`.  A finished report keeps its name.
-    resumed_by
-        What resumes an interrupted run, in words; None for parts that are not kept after a failure.
+    `output` is the directory of the report (None writes nothing); with `resume` it may hold an earlier run of the job.
+    `workspace` is a directory or URI, by default ``output/workspace``, and a temporary one without `output`.  The name
+    of a run is by default the last part of `output`; a finished report keeps its name.  `resumed_by` are words for what
+    resumes an interrupted run, None where parts do not outlive it.
     """
 
     output: Path | None = None
@@ -83,22 +75,10 @@ class Destination:
 class Computation(Generic[R]):
     """What a job computes, with its inputs open.
 
-    Attributes
-    ----------
-    report_class, document
-        Class of the report, and the file that a finished output directory has.
-    spec
-        All that the result depends on, by name.
-    spec_of
-        The same of a finished report.
-    compute
-        Function of a client and a workspace that returns the report.
-    curve_shape
-        Queries and ranks of the curves, for which this process needs memory; None for curves that end earlier.
-    other
-        Words for the report of another specification.
-    digests
-        Entries of the specification that take long to compute; they are compared with those of a finished report.
+    `spec` is all that the result depends on, by name, `spec_of` the same of a finished report, and `digests` are
+    entries of it that take long to compute, for the comparison with a finished report.  `document` is the file that a
+    finished output directory has, and `other` are words for the report of another specification.  `curve_shape` are
+    queries and ranks of the curves, for which this process needs memory; None for curves that end earlier.
     """
 
     report_class: type[R]
@@ -119,16 +99,8 @@ def run_job(
 ) -> R:
     """Compute a report and save it, or return the finished one of the same specification.
 
-    Parameters
-    ----------
-    prepare
-        Opens the inputs.
-    to
-        Where the report goes.
-    connect
-        Starts or reaches the cluster; None is threads of this process.
-    notify
-        Called with remarks of one line.
+    `prepare` opens the inputs; `connect` starts or reaches the cluster, and None is threads of this process; `notify`
+    is called with remarks of one line.
 
     Raises
     ------
