@@ -383,7 +383,7 @@ def test_a_random_order_is_one_permutation():
 # ------------------------------------------------------------------------------------------------- invariance
 
 
-def test_asking_changes_nothing_else():
+def test_ties_and_breakdowns_change_nothing_else():
     query, gallery = crowded()
     plain = evaluate_items(query, gallery, metrics=METRICS)
     requested = evaluate_items(query, gallery, metrics=METRICS, breakdowns=ALL, gallery_sizes=[10, 100])
@@ -392,7 +392,7 @@ def test_asking_changes_nothing_else():
     assert requested.counts == plain.counts
 
 
-def test_tables_do_not_depend_on_their_company():
+def test_tables_do_not_depend_on_other_tables():
     query, gallery = crowded()
     together = evaluate_items(query, gallery, metrics=METRICS, breakdowns=ALL, gallery_sizes=[10, 100]).breakdowns
     for name in ALL:

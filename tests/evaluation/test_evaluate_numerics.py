@@ -1,4 +1,4 @@
-"""Features that a screen in float32 cannot decide, or that tempt it to."""
+"""Features whose order a screen in float32 does not decide."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_up_to_near_ties(query, gallery, distance, margin=1e-12):
 
 
 def labelled(features, n_query, seed, n_pids=4):
-    """The first `n_query` rows ask, the others answer, with identities at random."""
+    """The first `n_query` rows as queries, the others as gallery, with identities at random."""
     pids = np.random.default_rng(seed).integers(0, n_pids, len(features))
     return items(features[:n_query], pids[:n_query], 0, 9000), items(features[n_query:], pids[n_query:], 1)
 
@@ -198,7 +198,7 @@ def test_what_cannot_be_screened_is_exact_or_refused(distance, scale):
     report, refusal = None, ""
     try:
         report = evaluate_items(query, gallery, "market1501", distance)
-    except InputError as error:  # which is as good as an answer
+    except InputError as error:  # a refusal is as correct as a result
         refusal = str(error).lower()
     if report is None:
         assert "overflow" in refusal

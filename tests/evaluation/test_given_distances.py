@@ -175,7 +175,7 @@ def canonical_block(query, gallery, distance):
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", ["market1501", "allshots", "cuhk03"])
-def test_the_answer_of_features(protocol, distance):
+def test_the_result_of_features(protocol, distance):
     query, gallery = crowded_sets(25, 400, 20, seed=44)
     options = {
         "protocol": protocol, "ties": True, "topk": 12, "breakdowns": ["camera", "camera_pair", "gallery_size"],
@@ -191,7 +191,7 @@ def test_the_answer_of_features(protocol, distance):
     assert (given.confidence, given.protocol) == (features.confidence, features.protocol)
 
 
-def test_labels_of_feature_sets_serve():
+def test_feature_sets_as_labels():
     query, gallery = (as_feature_set(items) for items in crowded_sets(10, 80, 5, seed=45))
     block = DistanceBlock.from_array(np.random.default_rng(46).random((10, 80)))
     alone = [LabelledRows(each.pids, each.camids, each.item_ids) for each in (query, gallery)]
@@ -200,7 +200,7 @@ def test_labels_of_feature_sets_serve():
     assert found.inputs["query"]["labels_digest"] == alone[0].labels_digest
 
 
-def test_texts_meet_by_text():
+def test_texts_are_compared_as_texts():
     block = DistanceBlock.from_array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
     query = LabelledRows(["zoe", "bob"], ["west", "east"])
     gallery = LabelledRows(["bob", "zoe", "-1"], ["west", "east", "east"])
@@ -213,7 +213,7 @@ def test_texts_meet_by_text():
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tiles_do_not_show(dtype, tmp_path):
+def test_results_do_not_depend_on_tiles(dtype, tmp_path):
     block, query, gallery = crowded(dtype)
     stored = DistanceBlock.from_array(block).save(tmp_path / "block.npy")
     digests = {
@@ -252,7 +252,7 @@ def test_files_of_any_order(order, dtype, tmp_path):
     assert stored.content_digest == DistanceBlock.from_array(np.asarray(block, dtype=dtype)).content_digest
 
 
-def test_the_digest_tells_blocks_apart(tmp_path):
+def test_digests_of_different_blocks_differ(tmp_path):
     block = crowded()[0]
     first = DistanceBlock.from_array(block)
     assert DistanceBlock.from_array(block.copy()).content_digest == first.content_digest
@@ -265,7 +265,7 @@ def test_the_digest_tells_blocks_apart(tmp_path):
     assert DistanceBlock.from_array(block.reshape(20, 600)).content_digest != first.content_digest
 
 
-def test_workers_give_the_same_answer(two_workers, tmp_path):
+def test_workers_give_the_same_result(two_workers, tmp_path):
     block, query, gallery = crowded()
     options = {"ties": True, "topk": 9, "breakdowns": ["camera_pair", "gallery_size"], "roc": True}
     here = evaluate_block(block, query, gallery, **options)

@@ -107,7 +107,7 @@ def test_data_frames(report: Report) -> None:
         report.to_pandas("queries")
 
 
-def test_without_pandas_the_error_says_what_to_install(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_error_names_what_to_install(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=re.escape("pip install 'reid-dist[pandas]'")):
         report.to_pandas()
@@ -186,7 +186,7 @@ held = FeatureSet.from_arrays(np.zeros((2, 3)), [1, 2], workspace=Path("work"))
 WRONG = "\nevaluate(query, gallery, max_rank='ten')\n"
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert (ROOT / "reid_dist" / "py.typed").is_file()
     # Everything in the package folder that git does not ignore goes into the wheel.
     assert 'packages = ["reid_dist"]' in (ROOT / "pyproject.toml").read_text()

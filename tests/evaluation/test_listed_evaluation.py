@@ -1,4 +1,4 @@
-"""Evaluation of top-k lists: what a list decides is exact, and what it does not decide lies between two bounds."""
+"""Evaluation of top-k lists: metrics that the lists determine are exact, others lie between two bounds."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def crowded(n_query=30, n_gallery=160):
 
 @cache
 def lists_of(kind):
-    """Ground truth for `crowded`; every seventh query has nothing to find."""
+    """Ground truth for `crowded`; every seventh query has no relevant item."""
     rng = np.random.default_rng(52)
     names = ("good", "ok", "junk") if kind == "oxford" else ("easy", "hard", "junk")
     truth = []
@@ -99,7 +99,7 @@ def lists_of(kind):
 
 @pytest.mark.parametrize("k", [160, 200])
 @pytest.mark.parametrize("protocol", [*BY_RANKS, *LIST_PROTOCOLS])
-def test_whole_lists_say_what_the_features_say(protocol, k):
+def test_whole_lists_agree_with_features(protocol, k):
     """To the last bit, mINP included, whether or not -1 fills the lists up."""
     query, gallery = crowded()
     names = [*METRICS, "mINP", "mAP_found@3"]
@@ -127,7 +127,7 @@ def test_whole_lists_say_what_the_features_say(protocol, k):
 
 
 @pytest.mark.parametrize("protocol", BY_RANKS)
-def test_what_is_asked_when_nothing_is_asked(protocol):
+def test_default_metrics_of_whole_lists(protocol):
     query, gallery = crowded()
     if protocol == "same_set":
         query = gallery.take(range(0, 160, 5))
@@ -196,7 +196,7 @@ def test_cut_lists_of_protocols_by_lists(protocol, k):
         np.testing.assert_allclose(curve, whole[: len(curve)], rtol=0, atol=EXACT, err_msg=name)
 
 
-def test_longer_lists_say_more():
+def test_longer_lists_narrow_the_bounds():
     """No bound widens, nothing that was exact becomes uncertain, and curves do not shorten."""
     query, gallery = crowded()
     before = None
@@ -335,7 +335,7 @@ def test_a_report_of_lists_is_a_report(tmp_path, capsys):
     assert "n_tied_positives" not in report.ties
 
 
-def test_options_that_ask_for_nothing():
+def test_options_without_a_request():
     query, gallery = crowded()
     plain = evaluate_items(query, gallery, 10)
     requested = evaluate_items(
@@ -407,7 +407,7 @@ def test_single_shot_protocols(protocol):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_lists_cannot_answer_is_refused_by_name(option):
+def test_options_that_lists_do_not_determine_are_refused(option):
     (name,) = option
     with pytest.raises(InputError, match=f"^{name} cannot be had from top-k lists; evaluate the feature stores or a d"):
         evaluate_items(*crowded(), 10, **option)
@@ -473,7 +473,7 @@ def test_sides_are_labels(side):
         evaluate_lists(INDEX, **sides, protocol="no_cameras")
 
 
-def test_nobody_is_there():
+def test_without_a_valid_query():
     with pytest.raises(InputError, match=r"no query has a relevant gallery item \(2 no_positive_in_gallery\)"):
         evaluate_lists(INDEX, LabelledRows([8, 9]), LabelledRows([1, 2, 3]), protocol="no_cameras")
 

@@ -150,7 +150,7 @@ def test_several_lists():
     assert report.per_query["first_rank"].tolist() == [1, 2, 60, 6, 7, 58]
 
 
-def test_metrics_do_not_depend_on_their_company():
+def test_metrics_do_not_depend_on_other_metrics():
     query, gallery = crowded_sets(20, 200, 9, seed=51)
     together = evaluate_items(query, gallery, metrics=METRICS).metrics
     assert tuple(together) == METRICS
@@ -201,7 +201,7 @@ def test_curves_of_precision_and_recall(protocol):
     assert (np.diff(report.curves["R"]) >= 0).all()
 
 
-def test_per_query_values_of_what_was_asked():
+def test_per_query_values_of_requested_metrics():
     """One value per query, NaN where it is invalid, with the mean that was reported."""
     query, gallery = crowded_sets(20, 150, 9, seed=53)
     query = query + ItemSet(query.features[:1], np.array([4000]), query.camids[:1], np.array([4000]))

@@ -185,7 +185,7 @@ def test_duplicates_are_at_distance_zero(distance):
 
 @pytest.mark.parametrize("chunk", [None, 7])
 @pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
-def test_lists_in_a_report_hold_junk_too_and_say_so(protocol, chunk):
+def test_lists_in_a_report_hold_junk_and_mark_it(protocol, chunk):
     query, gallery = crowded_sets(15, 120, 11, seed=60)
     topk = evaluate_items(query, gallery, protocol, topk=20, chunk_rows=chunk).topk
     index, nearness = reference_topk(query.features, gallery.features, 20, "cosine")

@@ -140,7 +140,7 @@ def test_a_crowded_set(protocol):
 
 
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
-def test_identities_and_cameras_mean_nothing_here(protocol):
+def test_identities_and_cameras_have_no_effect(protocol):
     """Relevance depends on lists alone; rows of pid -1 are no junk."""
     query, gallery, truth = fixed(protocol)
     report = evaluate_items(query, gallery, protocol, metrics=METRICS, ground_truth=truth)
@@ -169,7 +169,7 @@ def test_the_protocols_of_the_revisited_sets_by_hand():
 
 
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
-def test_what_is_reported_when_nothing_is_asked_for(protocol):
+def test_default_metrics_and_curves(protocol):
     query, gallery, truth = fixed(protocol)
     report = evaluate_items(query, gallery, protocol, metrics=None, max_rank=12, ground_truth=truth)
     expected = evaluation.evaluate(query, gallery, protocol, "cosine", METRICS, ground_truth=truth)

@@ -38,7 +38,7 @@ def read(tmp_path):
 # ------------------------------------------------------------------------------------------------------- fields
 
 
-def test_a_job_can_say_all_that_evaluate_can_be_asked():
+def test_a_job_has_every_option_of_evaluate():
     """But for the inputs and the place, nothing that `evaluate` takes is forgotten, and the defaults are the same."""
     taken = inspect.signature(evaluate).parameters
     here = {"query", "gallery", "client", "workspace", "progress"}
@@ -48,7 +48,7 @@ def test_a_job_can_say_all_that_evaluate_can_be_asked():
         assert value == taken[name].default, name
 
 
-def test_what_a_job_says_is_what_evaluate_is_asked():
+def test_options_of_a_job_are_those_of_evaluate():
     given = {
         "protocol": "cuhk03", "metrics": ("mAP", "P@3"), "max_rank": 7, "ground_truth": "gt.json", "topk": 4,
         "ties": True, "breakdowns": ("camera", "clothes"), "gallery_sizes": (10, 0.5, 1.0), "gallery_order": "random",
@@ -164,7 +164,7 @@ def test_what_is_left_out_is_that_of_the_base(read):
     assert "market1501_matlab" in rules.summary
 
 
-def test_no_junk_pid_can_be_asked_for(read):
+def test_a_protocol_without_a_junk_pid(read):
     """Null is a value of its own where the base has another, and means what is left out elsewhere."""
     assert read("protocol: {name: mine, base: market1501}").rules.junk_pid == -1
     assert read("protocol: {name: mine, base: market1501, junk_pid: null}").rules.junk_pid is None
@@ -337,7 +337,7 @@ def test_text_of_any_language(tmp_path):
     assert read_job(tmp_path / "job.yaml").description == "Zürich, 東京"
 
 
-def test_every_wrong_name_is_told_with_every_other_problem(read):
+def test_wrong_names_are_reported_with_every_other_problem(read):
     with pytest.raises(InputError) as refused:
         read("""
 protocol: markt1501
@@ -362,7 +362,7 @@ topk: 0
     assert "\n" not in str(refused.value)
 
 
-def test_what_cannot_be_put_together_is_told_with_the_rest(read):
+def test_wrong_compositions_are_reported_with_the_rest(read):
     with pytest.raises(InputError) as refused:
         read("protocol: {name: x, base: y}\nexpand: aqe(k=2)+\nrerank: k_reciprocal(k1=0)\nseed: -1")
     for text in ("4 problems", "protocol: unknown protocol 'y'", "expand: cannot read expansion 'aqe(k=2)+'",
@@ -386,7 +386,7 @@ def test_specs_are_read_with_the_file(read, text, message):
     assert message in str(refused.value)
 
 
-def test_a_file_that_names_more_than_it_holds_is_told_in_few_words(tmp_path):
+def test_a_message_about_expanding_aliases_is_short(tmp_path):
     levels = [f"x{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     path = tmp_path / "job.yaml"
     path.write_text("\n".join(["query: q", "gallery: g", "x0: &a0 [lol]", *levels, "distance: *a11"]))

@@ -337,7 +337,7 @@ def test_ranx(case):
 
 
 @pytest.mark.parametrize("case", ["duplicate_ids", "duplicate_cams"])
-def test_the_oracle_says_the_same(case):
+def test_the_oracle_agrees(case):
     """What is published holds for the oracle of the other tests as well, by another road: features on a line."""
     distances, query, gallery, curve = OPEN_REID[case]
     rows = np.array(distances)

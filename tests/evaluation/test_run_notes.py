@@ -304,7 +304,7 @@ def test_one_camera_is_named_as_the_reason(protocol):
         evaluate_lists(rows, as_feature_set(query), shared, protocol=protocol)
 
 
-def test_a_query_whose_camera_holds_the_gallery_is_told_apart():
+def test_reasons_of_a_query_whose_camera_holds_the_gallery():
     """Beside a valid query: the identity is there in the own camera alone, or not at all."""
     gallery = ItemSet(np.eye(3, dtype=np.float32), np.array([1, 2, 2]), np.zeros(3, int))
     query = ItemSet(np.eye(3, dtype=np.float32), np.array([1, 2, 9]), np.array([1, 0, 0]))

@@ -139,8 +139,8 @@ def test_identities_of_thousands(protocol):
     row = np.arange(3600)
     pids = np.where(row % 3 == 0, 0, np.where(row % 3 == 1, 1, gallery.pids))
     gallery = ItemSet(gallery.features, pids, gallery.camids, gallery.item_ids)
-    asked = np.array([3, 5, 8])
-    query = ItemSet(query.features, np.array([0, *asked, *asked[:2]]), query.camids, query.item_ids)
+    query_pids = np.array([3, 5, 8])
+    query = ItemSet(query.features, np.array([0, *query_pids, *query_pids[:2]]), query.camids, query.item_ids)
     # Most items of a query identity are of one camera, which keeps the oracle fast.
     for pid, camera in zip(query.pids, query.camids, strict=True):
         gallery.camids[np.flatnonzero(gallery.pids == pid)[20:]] = camera
@@ -159,7 +159,7 @@ def test_identities_of_thousands(protocol):
     assert len(digests) == 1
 
 
-def test_one_item_of_each_identity_leaves_nothing_to_chance():
+def test_one_item_of_each_identity_gives_the_plain_cmc():
     """Where nothing is drawn, the curve is CMC."""
     rng = np.random.default_rng(72)
     gallery = ItemSet(rng.normal(size=(50, 6)).astype(np.float32), rng.permutation(50), np.ones(50, int))
@@ -171,7 +171,7 @@ def test_one_item_of_each_identity_leaves_nothing_to_chance():
     assert drawn.curves[CURVE].tolist() == plain.curves["CMC"].tolist()
 
 
-def test_names_of_identities_mean_nothing():
+def test_names_of_identities_have_no_effect():
     query, gallery = many_identities()
 
     def renamed(items):
@@ -244,7 +244,7 @@ def test_each_draw_is_as_likely_as_another():
         assert abs(found - p) <= 5 * math.sqrt(p * (1 - p) / n_draws) + 1e-12
 
 
-def test_draws_do_not_depend_on_tiles_or_company():
+def test_draws_do_not_depend_on_tiles_or_other_metrics():
     query, gallery = many_identities()
     options = {"metrics": None, "max_rank": 12, "single_shot_draws": 6, "seed": 3}
     digests = {
@@ -259,7 +259,7 @@ def test_draws_do_not_depend_on_tiles_or_company():
     )
 
 
-def test_the_seed_is_part_of_the_question():
+def test_draws_depend_on_the_seed():
     query, gallery = many_identities()
     curves = [
         evaluate_items(query, gallery, "cuhk03", metrics=None, single_shot_draws=3, seed=seed).curves[CURVE].tobytes()
@@ -269,13 +269,13 @@ def test_the_seed_is_part_of_the_question():
     assert len(set(curves)) == 3
 
 
-def test_the_seed_does_not_touch_the_expectation():
+def test_the_expectation_does_not_depend_on_the_seed():
     query, gallery = many_identities()
     digests = {evaluate_items(query, gallery, "cuhk03", metrics=None, seed=seed).result_digest for seed in (0, 1)}
     assert len(digests) == 1
 
 
-def test_draws_touch_nothing_but_the_curve():
+def test_draws_change_nothing_but_the_curve():
     query, gallery = many_identities()
     exact = evaluate_items(query, gallery, "cuhk03", metrics=["mAP", "mINP", "CMC@1"])
     drawn = evaluate_items(query, gallery, "cuhk03", metrics=["mAP", "mINP", "CMC@1"], single_shot_draws=4)

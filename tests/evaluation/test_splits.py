@@ -181,7 +181,7 @@ def test_a_draw_of_every_camera() -> None:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("rest_as_queries", [False, True])
-def test_no_chunk_and_no_place_shows(tmp_path, rest_as_queries) -> None:
+def test_results_do_not_depend_on_chunks_and_places(tmp_path, rest_as_queries) -> None:
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
     if rest_as_queries:
         query = gallery
@@ -197,7 +197,7 @@ def test_no_chunk_and_no_place_shows(tmp_path, rest_as_queries) -> None:
         assert list(workspace.iterdir()) == []
 
 
-def test_a_seed_is_a_draw() -> None:
+def test_a_seed_determines_the_draw() -> None:
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
     first, again, other = (evaluate_splits(query, gallery, repeats=2, seed=seed, **OPTIONS) for seed in (3, 3, 4))
     assert first.result_digest == again.result_digest

@@ -346,7 +346,7 @@ def test_the_curve_of_a_crowded_set():
     assert steps == pytest.approx(np.full(len(steps), steps[0]), rel=1e-6)
 
 
-def test_the_curve_is_there_only_when_asked_for():
+def test_the_curve_is_there_on_request_only():
     query, gallery = scattered_sets(10, 80, 6, seed=86)
     plain = evaluate_items(query, gallery, metrics=["mAP"])
     assert not any(name.startswith("ROC") for name in plain.curves)

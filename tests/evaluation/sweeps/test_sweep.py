@@ -154,7 +154,7 @@ def test_a_workspace_that_was_given_is_kept_and_taken_up(tmp_path):
     assert "expansion" not in second.done
 
 
-def test_what_nobody_keeps_is_removed_point_by_point(tmp_path):
+def test_derived_stages_are_removed_point_by_point(tmp_path):
     query, gallery = sets()
     held = []
 
@@ -218,7 +218,7 @@ def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, 
 
 
 @pytest.mark.slow
-def test_worker_processes_say_the_same(tmp_path):
+def test_worker_processes_give_the_same_result(tmp_path):
     query, gallery = sets()
     grid = {"expand": "alpha_qe", "k": "0:3", "alpha": "0,2"}
     expected = sweep_parameters(query, gallery, **grid)
@@ -316,7 +316,7 @@ def test_the_digest_is_of_the_values():
     assert made([0.1, 0.2]).result_digest != made([0.1, np.nextafter(0.2, 1)]).result_digest
 
 
-def test_the_document_says_everything(tmp_path):
+def test_the_document_is_complete(tmp_path):
     query, gallery = sets()
     report = sweep_parameters(query, gallery, expand="alpha_qe", k="0:2", alpha="0,3", max_rank=10)
     report.save(tmp_path / "out")

@@ -158,7 +158,7 @@ def chart_of(made, metric=0):
     return re.findall(r"<svg.*?</svg>", made.to_html(), re.DOTALL)[metric]
 
 
-def test_there_is_one_line_for_each_setting_of_the_others_and_its_name_stands_beside_it():
+def test_there_is_one_named_line_for_each_setting_of_the_others():
     chart = chart_of(REPORTS["three lines"])
     dashes = [each["stroke-dasharray"] for each in Page(chart).named("polyline")]
     assert len(set(dashes)) == len(dashes) == 3
@@ -207,7 +207,7 @@ def test_lines_go_from_left_to_right_whatever_the_order_of_the_grid():
     assert table == ["5", "1", "3"]
 
 
-def test_the_page_says_what_the_numbers_are_of():
+def test_the_page_describes_the_inputs():
     words = " ".join(Page(REPORTS["three lines"].to_html()).words)
     for text in ("9 valid queries of 10", "1,234 gallery rows", "market1501", "include self", "alpha = 2", "k = 5"):
         assert text in words, text
