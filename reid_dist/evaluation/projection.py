@@ -132,12 +132,4 @@ def make_resources(
     client: Client | None, workspace: Workspace, chunk_rows: int | None, progress: Progress
 ) -> Resources:
     """The same for stages, which need a workspace."""
-    n_threads, memory = _threads_and_memory(client)
-    return Resources(
-        client=client,
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        progress=progress,
-        workspace=workspace,
-        chunk_rows=chunk_rows,
-    )
+    return Resources(**vars(make_execution(client, workspace, chunk_rows, progress)))

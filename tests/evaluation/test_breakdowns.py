@@ -383,7 +383,7 @@ def test_a_random_order_is_one_permutation():
 # ------------------------------------------------------------------------------------------------- invariance
 
 
-def test_ties_and_breakdowns_change_nothing_else():
+def test_tables_change_nothing_else():
     query, gallery = crowded()
     plain = evaluate_items(query, gallery, metrics=METRICS)
     requested = evaluate_items(query, gallery, metrics=METRICS, breakdowns=ALL, gallery_sizes=[10, 100])

@@ -102,7 +102,7 @@ def test_no_ties_no_difference():
     assert report.ties["optimistic"] == report.ties["pessimistic"] == report.metrics
 
 
-def test_ties_and_breakdowns_change_nothing_else():
+def test_bounds_change_nothing_else():
     query, gallery = crowded_sets(20, 300, 12, seed=62)
     plain = evaluate_items(query, gallery, metrics=METRICS)
     requested = evaluate_items(query, gallery, metrics=METRICS, ties=True)
