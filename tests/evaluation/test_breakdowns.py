@@ -34,7 +34,7 @@ def print_to_text(report):
 
 @cache
 def crowded():
-    """Ties, junk, unmatched, three cameras; whole numbers, so that every oracle may be requested."""
+    """Ties, junk, queries without relevant items, three cameras; whole numbers, whose sums are exact."""
     query, gallery = crowded_sets(30, 240, 6, seed=111)
     whole = np.random.default_rng(112).integers(-3, 4, (25, 6)).astype(np.float32)
     pick = np.random.default_rng(113)

@@ -242,7 +242,7 @@ def test_the_orientation():
 
 
 class TestOpenSet:
-    """Four mated probes with their mates at 1, 2, 3 and 4; non-mated probes whose nearest items are at chosen places."""
+    """Four mated probes with mates at distances 1, 2, 3 and 4; non-mated probes with nearest items as chosen."""
 
     def sets(self, *unmatched):
         """Each probe is far from all others."""

@@ -8,7 +8,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -324,11 +324,7 @@ def _summarise(
         },
         digests={name: [split.digests[name] for split in splits] for name in first.digests},
         draw={
-            "repeats": draw.repeats,
-            "per_identity": draw.per_identity,
-            "per_camera": draw.per_camera,
-            "seed": draw.seed,
-            "rest_as_queries": draw.rest_as_queries,
+            **asdict(draw),
             "generator": "SplitMix64 by seed, split and gallery row; the smallest numbers of a group are kept",
         },
         options=options,
