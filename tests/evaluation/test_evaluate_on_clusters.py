@@ -22,7 +22,7 @@ def one_worker(tmp_path_factory):
         yield client
 
 
-@pytest.fixture(params=["one_worker", "two_workers"])
+@pytest.fixture(params=[pytest.param("one_worker"), pytest.param("cluster_of_two", id="two_workers")])
 def client(request):
     """How many there are is seen where partial results meet; everything else is asked of two alone."""
     return request.getfixturevalue(request.param)
