@@ -95,17 +95,22 @@ def _kernels_first(items: list[pytest.Item]) -> list[pytest.Item]:
     others = [item for item in items if item.path.parent.name != "kernels"]
     middle = (len(kernels) + 1) // 2
     ends = zip_longest(kernels[:middle], reversed(kernels[middle:]))
+    # The longest units; at the end the other processes would wait for them.
+    others.sort(key=lambda item: not any(word in item.name for word in _ONE_OF_ALL))
     return [item for pair in ends for item in pair if item is not None] + others
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Tests of one server, cluster or process make one unit; every other test is a unit of its own."""
+    """One process runs all tests of a server, of a cluster and, in the fast command, of a file with its fixtures."""
+    whole_files = config.getoption("markexpr") == "not slow"
 
-    class OneOfAll(LoadScopeScheduling):
+    class Units(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((word for word in _ONE_OF_ALL if word in nodeid.partition("[")[2]), nodeid)
+            test, _, parameters = nodeid.partition("[")
+            rest = test.partition("::")[0] if whole_files else nodeid
+            return next((word for word in _ONE_OF_ALL if word in parameters), rest)
 
-    return OneOfAll(config, log)
+    return Units(config, log)
 
 
 def pytest_xdist_auto_num_workers() -> int:
