@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from collections import defaultdict
+from collections.abc import Generator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from sampling import QUICK, THOROUGH, spread_cases
+from xdist.scheduler import LoadScopeScheduling
 
 from reid_dist.cli import main
 from reid_dist.core.environment import usable_cores
@@ -30,17 +36,45 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The commands and workers that tests start compile the package once, not each of them anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# What takes seconds to start; the process that gets the first of its tests runs all of them.
-_ONE_OF_ALL = frozenset({"two_workers", "s3_server", "python_kernels"})
+# Processes that tests start load the bytecode of the package, which lies beside its machine code.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector: half a million objects are made, and hardly any can be freed."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, object]:
+    """Begin with another folder in each process, so that each rewrites the assertions of some files for all."""
+    report = yield
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    if collector.path == _TESTS and isinstance(collector, pytest.Dir):
+        first = int(number) * len(report.result) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        report.result = report.result[first:] + report.result[:first]
+    return report
+
+
+# What takes seconds to start; the process that gets the first of its tests runs all of them.  The fixtures have these
+# words as a parameter, so that they are part of the names of these tests.
+_ONE_OF_ALL = ("two_workers", "s3_server", "python_kernels")
+_TESTS = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all cases of a test slow but those that ``quick_cases(n)`` leaves; put tests of one server together."""
+    """Mark all cases of a test slow but those that ``quick_cases(n)`` leaves."""
+    items.sort(key=lambda item: item.path)  # the same order in every process
     cases = defaultdict(list)
     for item in items:
-        for fixture in _ONE_OF_ALL.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(fixture))
         if (marker := item.get_closest_marker("quick_cases")) is not None:
             cases[item.nodeid.partition("[")[0], marker.args[0]].append(item)
     for (_, n), tests in cases.items():
@@ -61,7 +95,22 @@ def _kernels_first(items: list[pytest.Item]) -> list[pytest.Item]:
     others = [item for item in items if item.path.parent.name != "kernels"]
     middle = (len(kernels) + 1) // 2
     ends = zip_longest(kernels[:middle], reversed(kernels[middle:]))
+    # The longest units; at the end the other processes would wait for them.
+    others.sort(key=lambda item: not any(word in item.name for word in _ONE_OF_ALL))
     return [item for pair in ends for item in pair if item is not None] + others
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """One process runs all tests of a server, of a cluster and, in the fast command, of a file with its fixtures."""
+    whole_files = config.getoption("markexpr") == "not slow"
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            test, _, parameters = nodeid.partition("[")
+            rest = test.partition("::")[0] if whole_files else nodeid
+            return next((word for word in _ONE_OF_ALL if word in parameters), rest)
+
+    return Units(config, log)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -69,7 +118,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return usable_cores() + 1
 
 
-_SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+_SHARED_DATA = _TESTS.parents[1] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
@@ -86,15 +135,32 @@ def shared_data():
 
 
 @pytest.fixture(scope="session")
-def two_workers(tmp_path_factory):
-    """A client of two worker processes, one for all tests: each takes seconds to start and to compile its kernels."""
-    from local_workers import started  # a second that most runs of a few tests can do without
+def cluster_of_two(tmp_path_factory):
+    """A client of two worker processes, one for all tests: each takes seconds to start and to load its kernels."""
+    # These imports take a second that most runs of a few tests can do without.
+    import dask
+    from local_workers import started
 
-    with started(2, tmp_path_factory.mktemp("two-workers")) as client:
+    with ExitStack() as stack:
+        # Between its tests the cluster does little; at Dask's own intervals it takes an eighth of a core.
+        with dask.config.set(
+            {
+                "distributed.admin.system-monitor.interval": "5s",
+                "distributed.admin.tick.interval": "2s",
+                "distributed.client.heartbeat": "30s",
+                "distributed.worker.profile.enabled": False,
+            }
+        ):
+            client = stack.enter_context(started(2, tmp_path_factory.mktemp("two-workers")))
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(params=["two_workers"])
+def two_workers(cluster_of_two):
+    return cluster_of_two
+
+
+@pytest.fixture(scope="session", params=["python_kernels"])
 def python_kernels():
     """A process in which kernels are not compiled."""
     from python_kernels import PythonKernels

@@ -26,7 +26,7 @@ class PythonKernels:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
-            env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(Path(__file__).parent)},
+            env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

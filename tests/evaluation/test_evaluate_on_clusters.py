@@ -22,7 +22,7 @@ def one_worker(tmp_path_factory):
         yield client
 
 
-@pytest.fixture(params=["one_worker", "two_workers"])
+@pytest.fixture(params=[pytest.param("one_worker"), pytest.param("cluster_of_two", id="two_workers")])
 def client(request):
     """Merges depend on the number of workers; everything else is tested on two."""
     return request.getfixturevalue(request.param)

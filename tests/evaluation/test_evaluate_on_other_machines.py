@@ -32,7 +32,7 @@ def digests_here():
 def test_digests(settings, digests_here):
     finished = subprocess.run(
         [sys.executable, str(PROGRAM)],
-        env=os.environ | settings | {"PYTHONPATH": str(PROGRAM.parents[1])},
+        env=os.environ | settings | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=280,

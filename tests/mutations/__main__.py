@@ -1,8 +1,9 @@
-"""Run the fast tests against every fault of the catalogue: ``python -m tests.mutations [AREA ...]``.
+"""Run tests of the fast command against every fault of the catalogue: ``python -m tests.mutations [AREA ...]``.
 
 Each fault is put into a copy of the checkout.  The tests that mirror the changed module run first, then those of its
-folder, then all others; the first failure ends the run, so a fault that is found takes seconds.  The exit code is 1 if
-a fault is not found.
+folder, then all others; the first failure ends the run, so a fault that is found takes seconds.  These are tests of the
+fast command, so it finds what they find.  A test finds a fault if it fails with it and passes without it.  The tests of
+the folders run once without any fault before.  The exit code is 1 if a fault is not found, or that run fails.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar
 
 from tests.mutations.catalogue import MUTATIONS, Mutation
 
@@ -26,10 +29,12 @@ _COPIED = ("reid_dist", "tests", "pipelines", "cluster_configs", "README.md", "C
 # A fault may make a loop endless; the fast tests have a limit of their own, which takes longer.
 _TEST_LIMIT_S = 120
 _PASSED, _NOTHING_RUN = 0, 5
+_BY = _OWN, _REST, _ESCAPED = ("own", "rest", "escaped")
+_T = TypeVar("_T")
 
 
 def main(areas: list[str]) -> int:
-    """Print one line per fault, and how many were found; return the exit code."""
+    """Print one line per fault, and per area how many were found; return the exit code."""
     chosen = [mutation for mutation in MUTATIONS if not areas or mutation.area in areas]
     if not chosen:
         print(f"no such area; areas: {', '.join(dict.fromkeys(each.area for each in MUTATIONS))}")
@@ -40,22 +45,32 @@ def main(areas: list[str]) -> int:
         for number in range(min(jobs, len(chosen))):
             copies.put(_copy_to(Path(folder, str(number))))
 
-        def outcome(mutation: Mutation) -> bool:
+        def with_a_copy(work: Callable[[Path], _T]) -> _T:
             copy = copies.get()
             try:
-                began = time.monotonic()
-                found = _failing_step(copy, mutation)
-                line = f"found by {found}" if found else "NOT FOUND"
-                place = f"{mutation.module}: {mutation.after.strip().splitlines()[0].strip()}"
-                print(f"{mutation.area:12}  {time.monotonic() - began:5.0f} s  {line:40}  {place}", flush=True)
+                return work(copy)
             finally:
                 copies.put(copy)
-            return found is not None
+
+        def outcome(mutation: Mutation) -> str:
+            began = time.monotonic()
+            by, test = with_a_copy(lambda copy: _finder(copy, mutation))
+            place = f"{mutation.module}: {mutation.after.strip().splitlines()[0].strip()}"
+            print(f"{mutation.area:12}  {time.monotonic() - began:5.0f} s  {by:8}  {place}\n    {test}", flush=True)
+            return by
 
         with ThreadPoolExecutor(jobs) as pool:
+            folders = dict.fromkeys(_nearest_tests(_ROOT, mutation.module)[-1] for mutation in chosen)
+            failing = [*pool.map(lambda tests: with_a_copy(lambda copy: _failure(copy, [tests])), folders)]
+            if any(failing):
+                print(f"these fail without a fault: {', '.join(test for test in failing if test)}")
+                return 1
             found = list(pool.map(outcome, chosen))
-    print(f"{sum(found)} of {len(found)} faults found")
-    return int(not all(found))
+    print(f"{'area':12}  faults  {'  '.join(_BY)}")
+    for area in dict.fromkeys(mutation.area for mutation in chosen):
+        counts = Counter(by for by, mutation in zip(found, chosen, strict=True) if mutation.area == area)
+        print(f"{area:12}  {counts.total():6}  {'  '.join(f'{counts[by]:{len(by)}}' for by in _BY)}")
+    return int(_ESCAPED in found)
 
 
 def _copy_to(folder: Path) -> Path:
@@ -83,28 +98,39 @@ def _applied(copy: Path, mutation: Mutation) -> Iterator[None]:
         os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-def _failing_step(copy: Path, mutation: Mutation) -> str | None:
-    """Tests that a fault makes fail; None if all pass."""
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    with _applied(copy, mutation), tempfile.TemporaryDirectory(prefix="kernels-") as kernels:
-        if mutation.module.startswith("kernels/"):
-            # Code of changed kernels must not replace that of the unchanged ones.
-            environment["NUMBA_CACHE_DIR"] = kernels
-        for step in (*_nearest_tests(copy, mutation.module), "tests"):
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
-            found = subprocess.run(
-                [*command, f"--timeout={_TEST_LIMIT_S}", "--deselect=tests/mutations", step],
-                cwd=copy,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            if found.returncode not in (_PASSED, _NOTHING_RUN):
-                failed = [line for line in found.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-                return failed[0].split()[1] if failed else f"{step} (exit code {found.returncode})"
-    return None
+def _finder(copy: Path, mutation: Mutation) -> tuple[str, str]:
+    """Find a test that fails because of a fault: whether it is of the area, and its name."""
+    near = _nearest_tests(copy, mutation.module)
+    for by, tests, passed in ((_OWN, near, []), (_REST, ["tests"], near[-1:])):
+        for step in tests:
+            with _applied(copy, mutation), tempfile.TemporaryDirectory(prefix="kernels-") as kernels:
+                # Code of changed kernels must not replace that of the unchanged ones.
+                changed = {"NUMBA_CACHE_DIR": kernels} if mutation.module.startswith("kernels/") else {}
+                test = _failure(copy, [step, *(f"--ignore={each}" for each in passed)], **changed)
+            if test:
+                if _failure(copy, [test]):
+                    return _ESCAPED, f"{test} fails without the fault, too"
+                return by, test
+    return _ESCAPED, "all tests pass"
+
+
+def _failure(copy: Path, tests: list[str], **variables: str) -> str | None:
+    """First of some tests that fails, or what else ended them; None if all pass."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    ended = subprocess.run(
+        [*command, f"--timeout={_TEST_LIMIT_S}", "--deselect=tests/mutations", *tests],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if ended.returncode in (_PASSED, _NOTHING_RUN):
+        return None
+    failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    # A name may hold blanks; what follows it is the error.
+    return failed[0].partition(" ")[2].partition(" - ")[0] if failed else tests[0]
 
 
 def _nearest_tests(copy: Path, module: str) -> list[str]:

@@ -146,14 +146,14 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stages/reranking/inductive.py", "returned = distance < last[place]", "returned = distance <= last[place]"),
         ("stages/reranking/scorer.py", "else near + far - overlap\n", "else near + far + overlap\n"),
         (
-            "stages/neighbours/symmetric.py",
+            "stages/neighbours/tasks.py",
             "merge_surroundings(merged, found, lists.k - 1)",
             "merge_surroundings(merged, found, lists.k - 2)",
         ),
     ],
     "expansion": [
         ("stages/expansion/stage.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
-        ("stages/neighbours/lists.py", "self.index(rows)[:, self.n_own :]", "self.index(rows)[:, 1:]"),
+        ("stages/neighbours/lists.py", "first = int(self.own_first)", "first = 1"),
         (
             "stages/expansion/definition.py",
             "or not math.isfinite(alpha) or alpha < 0:",

@@ -23,7 +23,7 @@ def s3_server() -> Iterator[Server]:
     server.stop()
 
 
-@pytest.fixture
+@pytest.fixture(params=["s3_server"])
 def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """An empty bucket on a real S3 API, and the environment that leads there."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:

@@ -51,9 +51,9 @@ def assert_same(report, other):
 @pytest.mark.parametrize("rerank", ["k_reciprocal", "k_reciprocal(k1=6,k2=3,lambda_value=0)",
                                     "k_reciprocal(k1=5,k2=1,variant=faiss_k1)"])  # fmt: skip
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_digest(client, sets, rerank, distance, small_blocks):
+def test_digest(two_workers, sets, rerank, distance, small_blocks):
     here = evaluate(*sets, rerank=rerank, distance=distance, **OPTIONS)
-    assert_same(evaluate(*sets, rerank=rerank, distance=distance, client=client, **OPTIONS), here)
+    assert_same(evaluate(*sets, rerank=rerank, distance=distance, client=two_workers, **OPTIONS), here)
 
 
 @pytest.mark.slow
