@@ -33,9 +33,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The commands and workers that tests start compile the package once, not each of them anew.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
 # Processes that tests start load the bytecode of the package, which lies beside its machine code.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
