@@ -7,6 +7,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -255,8 +256,7 @@ def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypa
         report = real(*given)
         found = {name: values.copy() for name, values in report.per_query.items()}
         found["AP"][0] = found["AP"][0] * 0.999
-        document = {**report.per_query, "AP": found["AP"]}
-        return Report(**{**{f: getattr(report, f) for f in report.__dataclass_fields__}, "per_query": document})
+        return replace(report, per_query={**report.per_query, "AP": found["AP"]})
 
     monkeypatch.setattr(runs, "evaluate_features", moved)
     run = night(suite, tmp_path)
