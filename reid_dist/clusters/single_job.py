@@ -231,9 +231,10 @@ def _end(folder: Path) -> None:
 
 
 def _leave(*_: object) -> None:
-    """End the process on a signal; further ones are ignored."""
+    """End the process on a signal; further ones do nothing."""
     for each in signals.NUMBERS:
-        signal.signal(each, signal.SIG_IGN)
+        # Not SIG_IGN: Python prints an OSError for a signal that has arrived already and is ignored from then on.
+        signal.signal(each, lambda *_: None)
     sys.exit(0)
 
 
