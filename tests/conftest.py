@@ -22,7 +22,7 @@ from xdist.scheduler import LoadScopeScheduling
 from reid_dist.cli import main
 from reid_dist.core.environment import usable_cores
 
-# The first example of a property compiles kernels, so time says nothing about an example.
+# The first example of a property compiles kernels, so the time of an example means nothing.
 _TIMELESS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("quick", max_examples=QUICK, derandomize=True, database=None, **_TIMELESS)
 settings.register_profile("thorough", max_examples=THOROUGH, derandomize=True, database=None, **_TIMELESS)

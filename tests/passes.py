@@ -6,7 +6,7 @@ from reid_dist.engine.task_graph import Progress
 
 
 class Count(Progress):
-    """Notes the passes that it is told of: for each, the number of tasks by stage."""
+    """Records, for each pass, the number of tasks by stage."""
 
     def __init__(self):
         self.passes = []

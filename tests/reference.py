@@ -168,7 +168,7 @@ def assign_relevance(query, gallery, protocol):
 
 
 def true_reasons(query, gallery, protocol, row):
-    """Everything that can truly be said of why a query has no relevant item; {""} when it has one.
+    """All reasons that apply to a query without a relevant item; {""} when it has one.
 
     More than one thing may be true: a gallery may be junk altogether and hold the query's identity in its own camera,
     and who asks for pid -1 finds nothing but junk, hence no positive.

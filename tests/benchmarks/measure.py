@@ -68,13 +68,13 @@ def run_process(words: Sequence[str], *, watched: bool, cwd: Path | None = None)
         watcher = threading.Thread(target=watch)
         if watched:
             watcher.start()
-        said = running.communicate()[1]
+        message = running.communicate()[1]
         seconds = time.perf_counter() - begin
         done.set()
         if watched:
             watcher.join()
     if running.returncode:
-        raise RuntimeError(f"{' '.join(words)} ended with {running.returncode}: {said[-500:]}")
+        raise RuntimeError(f"{' '.join(words)} ended with {running.returncode}: {message[-500:]}")
     return Usage(seconds, *peaks)
 
 

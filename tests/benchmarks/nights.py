@@ -161,12 +161,12 @@ class Losses:
 
 
 def losses(
-    history: History, *, gate: AccuracyGate = ACCURACY, trend: TrendGate = TREND, judge_all: bool = False
+    history: History, *, gate: AccuracyGate = ACCURACY, trend: TrendGate = TREND, gate_all: bool = False
 ) -> Losses:
-    """Apply the gates to the last night of a history; with `judge_all` also to nights that are clearly not worse."""
+    """Apply the gates to the last night of a history; with `gate_all` also to nights that are clearly not worse."""
     sums, n_query = history.sums(), history.n_query
-    lost = {name for name in _AGAINST if judge_all or _may_have_lost(sums, n_query, gate.minimum_effect, name)}
-    falls = judge_all or _may_fall(sums, n_query, trend)
+    lost = {name for name in _AGAINST if gate_all or _may_have_lost(sums, n_query, gate.minimum_effect, name)}
+    falls = gate_all or _may_fall(sums, n_query, trend)
     if not lost and not falls:
         return Losses(accuracy=False, trend=False)
     values, pids = history.columns()

@@ -110,7 +110,7 @@ def test_examples_of_overrides_run(reid_dist, workplace: Path) -> None:
 
 
 def assert_says(report: dict[str, Any], overrides: dict[str, str]) -> None:
-    """A report says what was put in the pipeline's place."""
+    """A report names what replaced the values of the pipeline."""
     for key, text in overrides.items():
         value = yaml.safe_load(text)
         if key == "max_rank":
@@ -381,10 +381,10 @@ def test_damage_is_found_by_check_and_by_evaluate(reid_dist, stores, threads, tm
 
 def test_every_query_invalid_is_explained(reid_dist, stores, threads, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    strangers = tmp_path / "strangers.zarr"
+    unmated = tmp_path / "strangers.zarr"
     features = rng.standard_normal((5, 24)).astype(np.float32)
-    FeatureSet.from_arrays(features, np.arange(100, 105), np.zeros(5, int)).save(str(strangers))
-    reid_dist("evaluate", strangers, stores[1], "--cluster", threads).assert_refused(
+    FeatureSet.from_arrays(features, np.arange(100, 105), np.zeros(5, int)).save(str(unmated))
+    reid_dist("evaluate", unmated, stores[1], "--cluster", threads).assert_refused(
         "5 no_positive_in_gallery", "0 in common", "one split"
     )
 

@@ -20,7 +20,7 @@ CONTROLS = {chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x202E)} - {"
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that is a terminal by its own account."""
 
     def isatty(self) -> bool:
         return True

@@ -63,9 +63,9 @@ def test_arrays_of_one_set_go_by_any_name(reid_dist, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     store = FeatureSet.open(tmp_path / "own.zarr")
     assert_holds(store, side)
-    said = f"{ROWS} x {DIM} float32, {len(set(side.pids.tolist()) - {-1})} identities, 3 cameras, content "
+    message = f"{ROWS} x {DIM} float32, {len(set(side.pids.tolist()) - {-1})} identities, 3 cameras, content "
     assert -1 in side.pids
-    assert said + store.content_digest[:16] in done.out
+    assert message + store.content_digest[:16] in done.out
     assert f"identities: {len(set(side.pids.tolist()) - {-1})} " in reid_dist("check", tmp_path / "own.zarr").out
 
 
@@ -99,8 +99,8 @@ def test_arrays_of_both_sides_go_by_any_name(reid_dist, tmp_path: Path) -> None:
     ],
 )
 def test_the_names_in_the_help_are_found(reid_dist, tmp_path: Path, words, prefixes) -> None:
-    said = reid_dist("ingest", "--help").out.replace(",", " ").replace(";", " ").split()
-    assert {*words, *prefixes, "item_ids", "image_paths", "columns/NAME"} <= {word.rstrip(".") for word in said}
+    message = reid_dist("ingest", "--help").out.replace(",", " ").replace(";", " ").split()
+    assert {*words, *prefixes, "item_ids", "image_paths", "columns/NAME"} <= {word.rstrip(".") for word in message}
     sides = {"query": make_side(7), "gallery": make_side(8)}
     held: dict[str, np.ndarray] = {}
     for prefix, side in zip(prefixes, sides.values(), strict=True):
@@ -152,7 +152,7 @@ def test_how_rows_are_kept(reid_dist, tmp_path: Path) -> None:
     # A shard holds as many whole chunks as fit.
     layout = json.loads((target / "features" / "zarr.json").read_text())["chunk_grid"]
     assert layout["configuration"]["chunk_shape"] == [8, DIM]
-    # The store is replaced when that is asked for, and only then.
+    # The store is replaced with --overwrite only.
     refused = reid_dist("ingest", source, "--output", target, "--format", "npz", "--allow-zero")
     refused.assert_refused("replace it with --overwrite")
     assert FeatureSet.open(target).content_digest == store.content_digest

@@ -140,9 +140,9 @@ def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60, numb
     assert process.returncode == 128 + number, err
     assert out == ""
     assert "Traceback" not in err
-    told = [line for line in err.splitlines() if line and "tasks" not in line and "compiling" not in line]
-    assert len(told) == 1, err
-    (message,) = told
+    shown = [line for line in err.splitlines() if line and "tasks" not in line and "compiling" not in line]
+    assert len(shown) == 1, err
+    (message,) = shown
     wait_until(lambda: not group(process.pid), "the end of all processes", 10)
     return message
 

@@ -42,7 +42,7 @@ def test_a_full_disk_in_short_commands(full, words: list[str]) -> None:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_full_disk_after_the_work(full, stores, threads: Path, tmp_path: Path, form: list[str]) -> None:
-    """What was asked for as files is there all the same."""
+    """Requested files are complete all the same."""
     done = run("evaluate", *stores, "--cluster", threads, "--output", tmp_path / "out", *form, stdout=full)
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
@@ -61,7 +61,7 @@ def test_a_full_disk_is_an_event(full, stores, threads: Path) -> None:
 
 
 def test_a_full_disk_for_messages_alone(full, tmp_path: Path) -> None:
-    """There is nowhere to say what is wrong, and the exit code says so still."""
+    """No message can be written; the exit code still reports the error."""
     done = subprocess.run(
         [sys.executable, "-m", "reid_dist.cli", "evaluate", *[str(tmp_path / "missing")] * 2],
         stdout=subprocess.PIPE,

@@ -47,20 +47,20 @@ def test_a_plan_has_the_workers_and_memory_of_a_cluster(reid_dist, pipeline: Pat
     cluster.write_text("kind: local\nworkers: 3\nthreads_per_worker: 2\nmemory_limit: 6GiB\n")
     done = reid_dist("plan", pipeline, "--cluster", cluster)
     assert done.code == 0, done.err
-    told = printed(done.out)
-    assert told["cluster"].startswith("3 workers, 6 threads, 3.0 GiB a thread")
-    assert told["tasks"].endswith("on 6 threads")
-    assert "about" in told["time"]
+    shown = printed(done.out)
+    assert shown["cluster"].startswith("3 workers, 6 threads, 3.0 GiB a thread")
+    assert shown["tasks"].endswith("on 6 threads")
+    assert "about" in shown["time"]
 
 
 def test_a_plan_has_memory_and_reads_of_each_worker(reid_dist, pipeline: Path, tmp_path: Path) -> None:
     """Of tiny sets there is one task, and one worker that reads all."""
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("kind: local\nworkers: 3\nthreads_per_worker: 2\nmemory_limit: 6GiB\n")
-    told = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)
-    a_task, a_worker = (told["memory"].split(part)[0].split(", ")[-1] for part in (" a task", " a worker"))
+    shown = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)
+    a_task, a_worker = (shown["memory"].split(part)[0].split(", ")[-1] for part in (" a task", " a worker"))
     assert float(a_worker.split()[0]) == pytest.approx(2 * float(a_task.split()[0]), rel=0.01)
-    total, one = told["read"].removesuffix(" a worker").split(", at most ")
+    total, one = shown["read"].removesuffix(" a worker").split(", at most ")
     assert total == one
 
 
@@ -92,8 +92,8 @@ def test_given_rates_take_the_place_of_timed_ones(reid_dist, pipeline: Path) -> 
     assert reid_dist("plan", pipeline, "--gflops", "0").code == 2
 
 
-def planned_seconds(told: dict[str, str]) -> float:
-    value, unit = re.match(r"about ([0-9.]+) (s|min|h) on ", told["time"]).groups()
+def planned_seconds(shown: dict[str, str]) -> float:
+    value, unit = re.match(r"about ([0-9.]+) (s|min|h) on ", shown["time"]).groups()
     return float(value) * {"s": 1, "min": 60, "h": 3600}[unit]
 
 
@@ -109,25 +109,25 @@ def test_lists_of_the_nearest_take_their_time(reid_dist, pipeline: Path) -> None
 def test_a_cluster_that_cannot_be_planned_for_is_refused(reid_dist, pipeline: Path, tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("kind: local\nmemory_limit: plenty\n")
-    for words, said in (
+    for words, message in (
         (("--cluster", cluster), "memory_limit 'plenty'"),
         (("--cluster", cluster, "--threads", 2), "one or the other"),
         (("--cluster", tmp_path / "none.yaml"), "no cluster file"),
     ):
-        reid_dist("plan", pipeline, *words).assert_refused(said)
+        reid_dist("plan", pipeline, *words).assert_refused(message)
 
 
 def test_a_plan_of_a_reranking_names_its_stages_and_workspace(reid_dist, pipeline: Path) -> None:
     done = reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=5)", "--threads", 2)
     assert done.code == 0, done.err
-    told = printed(done.out.split("re-ranking\n")[1])
-    assert set(told) == {"items", "tasks", "memory", "workspace", "read", "arithmetic", "time"}
-    assert "lists of 6" in told["items"]
+    shown = printed(done.out.split("re-ranking\n")[1])
+    assert set(shown) == {"items", "tasks", "memory", "workspace", "read", "arithmetic", "time"}
+    assert "lists of 6" in shown["items"]
     reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=0)").assert_refused("k1")
 
 
 def test_a_plan_of_expansions_names_each_step(reid_dist, pipeline: Path) -> None:
-    """In the order of being done, backwards: each is before what stands above it."""
+    """Stages are printed in reverse order of execution."""
     words = ("--set", "expand=dba(k=3)+aqe(k=2)", "--set", "rerank=k_reciprocal(k1=5)", "--threads", 2)
     done = reid_dist("plan", pipeline, *words)
     assert done.code == 0, done.err
@@ -137,10 +137,10 @@ def test_a_plan_of_expansions_names_each_step(reid_dist, pipeline: Path) -> None
         "before that, expansion, step 2 of 2: aqe(k=2,include_self=false)",
         "before that, expansion, step 1 of 2: dba(k=3,alpha=0)",
     ]
-    told = printed(done.out.split("dba(k=3,alpha=0)\n")[1])
-    assert set(told) == {"items", "tasks", "memory", "workspace", "arithmetic", "time"}
-    assert "lists of 4" in told["items"]
-    assert "each pair once" in told["arithmetic"]
+    shown = printed(done.out.split("dba(k=3,alpha=0)\n")[1])
+    assert set(shown) == {"items", "tasks", "memory", "workspace", "arithmetic", "time"}
+    assert "lists of 4" in shown["items"]
+    assert "each pair once" in shown["arithmetic"]
     reid_dist("plan", pipeline, "--set", "expand=aqe(k=-1)").assert_refused("k of aqe")
 
 

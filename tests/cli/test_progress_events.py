@@ -76,7 +76,7 @@ def test_splits(run: Any, stores, threads: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("evaluate", "a", "b", "--no-such"), 2, "No such option"),
         (("evaluate", "a"), 2, "GALLERY"),
@@ -86,12 +86,12 @@ def test_splits(run: Any, stores, threads: Path) -> None:
         (("sweep", "a", "b"), 2, "expand"),
     ],
 )
-def test_errors_are_events(run: Any, words: tuple[str, ...], code: int, said: str) -> None:
+def test_errors_are_events(run: Any, words: tuple[str, ...], code: int, message: str) -> None:
     found, out, events = run(*words, "--log-json")
     assert found == code
     assert out == ""
     (error,) = of_kind(events, "error")
-    assert said in error["message"]
+    assert message in error["message"]
     assert error["exit_code"] == code
 
 
@@ -127,9 +127,9 @@ def test_what_others_write_becomes_events(then: str, code: int) -> None:
     )
     events = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.returncode == code
-    told = " ".join(event["text"] for event in of_kind(events, "log"))
+    shown = " ".join(event["text"] for event in of_kind(events, "log"))
     for text in ("from Python", "a warning", "from C, without an end", "from a child"):
-        assert text in told
+        assert text in shown
     (error,) = of_kind(events, "error")
     assert ("ZeroDivisionError" in error.get("traceback", "")) == (code == 1)
     assert events[-1] == {**events[-1], "event": "ended", "exit_code": code}

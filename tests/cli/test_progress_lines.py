@@ -59,10 +59,10 @@ def test_a_second_pass_begins_anew(clock: Clock, capsys: pytest.CaptureFixture[s
 
 
 def test_rows_that_are_read(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with rows_progress() as told:
+    with rows_progress() as reported:
         for done in range(1000, 30_001, 1000):
             clock.now += 1
-            told(done, 30_000, "big.npz")
+            reported(done, 30_000, "big.npz")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "big.npz: 5000/30000 rows, 5.0 s, 1,000/s, about 25 s left"
     assert lines[-1] == "big.npz: 30000/30000 rows, 30.0 s, 1,000/s"
@@ -72,11 +72,11 @@ def test_rows_that_are_read(clock: Clock, capsys: pytest.CaptureFixture[str]) ->
 def test_both_sides_of_one_file_are_counted_one_after_the_other(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with rows_progress() as told:
+    with rows_progress() as reported:
         for total in (50, 50, 100, 20):
             for done in (total // 2, total):
                 clock.now += 1
-                told(done, total, "both.mat")
+                reported(done, total, "both.mat")
     assert capsys.readouterr().err.splitlines() == [
         "both.mat: 50/50 rows, 2.0 s, 25/s",
         "both.mat: 50/50 rows, 2.0 s, 25/s",

@@ -69,13 +69,13 @@ def test_what_cannot_be_written_is_refused(reid_dist, stores, tmp_path: Path) ->
     assert "No such file or directory; choose another --performance-report" in refused.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("asked", ["report", "dashboard"])
+@pytest.mark.parametrize("requested", ["report", "dashboard"])
 def test_bokeh_is_missing(
-    reid_dist, stores, watched: Path, tmp_path: Path, asked: str, monkeypatch: pytest.MonkeyPatch
+    reid_dist, stores, watched: Path, tmp_path: Path, requested: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "bokeh" else real(name, *more))
-    words = ("--workers", 1, "--performance-report", tmp_path / "p.html") if asked == "report" else (
+    words = ("--workers", 1, "--performance-report", tmp_path / "p.html") if requested == "report" else (
         "--cluster", watched)  # fmt: skip
     refused = reid_dist("evaluate", *stores, *words)
     assert refused.code == 2

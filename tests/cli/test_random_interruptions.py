@@ -144,8 +144,8 @@ def assert_ended_by(run: Run, number: int, runs: Runs, *, events: bool) -> None:
         assert run.out
         assert all(json.loads(line).get("exit_code", 0) == 0 for line in run.lines)
     elif events:
-        told = [json.loads(line) for line in run.lines]
-        assert [each["exit_code"] for each in told if each["event"] == "error"] == [128 + number]
+        shown = [json.loads(line) for line in run.lines]
+        assert [each["exit_code"] for each in shown if each["event"] == "error"] == [128 + number]
     else:
         assert run.code == 128 + number, run
         assert len(run.lines) == 1, run
@@ -201,7 +201,7 @@ def test_interrupted_at_random(
 
 
 def assert_taken_up(runs: Runs, name: str, line: str, reid_dist) -> None:
-    """What the line says has the result of a run that nothing disturbed."""
+    """The command that the line names has the result of an undisturbed run."""
     words = [*COMMANDS[name], "--resume"]
     if "the same command" not in line:
         _, *words = shlex.split(line.rpartition(": ")[2].removesuffix(" goes on from there"))

@@ -36,8 +36,8 @@ def test_sweep_prints_and_writes_the_result_of_python(reid_dist, stores, threads
     assert "*         best value of its metric" in done.out
     assert expected.result_digest[:16] in done.out
     assert "written to" in lines[-1]
-    told = [line for line in done.err.splitlines() if line.startswith("point ")]
-    assert [line.split(",")[0] for line in told] == [f"point {n}/5: k={5 - n}" for n in range(1, 6)]
+    shown = [line for line in done.err.splitlines() if line.startswith("point ")]
+    assert [line.split(",")[0] for line in shown] == [f"point {n}/5: k={5 - n}" for n in range(1, 6)]
 
 
 def test_every_option_reaches_the_sweep(reid_dist, stores, threads, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_report_writes_the_page_of_a_sweep_again(reid_dist, stores, threads, tmp
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda document: document["rows"][1]["metrics"].update(mAP=0.5), "document digest"),
         (lambda document: document.update(schema=99), "schema 99"),
@@ -132,19 +132,19 @@ def test_report_writes_the_page_of_a_sweep_again(reid_dist, stores, threads, tmp
     ],
     ids=["numbers", "schema", "no rows", "empty"],
 )
-def test_a_changed_sweep_is_refused(reid_dist, stores, threads, tmp_path: Path, change, said: str) -> None:
+def test_a_changed_sweep_is_refused(reid_dist, stores, threads, tmp_path: Path, change, message: str) -> None:
     output = tmp_path / "out"
     words = ("sweep", *stores, "--expand", "aqe", "--k", "0:1", "--cluster", threads, "--output", output)
     assert reid_dist(*words).code == 0
     document = json.loads((output / "sweep.json").read_text())
     change(document)
     (output / "sweep.json").write_text(json.dumps(document))
-    reid_dist("report", output).assert_refused(said)
+    reid_dist("report", output).assert_refused(message)
 
 
 def test_an_undefined_metric_of_a_sweep_is_read_back(tmp_path: Path) -> None:
     """JSON has no word for it."""
-    told = {"name": "x", "definition": "x"}
+    shown = {"name": "x", "definition": "x"}
     report = SweepReport(
         kind="expand",
         method={"name": "aqe"},
@@ -153,8 +153,8 @@ def test_an_undefined_metric_of_a_sweep_is_read_back(tmp_path: Path) -> None:
             {"parameters": {"k": k}, "metrics": {"mAP": value}, "name": f"aqe(k={k})", "digest": "00", "seconds": 0.1}
             for k, value in ((0, np.nan), (1, 0.25))
         ],
-        protocol=told,
-        distance=told,
+        protocol=shown,
+        distance=shown,
         options={},
         counts={"n_query": 0, "n_valid": 0, "n_gallery": 0},
         inputs={},
@@ -190,15 +190,15 @@ def test_a_pipeline_with_a_sweep_runs_it(reid_dist, stores, sweep_pipeline, thre
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--set", "topk=3"), "leave out topk"),
         (("--set", "sweep.k1=3"), "k1 is no parameter of an expansion"),
         (("--set", "sweep.k5=3"), "k5"),
     ],
 )
-def test_a_sweep_that_cannot_be_run_is_refused(reid_dist, sweep_pipeline, threads, words, said: str) -> None:
-    reid_dist("run", sweep_pipeline, "--cluster", threads, *words).assert_refused(said)
+def test_a_sweep_that_cannot_be_run_is_refused(reid_dist, sweep_pipeline, threads, words, message: str) -> None:
+    reid_dist("run", sweep_pipeline, "--cluster", threads, *words).assert_refused(message)
 
 
 _BREAKING = """

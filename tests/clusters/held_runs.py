@@ -90,7 +90,7 @@ def assert_closed(processes: list[int], at_least: int) -> None:
     assert admitted([each.port for each in found]) == {}
 
 
-# Runs a command whose cluster is held, once it is up, until a file says that it may go on.
+# Runs a command whose cluster is held, once it is up, until a file exists.
 HELD = """
 import contextlib, os, time
 from pathlib import Path

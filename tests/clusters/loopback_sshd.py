@@ -22,7 +22,7 @@ def missing_programs() -> list[str]:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: its process, its port, the key that it lets in, and the file with its own key."""
+    """A running server: its process, its port, the key that it accepts, and the file with its own key."""
 
     process: int
     port: int
@@ -31,7 +31,7 @@ class Server:
 
     @property
     def lines(self) -> str:
-        """What a cluster file says of it."""
+        """Its entries in a cluster file."""
         return f"port: {self.port}\nprivate_key_file: {self.private_key}\nknown_hosts_file: {self.known_hosts}\n"
 
 

@@ -21,7 +21,7 @@ from reid_dist.kernels import settings
 _LINE = "compiling kernels, once per machine"
 
 
-class Told(Progress):
+class Recorded(Progress):
     def __init__(self) -> None:
         self.words: list[str] = []
         self.spans: list[tuple[float, float]] = []
@@ -78,16 +78,16 @@ def test_stages_are_not_charged_with_it() -> None:
 
 
 def test_workers_report_it(two_workers) -> None:
-    told = Told()
-    with compilation_of(two_workers, told.compiling, told.compiled):
+    shown = Recorded()
+    with compilation_of(two_workers, shown.compiling, shown.compiled):
         for began in (1.0, 5.0):
             two_workers.submit(lambda began: report_to_scheduler(began, None), began, pure=False).result(20)
             two_workers.submit(lambda began: report_to_scheduler(began, began + 1), began, pure=False).result(20)
         deadline = time.monotonic() + 20
-        while len(told.spans) < 2 and time.monotonic() < deadline:
+        while len(shown.spans) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert told.words == [_LINE] * 2
-    assert told.spans == [(1, 2), (5, 6)]
+    assert shown.words == [_LINE] * 2
+    assert shown.spans == [(1, 2), (5, 6)]
 
 
 def test_one_line_and_no_rate_of_it(capfd: pytest.CaptureFixture[str]) -> None:
@@ -186,13 +186,13 @@ def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path)
         return done.stdout, done.stderr
 
     sides = [str(path) for path in stores]
-    first, told = run("evaluate", *sides, "--workers", "1", "--json")
-    assert told.splitlines().count(_LINE) == 1
+    first, shown = run("evaluate", *sides, "--workers", "1", "--json")
+    assert shown.splitlines().count(_LINE) == 1
     timing = json.loads(first)["timing"]
     assert timing["compile"] > 5 * max(timing["pairs"], timing["sweep"]) / 4
-    said, told = run("compile")
-    assert "kernels compiled in" in said
-    assert told.splitlines()[0] == _LINE
+    message, shown = run("compile")
+    assert "kernels compiled in" in message
+    assert shown.splitlines()[0] == _LINE
     kept = {path.name for path in tmp_path.rglob("cache/**/*.nb?")}
     assert len(kept) > 100
     for words in (
@@ -205,7 +205,7 @@ def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path)
         ("demo",),
         ("compile",),
     ):
-        _, told = run(*words)
+        _, shown = run(*words)
         if words != ("compile",):
-            assert _LINE not in told
+            assert _LINE not in shown
         assert {path.name for path in tmp_path.rglob("cache/**/*.nb?")} == kept, words

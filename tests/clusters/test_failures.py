@@ -59,11 +59,13 @@ def test_one_of_several_that_were_run(start: Any, tmp_path: Path) -> None:
             client.submit(wait, str(place), "innocent", key="innocent", pure=False),
             client.submit(die, str(place), 1, key="guilty", pure=False),
         ]
-        said = failure(client, tasks)
-    assert "with 1.0 GiB for 2 threads died 2 times on one of these tasks, which they had together each time: " in said
-    assert "the task guilty" in said
-    assert "the task innocent" in said
-    assert "--chunk-rows" in said
+        message = failure(client, tasks)
+    assert (
+        "with 1.0 GiB for 2 threads died 2 times on one of these tasks, which they had together each time: " in message
+    )
+    assert "the task guilty" in message
+    assert "the task innocent" in message
+    assert "--chunk-rows" in message
 
 
 def test_the_one_that_was_run_and_not_those_that_waited(start: Any, tmp_path: Path) -> None:
@@ -73,9 +75,9 @@ def test_the_one_that_was_run_and_not_those_that_waited(start: Any, tmp_path: Pa
     with start(1) as client:
         guilty = client.submit(die, str(place), 0, key="guilty", pure=False, priority=10)
         others = [client.submit(wait, str(place), "other", key=f"other-{n}", pure=False) for n in range(5)]
-        said = failure(client, [*others, guilty])
-    assert "died 2 times on the task guilty;" in said
-    assert "other" not in said.replace("the other", "")
+        message = failure(client, [*others, guilty])
+    assert "died 2 times on the task guilty;" in message
+    assert "other" not in message.replace("the other", "")
 
 
 @pytest.fixture

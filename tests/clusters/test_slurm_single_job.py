@@ -134,9 +134,9 @@ def test_a_command_that_ends_before_it_needs_the_others(slurm: MiniSlurm, cluste
     done = slurm.attempt("srun", "--ntasks=4", "--mem-per-cpu=900", *map(str, words))
     assert done.returncode == 2
     # The others have started nothing that could complain; what srun says of itself aside, there is one line.
-    said = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
-    assert len(said) == 1, done.stderr
-    assert said[0].startswith("Error: no features at ")
+    message = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
+    assert len(message) == 1, done.stderr
+    assert message[0].startswith("Error: no features at ")
     assert slurm.jobs() == []
 
 

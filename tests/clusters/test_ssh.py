@@ -51,10 +51,10 @@ def test_an_unauthorised_client_is_not_admitted(sets, server: Server, tmp_path: 
         processes = descendants([server.process])[1:]
         # Scheduler, two nannies, two workers, and the pages of three.
         assert_closed(processes, at_least=8)
-        said = b"".join(Path(f"/proc/{each}/cmdline").read_bytes() for each in processes if is_running(each))
-        keys = {Path(os.fsdecode(each)) for each in re.findall(rb'"(/[^"]+/key\.pem)"', said)}
+        message = b"".join(Path(f"/proc/{each}/cmdline").read_bytes() for each in processes if is_running(each))
+        keys = {Path(os.fsdecode(each)) for each in re.findall(rb'"(/[^"]+/key\.pem)"', message)}
         assert len(keys) == 1
-        assert b"PRIVATE KEY" not in said
+        assert b"PRIVATE KEY" not in message
         (key,) = keys
         assert (stat.S_IMODE(key.stat().st_mode), stat.S_IMODE(key.parent.stat().st_mode)) == (0o600, 0o700)
         # Of the scheduler and of two nannies; what Dask makes itself is empty.

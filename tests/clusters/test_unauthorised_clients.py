@@ -59,9 +59,9 @@ def test_a_default_run_admits_its_own_processes_only(stores, tmp_path: Path) -> 
         for process in processes:
             for name in ("cmdline", "environ"):
                 assert secret.encode() not in Path(f"/proc/{process}/{name}").read_bytes()
-        said = run.end()
-    assert secret not in said
-    assert "tls://" not in said
+        message = run.end()
+    assert secret not in message
+    assert "tls://" not in message
     for path in (tmp_path / "out").rglob("*"):
         assert path.is_dir() or secret.encode() not in path.read_bytes()
     assert list((tmp_path / "t").iterdir()) == []

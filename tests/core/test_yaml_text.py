@@ -95,9 +95,9 @@ def test_a_few_aliases_and_merges_are_fine(tmp_path: Path) -> None:
 def test_files_in_another_encoding(tmp_path: Path, read: Reader, kind: str, encoding: str) -> None:
     path = tmp_path / "other.yaml"
     path.write_text("description: Straße\n", encoding=encoding)
-    said = refusal(read, path)
-    assert said.startswith(f"{path} is not YAML: it is not UTF-8 text (byte ")
-    assert said.endswith("save it as UTF-8")
+    message = refusal(read, path)
+    assert message.startswith(f"{path} is not YAML: it is not UTF-8 text (byte ")
+    assert message.endswith("save it as UTF-8")
 
 
 def test_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:

@@ -65,13 +65,13 @@ def test_killed_splits_go_on_where_they_were(tmp_path: Path) -> None:
     with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as resumed:
         assert resumed.end() == 0, resumed.err
     assert begun(tmp_path) - n_begun == N_SPLITS - n_kept
-    told = json.loads(resumed.out)
+    shown = json.loads(resumed.out)
     apart = ("timing", "environment", "run", "document_digest")
-    assert {name: each for name, each in told.items() if name not in apart} == {
+    assert {name: each for name, each in shown.items() if name not in apart} == {
         name: each for name, each in expected.items() if name not in apart
     }
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]
     with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as again:
         assert again.end() == 0, again.err
-    assert json.loads(again.out) == told
+    assert json.loads(again.out) == shown
     assert begun(tmp_path) - n_begun == N_SPLITS - n_kept

@@ -33,7 +33,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 def points_of(text: str) -> list[int]:
-    """Points that were evaluated, by what progress says."""
+    """Points that were evaluated, by the lines of progress."""
     return [int(number) for number in re.findall(r"^point (\d+)/", text, re.MULTILINE)]
 
 

@@ -72,10 +72,10 @@ def files_in(path: Path) -> list[str]:
     return [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
 
 
-def assert_refused(run: Command, *said: str) -> None:
+def assert_refused(run: Command, *message: str) -> None:
     assert run.end() in (2, 3), run.err
     (error,) = errors_of(run.err)
-    assert all(words in error for words in said), error
+    assert all(words in error for words in message), error
     assert run.out == ""
 
 

@@ -1,4 +1,4 @@
-"""A worker that needs more memory than it may have: one clear error that says so, which task it was, and what to do."""
+"""A worker that needs more memory than it may have: one clear error with the cause, the task, and what to do."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_a_worker_over_its_limit(tmp_path: Path) -> None:
     assert run.err.rstrip().endswith(error)
     # Dask blames whatever a worker had been given when it died, which may be a neighbour of the greedy one: that one is
     # named nevertheless, if need be with the other that the worker had.
-    for said in ("out of memory", "sweep", "query rows 0 to ", "gallery rows 0 to ", "800 MiB", "memory_limit",
+    for message in ("out of memory", "sweep", "query rows 0 to ", "gallery rows 0 to ", "800 MiB", "memory_limit",
                  "--chunk-rows", "--resume"):  # fmt: skip
-        assert said in error
+        assert message in error
     assert run.out == ""
     assert not (tmp_path / "out" / "report.json").exists()
 
@@ -65,8 +65,8 @@ def test_workers_whose_memory_stays_full(tmp_path: Path) -> None:
         assert run.end() == 3, run.err
     (error,) = errors_of(run.err)
     assert run.err.rstrip().endswith(error)
-    for said in ("out of memory", "for 4 s", "memory_limit", "--chunk-rows"):
-        assert said in error
+    for message in ("out of memory", "for 4 s", "memory_limit", "--chunk-rows"):
+        assert message in error
     assert not (tmp_path / "out").exists()
 
 

@@ -31,7 +31,7 @@ def test_what_workers_cannot_see(tmp_path: Path) -> None:
     with cluster_of_processes(theirs) as processes:
         processes.start(preload=tmp_path / "empty.py")
         cluster = ("--cluster", theirs / "cluster.yaml")
-        for words, said in (
+        for words, message in (
             (("evaluate", "query.zarr", f"{_HERE}/only-here.zarr"), ("only-here.zarr: nothing is there", "same path")),
             (("sweep", "query.zarr", f"{_HERE}/only-here.zarr", "--expand", "aqe", "--k", "1"), ("nothing is there",)),
             (("evaluate", "query.zarr", "gallery.zarr", "--workspace", f"{_HERE}/work"), (f"workspace {_HERE}/work",)),
@@ -40,7 +40,7 @@ def test_what_workers_cannot_see(tmp_path: Path) -> None:
                 assert run.end() == 2, run.err
             (error,) = errors_of(run.err)
             assert "cannot read the " in error
-            assert all(part in error for part in said), error
+            assert all(part in error for part in message), error
         assert not list((mine / "work").iterdir())
         # Another store under the same name is not taken for it.
         (theirs / "other.zarr").rename(theirs / "gallery.zarr")

@@ -319,9 +319,9 @@ def test_a_distance_block_gives_the_same_bits() -> None:
     labels = [LabelledRows(side[1], side[2]) for side in (query, gallery)]
     block = DistanceBlock.from_array(case.exact)
     for draws in (None, 3):
-        asked = {"protocol": "cuhk03", "single_shot_draws": draws, "confidence": None, "max_rank": 20}
-        of_features = evaluate(as_set(query), as_set(gallery), distance="sqeuclidean", **asked)
-        of_block = evaluate_distances(block, *labels, chunk_rows=17, **asked)
+        requested = {"protocol": "cuhk03", "single_shot_draws": draws, "confidence": None, "max_rank": 20}
+        of_features = evaluate(as_set(query), as_set(gallery), distance="sqeuclidean", **requested)
+        of_block = evaluate_distances(block, *labels, chunk_rows=17, **requested)
         for name in ("CMC_single_shot@1", "CMC_single_shot@10"):
             assert of_block.per_query[name].tobytes() == of_features.per_query[name].tobytes()
         assert of_block.curves[CURVE].tobytes() == of_features.curves[CURVE].tobytes()
@@ -359,8 +359,8 @@ def test_ranks_beyond_the_curve() -> None:
 
 def test_a_large_seed_is_a_seed() -> None:
     query, gallery = map(as_set, crowded(15))
-    asked = {"protocol": "cuhk03", "confidence": None, "single_shot_draws": 2}
-    curves = [evaluate(query, gallery, seed=seed, **asked).curves[CURVE].tobytes() for seed in (0, 2**64 - 1)]
+    requested = {"protocol": "cuhk03", "confidence": None, "single_shot_draws": 2}
+    curves = [evaluate(query, gallery, seed=seed, **requested).curves[CURVE].tobytes() for seed in (0, 2**64 - 1)]
     assert curves[0] != curves[1]
 
 

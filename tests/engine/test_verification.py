@@ -434,9 +434,9 @@ def test_open_set_without_non_mated_queries_is_refused_before_any_work():
 
 def test_no_valid_query_is_reported_first():
     query, gallery = sets()
-    strangers = FeatureSet.from_arrays(query.read(0, 8), np.full(8, 77), query.camids[:8])
+    unmated = FeatureSet.from_arrays(query.read(0, 8), np.full(8, 77), query.camids[:8])
     with pytest.raises(InputError, match="no query has a relevant gallery item"):
-        evaluate(strangers, gallery, metrics=["TAR@FAR=0.1", "EER", "DIR@FAR=0.1"], roc=True)
+        evaluate(unmated, gallery, metrics=["TAR@FAR=0.1", "EER", "DIR@FAR=0.1"], roc=True)
 
 
 def test_impostors_are_the_kept_negatives():

@@ -107,12 +107,12 @@ def test_zero_rows_under_cosine(pair, place):
     else:
         gallery = gallery.with_features(damaged)
 
-    def ask():
+    def call():
         sets = [FeatureSet.from_arrays(items.features, items.pids, camids=items.camids) for items in (query, gallery)]
         return evaluate(*sets, protocol="market1501", distance="cosine")
 
     with pytest.raises(InputError, match=r"(?i)zero"):
-        ask()
+        call()
     report = evaluate_items(query, gallery)
     assert np.array_equal(
         report.per_query["first_rank"], reference_evaluate(query, gallery).per_query["first_rank"], equal_nan=True

@@ -25,13 +25,13 @@ def as_run(query, gallery, protocol, distance):
     """Judgements and scores in the form of TREC, junk taken out; scores that no rounding to float32 can tie."""
     distances = canonical_distances(query.features, gallery.features, distance)
     relevant, junk = protocols.assign_relevance(query, gallery, protocol)
-    judgements, run = {}, {}
+    relevance_of, run = {}, {}
     for i in np.flatnonzero(relevant.any(axis=1)):
         kept = np.flatnonzero(~junk[i])
         order = kept[np.lexsort((kept, distances[i][kept]))]
-        judgements[str(i)] = {str(row): int(relevant[i, row]) for row in kept}
+        relevance_of[str(i)] = {str(row): int(relevant[i, row]) for row in kept}
         run[str(i)] = {str(row): float(len(order) - place) for place, row in enumerate(order)}
-    return judgements, run
+    return relevance_of, run
 
 
 def sets_for(protocol, ties):
@@ -46,19 +46,19 @@ def sets_for(protocol, ties):
 def test_trec_eval(protocol, ties):
     query, gallery = sets_for(protocol, ties)
     assert order_is_unambiguous(query.features, gallery.features, "cosine")
-    judgements, run = as_run(query, gallery, protocol, "cosine")
+    relevance_of, run = as_run(query, gallery, protocol, "cosine")
     report = evaluate_items(query, gallery, protocol, "cosine", list(TREC))
-    answers = ir_measures.calc_aggregate(TREC.values(), judgements, run)
+    answers = ir_measures.calc_aggregate(TREC.values(), relevance_of, run)
     for name, measure in TREC.items():
         assert report.metrics[name] == pytest.approx(answers[measure], abs=1e-9), name
 
 
 def test_trec_eval_query_by_query():
     query, gallery = sets_for("market1501", ties=True)
-    judgements, run = as_run(query, gallery, "market1501", "cosine")
+    relevance_of, run = as_run(query, gallery, "market1501", "cosine")
     report = evaluate_items(query, gallery, "market1501", "cosine", ["mAP", "Rprec"])
     checked = 0
-    for answer in ir_measures.iter_calc([AP, Rprec], judgements, run):
+    for answer in ir_measures.iter_calc([AP, Rprec], relevance_of, run):
         column = {"AP": "AP", "Rprec": "Rprec"}[str(answer.measure)]
         assert report.per_query[column][int(answer.query_id)] == pytest.approx(answer.value, abs=1e-9)
         checked += 1

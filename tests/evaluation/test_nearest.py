@@ -24,9 +24,9 @@ def bare(features):
 
 def check(query, gallery, k, distance, own_rows=None, **options):
     """Rows are the oracle's; distances too, to the last few bits."""
-    asked = bare(query)
-    among = asked if own_rows is not None else bare(gallery)
-    found = nearest(asked, among, k=k, distance=distance, **options)
+    requested = bare(query)
+    among = requested if own_rows is not None else bare(gallery)
+    found = nearest(requested, among, k=k, distance=distance, **options)
     index, nearness = reference_topk(query, gallery, k, distance, own_rows)
     assert found.index.dtype == np.int64
     assert found.distance.dtype == np.float64
@@ -152,9 +152,9 @@ def test_rows_one_ulp_apart(distance):
 def test_tiles_change_nothing(distance, within):
     query, gallery = crowded_sets(30, 600, 24, seed=57)
     among = bare(gallery.features)
-    asked = among if within else bare(query.features)
+    requested = among if within else bare(query.features)
     answers = {
-        chunk: nearest(asked, among, k=25, distance=distance, chunk_rows=chunk)
+        chunk: nearest(requested, among, k=25, distance=distance, chunk_rows=chunk)
         for chunk in (None, 1, 7, 37, 333, 10_000)
         if not (within and chunk == 1)
     }
@@ -162,7 +162,7 @@ def test_tiles_change_nothing(distance, within):
 
 
 def test_distances_are_those_of_the_pair_alone():
-    """A pair has one distance, whatever stands beside it."""
+    """A pair has one distance, whatever rows are beside it."""
     query, gallery = scattered_sets(10, 200, 37, seed=58)
     whole = nearest(bare(query.features), bare(gallery.features), k=5)
     for row in (0, 7):

@@ -81,13 +81,13 @@ def test_stages_are_shared_and_recorded(tmp_path: Path) -> None:
         def start(self, totals: dict[str, int]) -> None:
             counted[-1].update(totals)
 
-    told = Surroundings(
+    shown = Surroundings(
         connect=contextlib.nullcontext,
         stages=lambda: contextlib.nullcontext(Count()),
         begun=lambda *_: counted.append({}),
     )
     models = {"one": save_model(tmp_path / "one", 0.8), "two": save_model(tmp_path / "two", 0.9)}
-    run = night(write_suite(tmp_path, models, jobs), tmp_path, told)
+    run = night(write_suite(tmp_path, models, jobs), tmp_path, shown)
     computed = [sorted(set(totals) & {"neighbours", "weights", "means"}) for totals in counted]
     assert computed == [["means", "neighbours", "weights"], [], []] * 2
     assert [entry.reused for entry in run.entries] == [(), *[("means", "neighbours", "weights")] * 2] * 2

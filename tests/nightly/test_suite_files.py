@@ -78,7 +78,7 @@ def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "fragment"),
     [
         ({"modles": {}}, ["modles: unknown key", "did you mean 'models'"]),
         ({"models": {}}, ["models: "]),
@@ -104,13 +104,13 @@ def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
         ({"jobs": {"plain": {"models": []}, "more": {"datasets": []}}}, ["no job is left"]),
     ],
 )
-def test_errors_are_one_line(tmp_path: Path, changes: dict[str, Any], said: list[str]) -> None:
+def test_errors_are_one_line(tmp_path: Path, changes: dict[str, Any], fragment: list[str]) -> None:
     with pytest.raises(InputError) as raised:
         read_suite(written(tmp_path, **changes))
     message = str(raised.value)
     assert "\n" not in message
     assert "suite.yaml" in message
-    for words in said:
+    for words in fragment:
         assert words in message
 
 
@@ -130,11 +130,11 @@ def test_jobs_and_suites_are_distinguished(tmp_path: Path) -> None:
         read_job(written(tmp_path))
 
 
-@pytest.mark.parametrize(("text", "said"), [("[1]", "holds no suite"), ("a: [", "is not YAML")])
-def test_what_is_no_suite(tmp_path: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "fragment"), [("[1]", "holds no suite"), ("a: [", "is not YAML")])
+def test_what_is_no_suite(tmp_path: Path, text: str, fragment: str) -> None:
     path = tmp_path / "suite.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=fragment):
         read_suite(path)
     with pytest.raises(StoreNotFoundError, match="no suite file"):
         read_suite(tmp_path / "missing.yaml")

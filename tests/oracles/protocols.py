@@ -1,6 +1,6 @@
 """What one gallery item is to one query, protocol by protocol.
 
-The verdict on a pair is given by `verdict`, which reads like the table of the protocols; everything else asks it pair
+The verdict on a pair is given by `verdict`, which reads like the table of the protocols; everything else calls it pair
 by pair.
 """
 
@@ -74,7 +74,7 @@ def assign_relevance(query, gallery, protocol, ground_truth=None):
 
 
 def true_reasons(query, gallery, protocol, i, relevant, junk):
-    """Everything that can truly be said of why query `i` has no relevant item; {""} when it has one.
+    """All reasons that apply to query `i` without a relevant item; {""} when it has one.
 
     `relevant` and `junk` are its rows of the masks.  More than one thing may be true at once.
     """

@@ -27,7 +27,7 @@ Readings, where formulas leave a choice:
   anything.
 * A zero row is at cosine distance 1 from everything, itself and other zero rows included, as in `reference.py`.
 
-**When this file may decide.**  `order_is_unambiguous` below says whether a program that sums in another order must
+**When this file may decide.**  `order_is_unambiguous` below returns whether a program that sums in another order must
 find these lists.  If so, all sets are the same and the numbers differ by rounding.
 """
 
@@ -299,7 +299,7 @@ def ranklist(qq, qg, gg, **options):
 
 @dataclass(frozen=True)
 class InductiveSteps:
-    """Every stage for one query beside a gallery that does not know of it; row G stands for the query.
+    """Every stage for one query beside a gallery without it; row G is the query.
 
     `neighbours`             N(q, k1), a list of rows, the query first
     `reciprocal`, `grown`    R(q, k1) and R*(q), sets of rows

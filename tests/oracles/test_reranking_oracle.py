@@ -443,9 +443,9 @@ class SecondReading:
 
 
 class SecondInductiveReading(SecondReading):
-    """A gallery that is asked about one item that it does not hold."""
+    """A gallery, and one item beside it."""
 
-    def ask(self, row, lambda_value):
+    def call(self, row, lambda_value):
         gallery = list(self.names)
         self.rows["?"] = [float(value) for value in row]
         self.place["?"] = -1
@@ -482,6 +482,6 @@ def test_second_reading_of_a_query_by_itself(problem, distance, inclusive):
     query, gallery = problem.query, problem.gallery
     assume(oracle.order_is_unambiguous(query, gallery, distance, "zhong"))
     second = SecondInductiveReading(dict(enumerate(gallery)), distance, problem.k1, problem.k2, inclusive)
-    expected = [second.ask(row, problem.lambda_value) for row in query]
+    expected = [second.call(row, problem.lambda_value) for row in query]
     final = oracle.inductive(query, gallery, distance=distance, inclusive=inclusive, **problem.options)
     np.testing.assert_allclose(final, expected, rtol=1e-12, atol=1e-14)

@@ -68,9 +68,9 @@ def test_lists_are_kept_sorted_by_name_and_query(case):
         for name, rows in entry.items():
             assert truth.lists[name].of(query).tolist() == sorted(rows)
             assert truth.lists[name].rows.dtype == truth.lists[name].indptr.dtype == np.int64
-    said = truth.describe()
-    assert said["entries"] == {name: sum(len(entry[name]) for entry in entries) for name in truth.names}
-    assert json.loads(json.dumps(said)) == said
+    fragment = truth.describe()
+    assert fragment["entries"] == {name: sum(len(entry[name]) for entry in entries) for name in truth.names}
+    assert json.loads(json.dumps(fragment)) == fragment
 
 
 @given(list_sets(), st.data())

@@ -214,7 +214,7 @@ def test_the_recipe_is_kept(scattered, tmp_path) -> None:
 def test_progress_counts_to_the_end(scattered, tmp_path) -> None:
     stored = scattered.save(tmp_path / "in.zarr", chunk_rows=50)
     seen = []
-    pool(stored, tmp_path / "out.zarr", accumulator_bytes=8 * 19 * 20, progress=lambda *told: seen.append(told))
+    pool(stored, tmp_path / "out.zarr", accumulator_bytes=8 * 19 * 20, progress=lambda *shown: seen.append(shown))
     done = [rows for rows, _, _ in seen]
     assert done == sorted(done)
     assert {total for _, total, _ in seen} == {done[-1]}

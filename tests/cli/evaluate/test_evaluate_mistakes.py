@@ -144,8 +144,8 @@ def test_labels_that_do_not_serve(refused, data, tmp_path):
     words = ("--distances", data / "block.npy")
     assert "nothing is there" in refused(*words, sides=["none.npz", "none.npz"])
     np.savez(tmp_path / "nothing.npz", camids=np.zeros(3, int))
-    nobody = [tmp_path / "nothing.npz"] * 2
-    assert "found no identities of the query side" in refused(*words, sides=nobody)
+    empty = [tmp_path / "nothing.npz"] * 2
+    assert "found no identities of the query side" in refused(*words, sides=empty)
     np.savez(tmp_path / "short.npz", query_pids=np.ones(3, int), gallery_pids=np.ones(4, int))
     short = [tmp_path / "short.npz"] * 2
     line = refused(*words, "--protocol", "no_cameras", sides=short)

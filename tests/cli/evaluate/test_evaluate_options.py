@@ -1,4 +1,4 @@
-"""Every option of ``reid-dist evaluate``: the answer that Python gives, or one line that says what is wrong."""
+"""Every option of ``reid-dist evaluate``: the result of Python, or one line with what is wrong."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_pictures_of_the_hardest_queries(run, pictured, tmp_path):
 
 
 def test_pictures_of_chosen_queries(run, pictured, tmp_path, monkeypatch):
-    """They come first; and relative paths start here where nothing else is said."""
+    """They come first; and relative paths start here by default."""
     monkeypatch.chdir(pictured)
     words = ("--pictures", "7,2", "--topk", "3", "--output", tmp_path / "out")
     assert run(*words, sides=pictured_sides(pictured)).code == 0

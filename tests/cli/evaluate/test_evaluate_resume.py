@@ -118,16 +118,16 @@ def test_resume_of_a_protocol_of_parts(reid_dist, data, threads, tmp_path):
         "reported": "base: market1501, reported: [P@7]",
     }
 
-    def run(said, output):
+    def run(message, output):
         (tmp_path / "job.yaml").write_text(
             f"query: {data}/query.zarr\ngallery: {data}/gallery.zarr\nconfidence: null\n"
-            f"protocol: {{name: mine, summary: s, {parts[said]}}}\n"
+            f"protocol: {{name: mine, summary: s, {parts[message]}}}\n"
         )
         words = ("--cluster", threads, "--output", tmp_path / output, "--resume")
         return reid_dist("run", tmp_path / "job.yaml", *words)
 
     for output in parts:
         assert run(output, output).code == 0
-        for said in parts:
-            done = run(said, output)
-            assert done.code == (0 if said == output else 2), (said, output)
+        for message in parts:
+            done = run(message, output)
+            assert done.code == (0 if message == output else 2), (message, output)

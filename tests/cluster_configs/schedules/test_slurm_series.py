@@ -36,7 +36,7 @@ class Series:
         for mine, theirs in {
             "--cpus-per-task=16": "--cpus-per-task=1",
             "--mem=64G": "--mem=500M",
-            # Longer than the five minutes before its end in which SLURM asks a night to stop.
+            # Longer than the five minutes before its end in which SLURM signals a night to stop.
             "--time=04:00:00": "--time=00:20:00",
             "PATH=/opt/reid-dist/bin:": f"PATH={programs}:",
         }.items():

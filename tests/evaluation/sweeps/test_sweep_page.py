@@ -50,7 +50,7 @@ class Page(HTMLParser):
 
 
 def report(parameters, values, metrics=("mAP", "CMC@1"), **more):
-    """A report over a grid; `values` says what the first metric is at each point."""
+    """A report over a grid; `values` are those of the first metric at each point."""
     settings = [{}]
     for name, each in parameters.items():
         settings = [{**setting, name: value} for setting in settings for value in each]

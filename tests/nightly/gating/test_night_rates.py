@@ -46,7 +46,7 @@ def test_nights_skipped_without_a_test_are_not_worse() -> None:
     models, rng = made_up(N_EARLIER + 1, n_identities=40), np.random.default_rng(3)
     for _ in range(3):
         history = models.history(rng, N_EARLIER + 1)
-        assert losses(history).any == losses(history, judge_all=True).any
+        assert losses(history).any == losses(history, gate_all=True).any
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a plan says of an expansion, against what the expansion then takes."""
+"""The plan of an expansion, against what the expansion then takes."""
 
 from __future__ import annotations
 

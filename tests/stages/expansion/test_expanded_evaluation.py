@@ -25,7 +25,7 @@ METHODS = {
 
 
 def check(query, gallery, spec, features, protocol="market1501", distance="cosine", margin=1e-6):
-    """An expanded evaluation says what the oracle says of the oracle's features."""
+    """An expanded evaluation equals that of the oracle's features."""
     near, far = (np.asarray(each, np.float32) for each in features)
     assert order_is_unambiguous(near, far, distance, margin=margin)
     expected = reference_evaluate(
@@ -123,36 +123,36 @@ def landmarks():
     rng = np.random.default_rng(37)
     place = rng.integers(0, 6, 80)
     features = (rng.normal(size=(6, 12))[place] + 1.2 * rng.normal(size=(80, 12))).astype(np.float32)
-    asked = np.arange(0, 80, 9)
+    requested = np.arange(0, 80, 9)
     truth = [
         {
             "ok": np.flatnonzero(place == place[row]).tolist(),
             "junk": rng.choice(np.flatnonzero(place != place[row]), 3, replace=False),
         }
-        for row in asked
+        for row in requested
     ]
     gallery = FeatureSet.from_arrays(features, np.zeros(80, int), item_ids=np.arange(80))
-    query = FeatureSet.from_arrays(features[asked], np.zeros(len(asked), int), item_ids=asked)
+    query = FeatureSet.from_arrays(features[requested], np.zeros(len(requested), int), item_ids=requested)
     return query, gallery, [{name: list(map(int, rows)) for name, rows in entry.items()} for entry in truth]
 
 
 def test_a_query_in_the_database_counts_as_its_first_neighbour():
     """The curve is flat from 0 to 1, and k counts the query."""
     query, gallery, truth = landmarks()
-    asked = {"protocol": "oxford", "ground_truth": truth, "metrics": ["mAP_trapezoid", "mAP"]}
-    report = sweep_parameters(query, gallery, expand="aqe", k="0:4", include_self=True, **asked)
-    plain = evaluate(query, gallery, confidence=None, **asked)
+    requested = {"protocol": "oxford", "ground_truth": truth, "metrics": ["mAP_trapezoid", "mAP"]}
+    report = sweep_parameters(query, gallery, expand="aqe", k="0:4", include_self=True, **requested)
+    plain = evaluate(query, gallery, confidence=None, **requested)
     digests = [row["digest"] for row in report.rows]
     assert digests[0] == digests[1] == plain.result_digest
     assert len(set(digests[1:])) == 4
     # Without it, the query's own row is its first neighbour, which brings nothing: the two differ by one in k.
-    without = sweep_parameters(query, gallery, expand="aqe", k="1:4", **asked)
+    without = sweep_parameters(query, gallery, expand="aqe", k="1:4", **requested)
     assert without.values("mAP").tolist() == pytest.approx([plain.metrics["mAP"], *without.values("mAP")[1:]])
     own = features_of(gallery)[query.item_ids]
     rows, _ = expansion.aqe(own, features_of(gallery), 3, include_self=True, own_rows=query.item_ids)
     assert order_is_unambiguous(rows.astype(np.float32), features_of(gallery), "cosine", margin=1e-7)
     block = 1 - expansion.unit_rows(rows) @ expansion.unit_rows(features_of(gallery)).T
-    expected = evaluate_distances(DistanceBlock.from_array(block), query, gallery, confidence=None, **asked)
+    expected = evaluate_distances(DistanceBlock.from_array(block), query, gallery, confidence=None, **requested)
     assert report.values("mAP")[3] == pytest.approx(expected.metrics["mAP"], abs=CLOSE)
 
 

@@ -37,7 +37,7 @@ def sets():
     return crowded_sets(30, 260, 12, seed=21, n_distinct=90)
 
 
-def ask(spec, **options):
+def call(spec, **options):
     query, gallery = map(labelled, sets())
     return evaluate(query, gallery, expand=spec, confidence=None, **options)
 
@@ -45,12 +45,12 @@ def ask(spec, **options):
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
-    expected = ask(spec)
+    expected = call(spec)
     for chunk in (7, 64, 1000):
-        assert ask(spec, chunk_rows=chunk).result_digest == expected.result_digest
+        assert call(spec, chunk_rows=chunk).result_digest == expected.result_digest
     monkeypatch.setattr(plan, "_MOST_ROWS", 11)
     monkeypatch.setattr(neighbour_stage, "_TOP_BLOCK_ROWS", 8)
-    assert ask(spec).result_digest == expected.result_digest
+    assert call(spec).result_digest == expected.result_digest
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -68,8 +68,8 @@ def test_threads_do_not_matter(spec, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
 def test_workers_do_not_matter(client, spec, tmp_path):
-    there = ask(spec, client=client)
-    assert there.result_digest == ask(spec).result_digest
+    there = call(spec, client=client)
+    assert there.result_digest == call(spec).result_digest
     query, gallery = sets()
     stored = [
         labelled(each).save(tmp_path / f"{name}.zarr", chunk_rows=50)
@@ -144,7 +144,7 @@ def test_lists_read_across_blocks(tmp_path, monkeypatch):
 
 
 def manifest(features):
-    """What a store says of itself."""
+    """The description of a store."""
     (entry,) = [value for value in zarr.open_group(features.uri, mode="r").attrs.values() if isinstance(value, dict)]
     return entry
 

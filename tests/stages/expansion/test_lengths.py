@@ -76,12 +76,12 @@ def test_sides_that_are_alike_are_compared(spec):
 
 def test_a_sweep_is_refused_before_its_first_point_and_k_0_is_the_plain_result(tmp_path):
     query, gallery = map(labelled, raw_sets())
-    told = []
+    shown = []
     with pytest.raises(InputError, match="depends on length"):
         sweep_parameters(
-            query, gallery, expand="aqe", k="0:3", distance="euclidean", on_point=lambda *point: told.append(1)
+            query, gallery, expand="aqe", k="0:3", distance="euclidean", on_point=lambda *point: shown.append(1)
         )
-    assert not told
+    assert not shown
     swept = sweep_parameters(query, gallery, expand="aqe", k="0", distance="euclidean", metrics=["mAP"])
     plain = evaluate(query, gallery, distance="euclidean", metrics=["mAP"], confidence=None)
     assert swept.rows[0]["digest"] == plain.result_digest

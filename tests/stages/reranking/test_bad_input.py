@@ -100,27 +100,27 @@ def sets_of(data, **replaced):
 # --------------------------------------------------------------------------------------------------------- specs
 
 
-@pytest.mark.parametrize(("spec", "says"), BAD_SPECS)
-def test_specs(data, refused, spec, says, tmp_path):
+@pytest.mark.parametrize(("spec", "message"), BAD_SPECS)
+def test_specs(data, refused, spec, message, tmp_path):
     """In Python and as a command, which writes nothing."""
     near, far = sets_of(data)
     for call in (lambda: parse_rerank(spec), lambda: evaluate(near, far, rerank=spec),
                  lambda: reranked_distances(near, far, rerank=spec)):  # fmt: skip
         with pytest.raises((InputError, UnknownNameError)) as caught:
             call()
-        assert re.search(says, str(caught.value)), str(caught.value)
+        assert re.search(message, str(caught.value)), str(caught.value)
         assert "\n" not in str(caught.value)
     line = refused("--rerank", spec, "--output", tmp_path / "out")
-    assert re.search(says, line), line
+    assert re.search(message, line), line
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("spec", [5, True, 0.3, ["k_reciprocal"], {"k1": 3}, b"k_reciprocal", object()])
 def test_what_is_no_spec(data, spec):
     near, far = sets_of(data)
-    for ask in (lambda: evaluate(near, far, rerank=spec), lambda: reranked_distances(near, far, rerank=spec)):
+    for evaluated in (lambda: evaluate(near, far, rerank=spec), lambda: reranked_distances(near, far, rerank=spec)):
         with pytest.raises(InputError, match="a re-ranking is a name or a call"):
-            ask()
+            evaluated()
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_rows_that_are_not_finite(data, value):
     slipped = data[1].features.copy()
     near, far = sets_of(data, gallery=slipped)
     slipped[7, 2] = value
-    for ask in (lambda: evaluate(near, far, rerank="k_reciprocal(k1=5)"), lambda: reranked_distances(near, far),
+    for evaluated in (lambda: evaluate(near, far, rerank="k_reciprocal(k1=5)"), lambda: reranked_distances(near, far),
                 lambda: nearest(far, far, k=3)):  # fmt: skip
         with pytest.raises(DamagedStoreError, match="row 7 of memory is not finite"):
-            ask()
+            evaluated()
 
 
 def test_zero_rows_under_cosine(data):
@@ -175,9 +175,9 @@ def test_zero_rows_under_cosine(data):
     features[[3, 40]] = 0
     near = FeatureSet.from_arrays(query.features, query.pids, query.camids)
     far = FeatureSet.from_arrays(features, gallery.pids, gallery.camids)
-    for ask in (lambda: evaluate(near, far, rerank="k_reciprocal"), lambda: reranked_distances(near, far)):
+    for evaluated in (lambda: evaluate(near, far, rerank="k_reciprocal"), lambda: reranked_distances(near, far)):
         with pytest.raises(InputError, match=r"2 of 60 gallery rows are zero vectors \(rows 3, 40\)"):
-            ask()
+            evaluated()
     for variant in ("zhong", "zhong_d4", "paper"):
         rerank = KReciprocal(k1=5, k2=2, variant=variant)
         assert np.isfinite(reranked_distances(near, far, rerank=rerank, distance="sqeuclidean")).all()
@@ -192,10 +192,10 @@ def test_zero_rows_on_the_sphere(data, distance):
     near = FeatureSet.from_arrays(query.features, query.pids, query.camids)
     far = FeatureSet.from_arrays(features, gallery.pids, gallery.camids)
     rerank = KReciprocal(k1=5, k2=2, variant="faiss_k1")
-    for ask in (lambda: evaluate(near, far, rerank=rerank, distance=distance),
+    for evaluated in (lambda: evaluate(near, far, rerank=rerank, distance=distance),
                 lambda: reranked_distances(near, far, rerank=rerank, distance=distance)):  # fmt: skip
         with pytest.raises(InputError, match="2 of 60 gallery rows are zero vectors"):
-            ask()
+            evaluated()
     near, far = sets_of(data, gallery=features)
     assert np.isfinite(reranked_distances(near, far, rerank=rerank, distance=distance)).all()
 
@@ -213,9 +213,9 @@ def test_fewer_items_than_neighbours(variant):
 
 def test_dimensions(data):
     near, far = sets_of(data, gallery=np.ones((60, 5), np.float32))
-    for ask in (lambda: evaluate(near, far, rerank="k_reciprocal"), lambda: reranked_distances(near, far)):
+    for evaluated in (lambda: evaluate(near, far, rerank="k_reciprocal"), lambda: reranked_distances(near, far)):
         with pytest.raises(InputError, match="query features have 6 dimensions, gallery features 5"):
-            ask()
+            evaluated()
 
 
 @pytest.mark.parametrize("rows", [[12], [-1], [0.0], [True], [[1]], "0", ["a"], 3])
@@ -228,10 +228,10 @@ def test_rows_that_there_are_not(data, rows):
 @pytest.mark.parametrize("chunk", [0, -1, 2.5, True, "8"])
 def test_chunk_rows(data, chunk):
     near, far = sets_of(data)
-    for ask in (lambda: evaluate(near, far, rerank="k_reciprocal", chunk_rows=chunk),
+    for evaluated in (lambda: evaluate(near, far, rerank="k_reciprocal", chunk_rows=chunk),
                 lambda: reranked_distances(near, far, chunk_rows=chunk)):  # fmt: skip
         with pytest.raises(InputError, match=r"chunk_rows must be .* and a whole number"):
-            ask()
+            evaluated()
 
 
 # ------------------------------------------------------------------------------------- what does not go together
@@ -240,8 +240,8 @@ def test_chunk_rows(data, chunk):
 @pytest.mark.parametrize("metric", ["TAR@FAR=0.01", "EER", "DIR@FAR=0.1"])
 def test_thresholds(data, refused, metric):
     near, far = sets_of(data)
-    says = rf"^{re.escape(metric)} would compare re-ranked distances of different queries with one threshold"
-    with pytest.raises(InputError, match=says):
+    message = rf"^{re.escape(metric)} would compare re-ranked distances of different queries with one threshold"
+    with pytest.raises(InputError, match=message):
         evaluate(near, far, rerank="k_reciprocal", metrics=["mAP", metric])
     assert f"Error: {metric} would compare" in refused("--rerank", "k_reciprocal", "--metric", metric)
 
@@ -275,8 +275,8 @@ def test_the_report_has_the_rule_of_two_thirds(data, refused):
     report = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper)", confidence=None)
     assert report.rerank["inclusive"] is True
     assert evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3)", confidence=None).rerank["inclusive"] is False
-    told = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper,inclusive=true)", confidence=None)
-    assert told.result_digest == report.result_digest
+    shown = evaluate(near, far, rerank="k_reciprocal(k1=5,k2=3,variant=paper,inclusive=true)", confidence=None)
+    assert shown.result_digest == report.result_digest
     assert "contradicts the variant 'paper'" in refused("--rerank", "k_reciprocal(variant=paper,inclusive=false)")
 
 
@@ -290,21 +290,21 @@ def test_given_distances(data, stores, refused, option):
     near, far = sets_of(data)
     spec = {"rerank": "k_reciprocal", "expand": "aqe(k=3)"}[option]
     block = DistanceBlock.open(stores / "block.npy")
-    says = f"{option} cannot be had from distances, which take the place of features; evaluate the feature stores"
-    with pytest.raises(InputError, match=says) as caught:
+    message = f"{option} cannot be had from distances, which take the place of features; evaluate the feature stores"
+    with pytest.raises(InputError, match=message) as caught:
         evaluate_distances(block, near, far, **{option: spec})
     assert ("rerank_blocks" in str(caught.value)) == (option == "rerank")
-    assert says in refused(f"--{option}", spec, "--distances", stores / "block.npy")
+    assert message in refused(f"--{option}", spec, "--distances", stores / "block.npy")
 
 
 @pytest.mark.parametrize("option", ["rerank", "expand"])
 def test_given_lists(data, stores, refused, option):
     near, far = sets_of(data)
     spec = {"rerank": "k_reciprocal", "expand": "aqe(k=3)"}[option]
-    says = f"{option} cannot be had from lists, which take the place of features; evaluate the feature stores"
-    with pytest.raises(InputError, match=f"^{says}$"):
+    message = f"{option} cannot be had from lists, which take the place of features; evaluate the feature stores"
+    with pytest.raises(InputError, match=f"^{message}$"):
         evaluate_lists(np.tile(np.arange(20), (12, 1)), near, far, **{option: spec})
-    assert says in refused(f"--{option}", spec, "--lists", stores / "lists.npz")
+    assert message in refused(f"--{option}", spec, "--lists", stores / "lists.npz")
 
 
 def test_the_report_of_another_re_ranking(refused, stores, reid_dist, tmp_path):

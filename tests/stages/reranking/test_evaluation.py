@@ -124,8 +124,15 @@ def test_entries_of_the_report(distance):
     query, gallery = map(labelled, spread())
     report = evaluate(query, gallery, distance=distance, rerank="k_reciprocal(k1=6,variant=zhong_d4)")
     assert report.rerank["name"] == "k_reciprocal"
-    asked = {"k1": 6, "k2": 6, "lambda_value": 0.3, "variant": "zhong_d4", "inclusive": False, "weights": "gaussian"}
-    assert {name: report.rerank[name] for name in asked} == asked
+    requested = {
+        "k1": 6,
+        "k2": 6,
+        "lambda_value": 0.3,
+        "variant": "zhong_d4",
+        "inclusive": False,
+        "weights": "gaussian",
+    }
+    assert {name: report.rerank[name] for name in requested} == requested
     assert report.distance["name"] == distance
     plain = evaluate(query, gallery, distance=distance)
     assert plain.rerank is None

@@ -34,7 +34,7 @@ def reordered(blocks):
 
 
 def crooked_blocks(n_query, n_gallery, seed):
-    """Any numbers, few of them different, far from symmetric, and nobody nearest to itself."""
+    """Any numbers, few of them different, far from symmetric, and no item nearest to itself."""
     rng = np.random.default_rng(seed)
     shapes = ((n_query, n_gallery), (n_query, n_query), (n_gallery, n_gallery))
     return tuple(rng.integers(0, 12, shape) / 4 for shape in shapes)

@@ -152,14 +152,14 @@ def test_pieces(tmp_path):
 @pytest.mark.usefixtures("small_pieces")
 def test_saving_reads_one_piece_after_the_other(tmp_path, monkeypatch):
     graph = k_reciprocal_graph(bare(items()), rerank=SPEC)
-    asked = []
+    requested = []
     real = graph_module.KeptRows.read
     monkeypatch.setattr(
-        graph_module.KeptRows, "read", lambda self, rows: (asked.append(len(rows)), real(self, rows))[1]
+        graph_module.KeptRows, "read", lambda self, rows: (requested.append(len(rows)), real(self, rows))[1]
     )
     graph.save(tmp_path / "graph.zarr")
-    assert max(asked) == 9
-    assert sum(asked) == 70
+    assert max(requested) == 9
+    assert sum(requested) == 70
 
 
 def test_description_of_a_saved_graph(tmp_path):

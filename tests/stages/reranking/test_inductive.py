@@ -55,7 +55,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
             "weights": "binary" if binary and variant == "paper" else "gaussian",
         }
         workspace = tmp_path_factory.mktemp("workspace")
-        told = ",".join(f"{name}={str(value).lower()}" for name, value in options.items())
+        shown = ",".join(f"{name}={str(value).lower()}" for name, value in options.items())
         for weight in (0.0, 1.0, usable_weight(problem.lambda_value)):
             expected = oracle.inductive(
                 problem.query, problem.gallery, distance=distance, lambda_value=weight, **options
@@ -63,7 +63,7 @@ def test_random_sets(variant, distance, tmp_path_factory):
             found = reranked_distances(
                 bare(problem.query),
                 bare(problem.gallery),
-                rerank=f"k_reciprocal({told},lambda_value={weight!r},mode=inductive)",
+                rerank=f"k_reciprocal({shown},lambda_value={weight!r},mode=inductive)",
                 distance=distance,
                 chunk_rows=chunk,
                 workspace=workspace,
@@ -149,7 +149,7 @@ def test_the_gallery_is_prepared_once(tmp_path):
         "query_weights",
     }
     np.testing.assert_array_equal(again, reranked_distances(labelled(other), far, rerank=spec_of()))
-    # The weight of the plain distance asks for no new stage, and a shorter list is cut from a longer one.
+    # The weight of the plain distance needs no new stage, and a shorter list is cut from a longer one.
     reranked_distances(labelled(other), far, rerank=spec_of(lambda_value=0.5), workspace=tmp_path)
     assert stage_times(tmp_path) == after
     shorter = reranked_distances(labelled(other), far, rerank=spec_of(k1=3), workspace=tmp_path)
@@ -222,7 +222,7 @@ def test_a_sweep_of_one_side_is_half_a_sweep_of_both(problem, distance, chunk):
 
 
 def test_sets_without_common_members_hold_the_query_last():
-    """By hand: 4 stands for a query; half lists of two."""
+    """By hand: 4 is a query; half lists of two."""
     index = np.array([[0, 1, 2], [1, 0, 2], [2, 1, 0], [3, 2, 1]], np.int32)
     reciprocal = np.array([[0, 1], [3, -1], [-1, -1]], np.int32)
     # R(0, h) = R(1, h) = {0, 1}, R(3, h) = {3} and R(2, h) = {2}, since 1 does not list 2 within two.
