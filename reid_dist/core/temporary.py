@@ -1,8 +1,11 @@
-"""Temporary directories of this user alone, with the owner in the name, so that those of killed processes are removed.
+"""Temporary directories and files.
 
+Directories are of this user alone, with the owner in the name, so that those of killed processes are removed.
 The name holds host, number and start time of the process that made the directory.  The first directory that a process
 makes in a place is preceded by the removal of those whose process has ended.  Only directories of this user are
 removed, symbolic links are never followed, and those of other hosts and containers that share the place stay.
+
+A file that is renamed when it is whole has another name until then; the next run removes those of a killed one.
 
 Standard library alone: it is imported before anything else.
 """
@@ -30,6 +33,15 @@ NAME_BYTES = len(f"{_HEAD}12345678-400000-123456789a-12345678")
 
 # Places where this process has looked for abandoned directories.
 _searched: set[str] = set()
+
+
+UNFINISHED_NAME = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+"""Names that `unfinished` returns."""
+
+
+def unfinished(path: Path) -> Path:
+    """Return a path beside `path`, of no other process, for a file that is renamed to `path` when it is whole."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
 def new_name() -> str:

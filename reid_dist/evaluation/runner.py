@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
-import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -24,6 +22,7 @@ import reid_dist.core.signals as signals
 from reid_dist._version import __version__
 from reid_dist.core.credentials import printable
 from reid_dist.core.formatting import byte_size
+from reid_dist.core.temporary import UNFINISHED_NAME, unfinished
 from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
 _RESUME_OTHERWISE = "or --resume to take up what is in it"
 _WORKSPACE = "workspace"
 _UNFINISHED = "unfinished.json"
-
-# The two kinds of names of temporary files: parts of a workspace, and reports.
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}|\..+\.[0-9a-f]{8}\.tmp")
 
 Part = TypeVar("Part")
 R = TypeVar("R", "Report", "SweepReport", "SplitReport")
@@ -259,7 +255,7 @@ def _refuse_other_run(path: Path, digests: Mapping[str, str]) -> None:
 
 
 def _write_spec(path: Path, digests: Mapping[str, str]) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = unfinished(path)
     try:
         temporary.write_text(json.dumps(digests, separators=(",", ":")))
         temporary.replace(path)
@@ -344,7 +340,7 @@ def _temporaries(folders: tuple[Path | str | None, ...]) -> dict[Path, tuple[int
             continue
         for pattern in (".*", "*/.*"):
             for path in Path(folder).glob(pattern):
-                if _TEMPORARY.fullmatch(path.name):
+                if UNFINISHED_NAME.fullmatch(path.name):
                     with contextlib.suppress(OSError):
                         state = path.stat()
                         found[path] = (state.st_size, state.st_mtime_ns)

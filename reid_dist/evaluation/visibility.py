@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reid_dist.core.temporary import temporary_directory
+from reid_dist.core.temporary import temporary_directory, unfinished
 from reid_dist.errors import ClusterError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, Workspace
 
@@ -101,7 +100,7 @@ def _refuse_unseen_workspace(client: Client, path: str) -> None:
         return
     folder = Path(path)
     made = not folder.exists()
-    probe = folder / f".seen.{uuid.uuid4().hex}"
+    probe = unfinished(folder / "seen")
     try:
         _make_probe(probe)
         unseen = [worker for worker, seen in _run_on_all(client, os.path.exists, str(probe)).items() if not seen]

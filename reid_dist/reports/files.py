@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.limits import refuse_long_names
+from reid_dist.core.temporary import unfinished
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 
 DOCUMENT = "report.json"
@@ -64,7 +64,7 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name, write in writers.items():
-            staged[name] = path / f".{name}.{secrets.token_hex(4)}.tmp"
+            staged[name] = unfinished(path / name)
             with staged[name].open("xb") as file:
                 write(file)
                 file.flush()

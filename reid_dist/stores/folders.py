@@ -14,7 +14,6 @@ import errno
 import mmap
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
@@ -24,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.temporary import unfinished
 from reid_dist.errors import StoreError
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.objects import ObjectFolder, is_read_whole
@@ -242,7 +242,7 @@ class LocalFolder:
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
     """File that is renamed to `path` at the end, and removed after an error; processes may write one path at once."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    temporary = unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:

@@ -269,7 +269,7 @@ def test_resume_beside_stray_and_temporary_files(
     (output / "workspace" / "partials-1").mkdir(parents=True)
     (output / "notes.txt").write_text("mine")
     left = [output / f".{name}.json.0123abcd.tmp", output / f".{name}.html.0123abcd.tmp"]
-    left.append(output / "workspace" / "partials-1" / f".part.npz.{'0' * 32}")
+    left.append(output / "workspace" / "partials-1" / ".part.npz.0123abcd.tmp")
     for path in left:
         path.write_text("half")
     done = reid_dist(name, *stores, *words, "--cluster", threads, "--output", output, "--resume", "--json")
