@@ -42,5 +42,6 @@ def test_digests(settings, digests_here):
     assert json.loads(finished.stdout) == digests_here
 
 
+@pytest.mark.slow
 def test_digests_of_kernels_in_python(python_kernels: PythonKernels, digests_here: dict[str, str]) -> None:
     assert python_kernels.call(tiny_digests) == digests_here

@@ -231,5 +231,6 @@ def pipeline_bits() -> list[list]:
     return [mean.indptr.tolist(), mean.column.tolist(), [value.hex() for value in mean.value.tolist()]]
 
 
+@pytest.mark.slow
 def test_without_a_compiler(python_kernels: PythonKernels) -> None:
     assert python_kernels.call(pipeline_bits) == pipeline_bits()
