@@ -118,7 +118,9 @@ def make_temporary_folder() -> None:
 
     from reid_dist.core.temporary import new_name, remove_abandoned
 
-    usual = tempfile.gettempdir()
+    # It tries directories by writing a file in each.
+    with signals.deferred():
+        usual = tempfile.gettempdir()
     remove_abandoned(usual)
     place = Path(usual, new_name())
     # Recorded before it is made, so that an interruption in between leaves nothing.

@@ -11,6 +11,9 @@ import gc
 import importlib
 import os
 import signal
+import sys
+from pickle import UnpicklingError
+from types import TracebackType
 
 import reid_dist.core.signals as signals
 from reid_dist.kernels.settings import kernel
@@ -29,12 +32,20 @@ def _nothing(value: int) -> int:
     return value
 
 
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Exception hook of forked processes: the process that requests a worker reports a request that it cuts off."""
+    if not issubclass(kind, (EOFError, UnpicklingError)):
+        sys.__excepthook__(kind, error, trace)
+
+
 # The process was started with these signals blocked, so that none could end it before this.  Workers ignore all but
 # SIGTERM, which ends them.
 for _number in signals.NUMBERS:
     signal.signal(_number, signal.SIG_IGN)
 os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
+
+sys.excepthook = _report
 
 # Nothing that is made here is freed: no garbage collection is needed, here or in a fork.
 gc.disable()

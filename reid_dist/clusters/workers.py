@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from multiprocessing import forkserver, resource_tracker
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _PRELOADED = ["reid_dist.clusters.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _TEMPORARY = "TMPDIR"
+
+# First word of all warnings of that process, which is started with the options of this one.
+_TRACKER_IS_SILENT = "ignore:resource_tracker"
 
 # Bytes of the longest address of a socket that is a file, on the system that allows the fewest, and of what
 # multiprocessing, and this package before it, append to the temporary directory.
@@ -61,7 +65,7 @@ def prepare_local_workers() -> None:
     os.environ.update(added)
     try:
         # First: it unblocks signals of this thread.
-        resource_tracker.ensure_running()
+        _start_resource_tracker()
         multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
         # A program inherits blocked signals.  Ignoring them here for a moment could lose one; blocked in this thread, a
         # signal is delivered to another one.
@@ -75,6 +79,18 @@ def prepare_local_workers() -> None:
             os.environ.pop(name, None)
         if before is not None:
             os.environ[_TEMPORARY] = before
+
+
+def _start_resource_tracker() -> None:
+    """Start the process that removes the semaphores of ended processes, without its warnings.
+
+    A process that ends at a signal may leave some behind, or remove one without a message to the tracker.
+    """
+    sys.warnoptions.append(_TRACKER_IS_SILENT)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(_TRACKER_IS_SILENT)
 
 
 def place_sockets() -> None:

@@ -8,7 +8,8 @@ callback from C, in a library that catches everything.  Therefore
 * a thread reads the number of every signal from a pipe that the interpreter's C handler writes to, wakes the main
   thread where a system call hides the signal from it, ends the process at a second signal, and ends it where the main
   thread has not come to an end in time;
-* a signal that was received sets the exit code, whatever the command returns.
+* a signal that was received sets the exit code, whatever the command returns;
+* blocks of library code that an exception would leave half done run under `deferred`.
 
 Standard library alone: it is imported before anything else.
 """
@@ -22,7 +23,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -57,7 +58,7 @@ class _Guard:
         self.number: int | None = None
         self.kept = ""
         self._raises = True
-        self._raised = self._lost = False
+        self._deferred = self._raised = self._lost = False
         self._limit_s = _ENDS_WITHIN_S
         self._main = threading.get_ident()
         self.end: Callable[[str], None] | None = None
@@ -87,7 +88,20 @@ class _Guard:
     def _first(self, number: int, _: object) -> None:
         if self.number is None:
             self.number = number
-        if self._raises and not self._raised:
+        self._raise()
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
+        if self.number is not None:
+            self._raise()
+
+    def _raise(self) -> None:
+        if self._raises and not self._raised and not self._deferred:
             self._raised = True
             silence_libraries()
             raise Interrupted
@@ -215,6 +229,11 @@ def stop_raising() -> None:
     """Raise nothing any more, for the command is about to end."""
     if _GUARD is not None:
         _GUARD.stop_raising()
+
+
+def deferred() -> contextlib.AbstractContextManager[None]:
+    """Raise what a signal raises after a block that is short and must not be left half done."""
+    return contextlib.nullcontext() if _GUARD is None else _GUARD.deferred()
 
 
 def on_forced_end(end: Callable[[str], None]) -> None:

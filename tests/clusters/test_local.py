@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -81,6 +82,37 @@ def test_workers_that_go_with_their_fork_server_are_waited_for(sets, tmp_path: P
         out, err = run.process.communicate(timeout=90)
     assert run.process.returncode == 0, err
     assert json.loads(out)["result_digest"] == sets.digest
+
+
+# Of what it leaves undone, the process says nothing: it ends where its semaphore is removed and still registered, and
+# where a forked process has half of what it is to run.
+_HALF_DONE = """
+import os
+from multiprocessing import forkserver, get_context
+import _multiprocessing
+from reid_dist.clusters.workers import prepare_local_workers
+
+prepare_local_workers()
+status, data = forkserver.connect_to_new_process([])
+os.write(data, {sent})
+os.close(data)
+forkserver.read_signed(status)
+code = forkserver.read_signed(status)
+lock = get_context("forkserver").Lock()
+_multiprocessing.sem_unlink(lock._semlock.name)
+os.write(1, b"%d" % code)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("sent", "shown"), [(b"\x80\x04\x95", []), (b"", []), (b"cno.such\nname\n.", ["no"])])
+def test_processes_that_are_ended_half_way_show_no_traceback(sent: bytes, shown: list[str]) -> None:
+    words = [sys.executable, "-c", _HALF_DONE.format(sent=sent)]
+    # The reader waits for all processes that have its end, the tracker of semaphores among them.
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "1")
+    assert re.findall(r"No module named '(\w+)'|warn", done.stderr) == shown
+    assert (done.stderr == "") == (shown == [])
 
 
 def _not_started(error: Exception) -> type:

@@ -201,6 +201,14 @@ def test_temporary_files_are_gone(tmp_path: Path, then: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_signal_while_temporary_directories_are_tried(tmp_path: Path) -> None:
+    """The standard library writes a file in each, and removes it only once it is open."""
+    send = "os.open = lambda *words: (opened(*words), os.kill(os.getpid(), signal.SIGTERM))[0]"
+    ended = Ended(tmp_path, "make_temporary_folder(); time.sleep(20)", f"opened = os.open\n{send}")
+    assert (ended.code, ended.lines) == (143, ["Ended by SIGTERM."])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_caller_in_python_keeps_its_signals() -> None:
     before = [signal.getsignal(number) for number in signals.NUMBERS]
     with pytest.raises(SystemExit):
