@@ -60,7 +60,12 @@ def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> 
         return np.lexsort((distance, owner))
     order = np.empty(len(distance), np.int64)
     for start, stop in pairwise(indptr.tolist()):
-        order[start:stop] = start + np.argsort(distance[start:stop], kind="stable")
+        own = distance[start:stop]
+        found = np.argsort(own)
+        if (own[found[1:]] == own[found[:-1]]).any():
+            # Slower: equal distances stay in order of gallery rows.
+            found = np.argsort(own, kind="stable")
+        order[start:stop] = start + found
     return order
 
 
