@@ -25,7 +25,18 @@ from typing import TypeVar
 from tests.mutations.catalogue import MUTATIONS, Mutation
 
 _ROOT = Path(__file__).resolve().parents[2]
-_COPIED = ("reid_dist", "tests", "pipelines", "cluster_configs", "README.md", "CONTRIBUTING.md", "pyproject.toml")
+_COPIED = (
+    ".ci",
+    "reid_dist",
+    "tests",
+    "pipelines",
+    "cluster_configs",
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "pyproject.toml",
+)
 # A fault may make a loop endless; the fast tests have a limit of their own, which takes longer.
 _TEST_LIMIT_S = 120
 _PASSED, _NOTHING_RUN = 0, 5
