@@ -10,6 +10,7 @@ A neighbour search has the same graph without targets.  Tasks exchange labels, t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,19 +18,20 @@ import numpy as np
 
 from reid_dist._version import __version__
 from reid_dist.core.model import Neighbours, RankedQueries, cut_rows
-from reid_dist.engine.jobs import BlockResult, EvaluationJob, SearchJob
+from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import PartValues
-from reid_dist.engine.reductions import add_bracket_counts, add_histograms
+from reid_dist.engine.reductions import BracketCounts, add_bracket_counts, add_histograms
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.engine.tasks import (
     curves_task,
-    final_task,
     kept_tile_task,
     listed_relevance_task,
     merge_task,
+    ranking_task,
     read_partials_task,
     relevance_task,
     relevant_task,
+    select_task,
     targets_task,
     tile_task,
 )
@@ -60,12 +62,12 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
                 relevance = graph.add(f"relevance-{at}", relevance_task, job, rows)
             # Tile tasks depend on the relevance only if a reduction covers queries without positives.
             seen = relevance if job.assigns_all else None
-        if isinstance(job, EvaluationJob) and job.ranks:
-            parts = [
-                graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, relevance, stage="pairs")
-                for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
-            ]
-            targets = graph.add(f"targets-{at}", targets_task, relevance, parts)
+            if not job.brackets:
+                parts = [
+                    graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, relevance, stage="pairs")
+                    for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
+                ]
+                targets = graph.add(f"targets-{at}", targets_task, relevance, parts)
         partials = []
         for place, cut in gallery_blocks:
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
@@ -78,18 +80,38 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
                 graph.add(key, kept_tile_task, stage, part, *work, stage=job.tile_stage)
             partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
-        # Single-shot curves are expensive after the merge, and are split over several tasks.
-        drawn = isinstance(job, EvaluationJob) and job.single_shot is not None
-        pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if drawn else []
-        curves = [
-            graph.add(f"curves-{at}-{place}", curves_task, job, rows, targets, merged, cut) for place, cut in pieces
-        ]
-        graph.finals.append(graph.add(f"final-{at}", final_task, job, relevance, targets, merged, curves))
+        if not isinstance(job, EvaluationJob):
+            final = graph.add(f"final-{at}", select_task, "topk", merged)
+        elif job.brackets:
+            final = graph.add(f"final-{at}", select_task, "bracketed", merged)
+        else:
+            # Single-shot curves are expensive after the merge, and are split over several tasks.
+            pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if job.single_shot is not None else []
+            curves = [
+                graph.add(f"curves-{at}-{place}", curves_task, job, rows, targets, merged, cut) for place, cut in pieces
+            ]
+            final = graph.add(f"final-{at}", ranking_task, job, relevance, targets, merged, curves)
+        graph.finals.append(final)
     return graph
 
 
-def run(job: SearchJob, execution: Execution, truth: GroundTruth | None = None) -> BlockResult:
-    """Compute a job, in threads of this process or on a cluster; results are in query order.
+def find_nearest(job: SearchJob, execution: Execution) -> Neighbours:
+    """Run a search; its partial results are not kept.  Errors as of `rank_queries`."""
+    blocks: list[Neighbours] = _run(job, replace(execution, workspace=None), None)
+    return _join_neighbours(blocks)
+
+
+def count_impostors(
+    job: EvaluationJob, brackets: tuple[float, ...], execution: Execution, truth: GroundTruth | None
+) -> BracketCounts:
+    """Count the impostors of a job around brackets of distances exactly.  Arguments and errors as of `rank_queries`."""
+    counting = replace(job, topk=0, parts=None, probes=False, impostors=False, single_shot=None, brackets=brackets)
+    blocks: list[BracketCounts] = _run(counting, execution, truth)
+    return add_bracket_counts(blocks, job.plan.bracket_counts)
+
+
+def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | None = None) -> BlockResult:
+    """Compute an evaluation, in threads of this process or on a cluster; results are in query order.
 
     `truth` lists relevant gallery rows, for a protocol that does not derive relevance from labels.  With a workspace,
     partial results of block pairs are stored as they are computed; those of an interrupted run are reused, and all are
@@ -97,6 +119,33 @@ def run(job: SearchJob, execution: Execution, truth: GroundTruth | None = None) 
 
     Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
     """
+    blocks: list[BlockResult] = _run(job, execution, truth)
+    neighbours = [block.neighbours for block in blocks if block.neighbours is not None]
+    in_parts = [block.in_parts for block in blocks if block.in_parts is not None]
+    probes = [block.probes for block in blocks if block.probes is not None]
+    impostors = [block.impostors for block in blocks if block.impostors is not None]
+    return BlockResult(
+        ranked=RankedQueries.concatenate([block.ranked for block in blocks]),
+        neighbours=_join_neighbours(neighbours) if neighbours else None,
+        in_parts=PartValues(_join(in_parts, "by_camera"), _join(in_parts, "by_size")) if in_parts else None,
+        probes=Probes(_join(probes, "nearest_kept"), _join(probes, "mated")) if probes else None,
+        single_shot=_join(blocks, "single_shot"),
+        impostors=add_histograms(impostors) if impostors else None,
+    )
+
+
+def _join(blocks: Sequence[Any], name: str) -> Any:
+    """Concatenate an array of all blocks; None if it was not requested."""
+    pieces = [getattr(block, name) for block in blocks]
+    return None if pieces[0] is None else np.concatenate(pieces)
+
+
+def _join_neighbours(blocks: list[Neighbours]) -> Neighbours:
+    return Neighbours(_join(blocks, "index"), _join(blocks, "distance"))
+
+
+def _run(job: SearchJob, execution: Execution, truth: GroundTruth | None) -> list[Any]:
+    """Compute a job; return the results of its blocks of queries, in order."""
     workspace = execution.workspace
     if workspace is None:
         return _compute(job, execution, truth, None)
@@ -117,17 +166,8 @@ def run(job: SearchJob, execution: Execution, truth: GroundTruth | None = None) 
         return result
 
 
-def _compute(job: SearchJob, execution: Execution, truth: GroundTruth | None, stage: Stage | None) -> BlockResult:
-    graph = _build(job, truth, stage)
-    return _concatenate(job, execute(graph, execution.client, job.plan.n_threads, execution.progress))
-
-
-def find_nearest(job: SearchJob, execution: Execution) -> Neighbours:
-    """Run a search; its partial results are not kept."""
-    found = run(job, replace(execution, workspace=None)).neighbours
-    if found is None:
-        raise AssertionError("a search lists neighbours")
-    return found
+def _compute(job: SearchJob, execution: Execution, truth: GroundTruth | None, stage: Stage | None) -> list[Any]:
+    return execute(_build(job, truth, stage), execution.client, job.plan.n_threads, execution.progress)
 
 
 def _partials(job: SearchJob, truth: GroundTruth | None, workspace: Workspace) -> Stage:
@@ -135,26 +175,3 @@ def _partials(job: SearchJob, truth: GroundTruth | None, workspace: Workspace) -
     lists = None if truth is None else truth.content_digest
     blocks = {"query_block": job.plan.query_block, "gallery_block": job.plan.gallery_block}
     return workspace.stage("partials", [__version__, job.identity, lists], blocks)
-
-
-def _concatenate(job: SearchJob, blocks: list[BlockResult]) -> BlockResult:
-    """Concatenate the results of blocks of queries, in order."""
-
-    def parts(name: str) -> list[Any]:
-        return [getattr(block, name) for block in blocks if getattr(block, name) is not None]
-
-    def join(of: list[Any], name: str) -> Any:
-        pieces = [getattr(each, name) for each in of]
-        return None if pieces[0] is None else np.concatenate(pieces)
-
-    ranked, nearest, in_parts = parts("ranked"), parts("neighbours"), parts("in_parts")
-    flat = {name: parts(name) for name in ("nearest_kept", "mated", "single_shot")}
-    impostors, bracketed = parts("impostors"), parts("bracketed")
-    return BlockResult(
-        ranked=RankedQueries.concatenate(ranked) if ranked else None,
-        neighbours=Neighbours(join(nearest, "index"), join(nearest, "distance")) if nearest else None,
-        in_parts=PartValues(join(in_parts, "by_camera"), join(in_parts, "by_size")) if in_parts else None,
-        **{name: np.concatenate(pieces) if pieces else None for name, pieces in flat.items()},
-        impostors=add_histograms(impostors) if impostors else None,
-        bracketed=add_bracket_counts(bracketed, job.plan.bracket_counts) if bracketed else None,
-    )

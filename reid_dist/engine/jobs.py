@@ -12,7 +12,7 @@ from reid_dist.core.model import Neighbours, RankedQueries
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.partitions import Partitions, PartValues
 from reid_dist.engine.plan import Plan
-from reid_dist.engine.reductions import BracketCounts, ImpostorHistogram, SingleShot
+from reid_dist.engine.reductions import ImpostorHistogram, SingleShot
 from reid_dist.engine.scorers import Scorer
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stores import LabelledSet
@@ -63,8 +63,6 @@ class EvaluationJob(SearchJob):
     # Evaluation protocol that assigns relevance.
     protocol: Protocol
     topk: int = 0
-    # Whether the positives are ranked.
-    ranks: bool = True
     # Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.
     rows_are_items: bool = False
     # Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and joined.
@@ -76,7 +74,8 @@ class EvaluationJob(SearchJob):
     probes: bool = False
     # Whether a histogram of the distances of all impostors is computed, for verification.
     impostors: bool = False
-    # Edges ``lo, hi, lo, hi, …`` of brackets of distances, around which impostors are counted exactly.
+    # Edges ``lo, hi, lo, hi, …`` of brackets of distances.  With any, impostors are counted exactly around them, and
+    # nothing else is computed.
     brackets: tuple[float, ...] = ()
     # Definition of the single-shot CMC; None if not requested.
     single_shot: SingleShot | None = None
@@ -95,24 +94,30 @@ class EvaluationJob(SearchJob):
 
 
 @dataclass(frozen=True)
-class BlockResult:
-    """Results of a block of queries; None for results that were not requested."""
+class Probes:
+    """Queries of open-set search."""
 
-    # Ranks of the positives.
-    ranked: RankedQueries | None = None
-    # The nearest gallery rows, junk included.
-    neighbours: Neighbours | None = None
-    # Metrics in partitions of the gallery.
-    in_parts: PartValues | None = None
     # Distance of the nearest gallery row that is not junk, of queries that are not mated, shape (n_query,), float64;
     # infinite without such a row.
-    nearest_kept: NDArray[np.float64] | None = None
+    nearest_kept: NDArray[np.float64]
     # As in `Relevance`.
-    mated: NDArray[np.bool_] | None = None
-    # ``CMC_single_shot`` at every rank, shape (n_query, max_rank, rules), float64; NaN for invalid queries. The first
-    # rule of ties is the usual one; on request the optimistic and the pessimistic one follow.
-    single_shot: NDArray[np.float64] | None = None
+    mated: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class BlockResult:
+    """Results of an evaluation for a block of queries; None for results that were not requested."""
+
+    # Ranks of the positives.
+    ranked: RankedQueries
+    # The nearest gallery rows, junk included.
+    neighbours: Neighbours | None
+    # Metrics in partitions of the gallery.
+    in_parts: PartValues | None
+    probes: Probes | None
+    # ``CMC_single_shot`` at every rank, shape (n_query, max_rank, rules), float64; NaN for invalid queries.  The first
+    # rule of ties is the usual one; on request the optimistic and the pessimistic one follow.  Without ranks if not
+    # requested.
+    single_shot: NDArray[np.float64]
     # Histogram of the distances of all impostors.
-    impostors: ImpostorHistogram | None = None
-    # Exact counts of impostors around brackets of distances.
-    bracketed: BracketCounts | None = None
+    impostors: ImpostorHistogram | None

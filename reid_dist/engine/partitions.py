@@ -48,6 +48,7 @@ class GalleryPartitions:
 
     def __init__(self, parts: Partitions, labels: Labels) -> None:
         n_gallery = len(labels.pids)
+        self.definition = parts
         self._n_sizes = parts.n_sizes
         # Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus the index of
         # the size at which the row enters.
@@ -122,7 +123,6 @@ def rank_in_partitions(
     relevance: Relevance,
     targets: Targets,
     counts: Mapping[int, PartialCounts],
-    parts: Partitions,
     gallery: GalleryPartitions,
     metrics: Sequence[Metric],
 ) -> PartValues:
@@ -138,7 +138,7 @@ def rank_in_partitions(
     def values(ranks: RankedQueries) -> NDArray[np.float64]:
         return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
 
-    everything = sorted(counts)
+    parts, everything = gallery.definition, sorted(counts)
     by_camera = by_size = None
     if parts.sizes:
         sizes = range(parts.n_sizes)

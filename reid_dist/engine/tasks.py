@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import Labels, Relevance, RowRange, Targets
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.jobs import BlockResult, EvaluationJob, SearchJob
+from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import GalleryPartitions, rank_in_partitions
 from reid_dist.engine.reductions import (
     PARTIAL_RESULTS,
@@ -254,25 +254,27 @@ def curves_task(
     return np.stack([reduction.finish(merged[name], queries, query_row) for name, reduction in each], axis=-1)
 
 
-def final_task(
-    job: SearchJob,
-    relevance: Relevance | None,
-    targets: Targets | None,
+def select_task(name: str, merged: Mapping[str, Any]) -> Any:
+    """Select one of the merged partial results."""
+    return merged[name]
+
+
+def ranking_task(
+    job: EvaluationJob,
+    relevance: Relevance,
+    targets: Targets,
     merged: Mapping[str, Any],
     curves: Sequence[NDArray[np.float64]],
 ) -> BlockResult:
-    """Compute the final results of a block of queries from merged partial results and pieces of single-shot CMC."""
-    result = BlockResult(neighbours=merged.get("topk"))
-    if isinstance(job, EvaluationJob) and relevance is not None and targets is not None:
-        result = replace(result, ranked=rank(relevance, targets, add_counts(list(merged["ranks"].values()))))
-        parts = _GALLERY.get(job).parts
-        if job.parts is not None and parts is not None:
-            metrics = [parse_metric(name) for name in job.part_metrics]
-            in_parts = rank_in_partitions(relevance, targets, merged["ranks"], job.parts, parts, metrics)
-            result = replace(result, in_parts=in_parts)
-    if "probes" in merged and relevance is not None:
-        result = replace(result, nearest_kept=merged["probes"].distance[:, 0], mated=relevance.mated)
-    result = replace(result, impostors=merged.get("impostors"), bracketed=merged.get("bracketed"))
-    if curves:
-        result = replace(result, single_shot=np.concatenate(curves))
-    return result
+    """Rank a block of queries from merged partial results and pieces of single-shot CMC."""
+    parts = _GALLERY.get(job).parts
+    metrics = [parse_metric(name) for name in job.part_metrics]
+    nearest = merged.get("probes")
+    return BlockResult(
+        ranked=rank(relevance, targets, add_counts(list(merged["ranks"].values()))),
+        neighbours=merged.get("topk"),
+        in_parts=None if parts is None else rank_in_partitions(relevance, targets, merged["ranks"], parts, metrics),
+        probes=None if nearest is None else Probes(nearest.distance[:, 0], relevance.mated),
+        single_shot=np.concatenate(curves) if curves else np.empty((relevance.n_query, 0, 1)),
+        impostors=merged.get("impostors"),
+    )

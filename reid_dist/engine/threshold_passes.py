@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from reid_dist.engine.graph import run
+from reid_dist.engine.graph import count_impostors
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.task_graph import Execution
@@ -52,20 +51,16 @@ def verify(
 
     `job` and `result` belong to the main pass; metrics of other kinds are ignored.  Returns None if nothing is
     requested or no query is valid.  Raises `InputError` if there are no impostors or no non-mated queries, with a
-    remedy, and `RunFailedError` as `reid_dist.engine.graph.run`.
+    remedy, and `RunFailedError` as `reid_dist.engine.graph.rank_queries`.
     """
-    if not (needs_pairs(metrics, roc) or needs_probes(metrics)) or result.ranked is None or not len(result.ranked.rank):
+    if not (needs_pairs(metrics, roc) or needs_probes(metrics)) or not len(result.ranked.rank):
         return None
     found: dict[Level, Crossing] = {}
     if result.impostors is not None:
         pairs = pairs_of(result.ranked)
         levels = wanted_levels(metrics, roc, pairs)
         search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, result.impostors, job.distance.squared)
-        further = replace(job, ranks=False, topk=0, parts=None, probes=False, impostors=False, single_shot=None)
         while edges := search.edges:
-            counted = run(replace(further, brackets=edges), execution, truth).bracketed
-            if counted is None:
-                raise AssertionError("requested, hence counted")
-            search.take(counted)
+            search.take(count_impostors(job, edges, execution, truth))
         found = search.found
     return make_verification(metrics, roc, result, found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.graph import run
+from reid_dist.engine.graph import rank_queries
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.plan import Plan, make_plan
 from reid_dist.engine.reductions import SingleShot
@@ -250,7 +250,7 @@ def _evaluate(
     )
     refuse_early(job, checked.metrics)
     planned = time.perf_counter()
-    result = run(job, execution, checked.truth)
+    result = rank_queries(job, execution, checked.truth)
     verification = verify(job, result, checked.metrics, options["roc"], execution, checked.truth)
     ranked_at = time.perf_counter()
     report = make_report(

@@ -51,8 +51,6 @@ def make_report(
     """Report of computed values of two sides; without a valid query, an error holds the reasons."""
     query, gallery = inputs
     protocol, ranked = job.protocol, result.ranked
-    if ranked is None:
-        raise AssertionError("an evaluation ranks the positives")
     valid = ranked.n_relevant > 0
     reasons = np.array(REASONS)[ranked.reason]
     invalid = dict(Counter(reasons[~valid].tolist()).most_common())
@@ -151,14 +149,7 @@ def _values(metric: Metric, ranked: RankedQueries, result: BlockResult, rule: in
     """Values of every query, under one of the rules of ties."""
     if metric.family.needs == RANKS:
         return metric.values(ranked)
-    return _single_shot(result)[:, metric.parameter - 1, rule]
-
-
-def _single_shot(result: BlockResult) -> NDArray[np.float64]:
-    """Single-shot CMC, (n_query, max_rank, rules)."""
-    if result.single_shot is None:
-        raise AssertionError("a metric or the curve of the protocol needs it, so the job computes it")
-    return result.single_shot
+    return result.single_shot[:, metric.parameter - 1, rule]
 
 
 def _curves(
@@ -181,7 +172,7 @@ def _curves(
 
 
 def _single_shot_curve(result: BlockResult, max_rank: int, zero: bool) -> NDArray[np.float64]:
-    columns = _single_shot(result)[:, :max_rank, 0].T
+    columns = result.single_shot[:, :max_rank, 0].T
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 

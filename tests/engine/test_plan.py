@@ -122,11 +122,11 @@ def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 here = Execution(client=None, n_threads=1, progress=Progress())
-graph.run(job("tiny.zarr", "tiny.zarr"), here)
+graph.rank_queries(job("tiny.zarr", "tiny.zarr"), here)
 measured = job("query.zarr", "gallery.zarr")
 Path("/proc/self/clear_refs").write_text("5")
 before = status("VmRSS")
-graph.run(measured, here)
+graph.rank_queries(measured, here)
 plan = measured.plan
 print(status("VmHWM") - before, plan.task_bytes, plan.result_bytes, plan.n_tasks)
 """

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.engine.jobs import BlockResult
+from reid_dist.engine.jobs import BlockResult, Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
@@ -133,8 +133,6 @@ def make_verification(
     Metrics of other kinds are ignored.  Raises `InputError` if open-set metrics are requested, and every query has its
     identity in the gallery.
     """
-    if result.ranked is None:
-        raise AssertionError("an evaluation has ranks")
     pairs = pairs_of(result.ranked)
     values: dict[str, float] = {}
     thresholds: dict[str, float] = {}
@@ -162,8 +160,8 @@ def make_verification(
             "ROC_TAR": np.array([pairs.accepted(threshold) for threshold in reached]),
             "ROC_threshold": np.array(reached),
         }
-    if needs_probes(metrics):
-        probes = _Probes(result)
+    if result.probes is not None:
+        probes = _OpenSet(result.ranked, result.probes)
         counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.non_mated)}
         thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
         values |= identification_rates(metrics, result)
@@ -177,9 +175,9 @@ def make_verification(
 
 def identification_rates(metrics: Sequence[Metric], result: BlockResult) -> dict[str, float]:
     """Compute the open-set metrics among `metrics`, by name; ranks may follow another rule of ties."""
-    if not needs_probes(metrics):
+    if result.probes is None:
         return {}
-    probes = _Probes(result)
+    probes = _OpenSet(result.ranked, result.probes)
     return {metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)}
 
 
@@ -196,18 +194,15 @@ def _equal_error_rate(pairs: Pairs, crossing: Crossing) -> Fraction:
     return near[0] + (1 - sums[0]) / (sums[1] - sums[0]) * (far[0] - near[0])
 
 
-class _Probes:
+class _OpenSet:
     """Open-set identification: mated and non-mated probes; raises `InputError` if there is no non-mated probe."""
 
-    def __init__(self, result: BlockResult) -> None:
-        ranked, nearest, mated = result.ranked, result.nearest_kept, result.mated
-        if ranked is None or nearest is None or mated is None:
-            raise AssertionError("requested, hence computed")
+    def __init__(self, ranked: RankedQueries, probes: Probes) -> None:
         valid = ranked.n_relevant > 0
         self.n_mated = int(valid.sum())
         at_first = valid & (ranked.first_rank == 1)
         self._nearest_mate = np.sort(ranked.distance[ranked.indptr[:-1][at_first]])
-        self.non_mated = np.sort(nearest[~mated & (ranked.reason != _NOT_COUNTED)])
+        self.non_mated = np.sort(probes.nearest_kept[~probes.mated & (ranked.reason != _NOT_COUNTED)])
         if not len(self.non_mated):
             raise InputError(_NO_NON_MATED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,15 +108,15 @@ def _seed(search: Search, block: int) -> Seed:
 def merge_task(search: Search, block: int, _tiles: object = None) -> None:
     """Merge the neighbours of a block's items in all blocks, put each item first in its own list, write the lists."""
     lists = search.lists
-    merged: Surroundings | None = None
-    for other in range(len(search.candidate_blocks)):
+
+    def found_in(other: int) -> Surroundings:
         names = [f"{search.side(block, other)}{name}" for name in ("index", "distance", "farthest")]
         part = lists.stage.read(search.part(*search.pair(block, other)), *names)
         index, distance, farthest = (part[name] for name in names)
-        found = Surroundings(index.astype(np.int64), distance, farthest)
-        merged = found if merged is None else merge_surroundings(merged, found, lists.k - 1)
-    if merged is None:
-        raise AssertionError("there is at least one block")
+        return Surroundings(index.astype(np.int64), distance, farthest)
+
+    others = map(found_in, range(len(search.candidate_blocks)))
+    merged = reduce(lambda one, two: merge_surroundings(one, two, lists.k - 1), others)
     features = lists.items.read(lists.rows(block))
     place = np.arange(len(features))
     own = pair_distances(pair_rows(lists.distance, features, features), place, place)
