@@ -1,6 +1,6 @@
 """Clusters on this machine, as tests start them, on free ports.
 
-Without an address for its web server, Dask takes one fixed port, and warns of the second cluster that wants it.
+Without an address for its web server, Dask takes one fixed port, and warns of the second cluster that uses it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def dask_words(scheduler_file: Path) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def local_cluster(**options: Any) -> Iterator[LocalCluster]:
-    """Worker processes with one thread each, unless the options say otherwise."""
+    """Worker processes with one thread each, unless the options set another number."""
     settings = {
         "threads_per_worker": 1,
         "processes": True,

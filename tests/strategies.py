@@ -130,7 +130,7 @@ def reranking_problems(draw, kinds=KINDS, max_items=40):
 
 
 def problems_for(protocol, **options):
-    """Problems that a protocol can judge."""
+    """Problems that a protocol accepts."""
     if protocol == "same_set":
         return same_set_problems(**options)
     return problems(**options)

@@ -143,17 +143,17 @@ class _Shown(Progress):
 
     _notified = False
 
-    def say(self, event: str, line: str, message: str) -> None:
+    def show(self, event: str, line: str, message: str) -> None:
         """Show a message."""
         notify(event, line, message=message)
 
     def warn(self, message: str) -> None:
-        self.say("warning", f"Warning: {message}", message)
+        self.show("warning", f"Warning: {message}", message)
 
     def compiling(self, words: str) -> None:
         if not self._notified:
             self._notified = True
-            self.say("compiling", words, words)
+            self.show("compiling", words, words)
 
 
 class _Log(_Shown):
@@ -215,7 +215,7 @@ class _Bars(_Shown):
         self._shown.start_task(self._tasks[stage])
         self._shown.advance(self._tasks[stage])
 
-    def say(self, event: str, line: str, message: str) -> None:
+    def show(self, event: str, line: str, message: str) -> None:
         # Above the bars, which are drawn again.
         self._shown.console.print(without_controls(line), markup=False, highlight=False, soft_wrap=True)
 

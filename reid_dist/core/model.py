@@ -47,7 +47,7 @@ def even_rows(n_rows: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a protocol may look at, shape (n,) each; item ids are int64 or text, further columns go by name."""
+    """Labels that a protocol may use, shape (n,) each; item ids are int64 or text, further columns by name."""
 
     pids: Int64
     camids: Int64 | None

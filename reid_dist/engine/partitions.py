@@ -87,7 +87,7 @@ def seeded_order(seed: int, n: int) -> Int64:
 def gallery_sizes(requested: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
     """Convert numbers of rows, or shares of the gallery, to ascending numbers of rows; the last is the whole gallery.
 
-    Shares are floats up to 1.0; None stands for ten equal steps.  Raises `InputError` for a size of less than one row
+    Shares are floats up to 1.0; None means ten equal steps.  Raises `InputError` for a size of less than one row
     or more than the gallery.
     """
     if requested is None:

@@ -159,7 +159,7 @@ def _spec_of(report: Report) -> dict[str, Any]:
 
 def _metrics(given: Sequence[str] | None, reported: Sequence[str]) -> dict[str, Any]:
     """Metrics as they were given, and those of the report: without any, these are the protocol's own."""
-    return {"asked": given, "reported": sorted({*reported})}
+    return {"given": given, "reported": sorted({*reported})}
 
 
 def _ranking_digests(job: PipelineJob) -> dict[str, str]:

@@ -154,7 +154,7 @@ def k_reciprocal_graph(
         raise InputError("a graph of one set has no queries to put in; leave out mode=inductive")
     if chunk_rows is not None:
         check_count("chunk_rows", chunk_rows)
-    # The graph may go by directions where the distance does not.
+    # The graph may use directions although the distance does not.
     check_sets(features, features, spec.graph_distance(measure))
     check_client(client)
     temporary = temporary_folder() if workspace is None else None

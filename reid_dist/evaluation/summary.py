@@ -191,7 +191,7 @@ def _ties(ranked: RankedQueries, result: BlockResult, checked: CheckedOptions, z
                 )
                 for metric in per_query
             }
-            # Metrics over all pairs depend on thresholds, not on the order; those of open-set search go by rank 1.
+            # Metrics over all pairs depend on thresholds, not on the order; those of open-set search on rank 1.
             settled = ranked.settled(rule)
             ties[rule] |= identification_rates(checked.metrics, replace(result, ranked=settled))
     return ties

@@ -31,7 +31,7 @@ def workspace_folder(stack: contextlib.ExitStack, workspace: Workspace | None) -
 def visible_to(
     client: Client | None, workspace: Workspace | None, query: FeatureSet, gallery: FeatureSet
 ) -> Iterator[tuple[FeatureSet, FeatureSet]]:
-    """Put sets that live in this process's memory where workers can read them, once each.
+    """Write sets in the memory of this process to where workers can read them, once each.
 
     Stores and workspaces that a worker cannot read, and workers without this package, are refused.
     """

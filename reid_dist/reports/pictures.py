@@ -144,7 +144,7 @@ def _mark(topk: TopK, row: int, place: int) -> str:
     if topk.junk is not None and topk.junk[row, place]:
         return "junk"
     if topk.relevant is None:
-        return "not judged"
+        return "not assessed"
     return "right" if topk.relevant[row, place] else "wrong"
 
 

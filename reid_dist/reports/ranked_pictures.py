@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from reid_dist.errors import InputError
 
-MARKS: Final = ("query", "right", "wrong", "junk", "not judged")
+MARKS: Final = ("query", "right", "wrong", "junk", "not assessed")
 """What an item is to its query."""
 
 _REASONS: Final = ("hardest", "chosen")

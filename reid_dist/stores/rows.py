@@ -118,7 +118,7 @@ def natural_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def conversion_note(source: np.dtype[Any], target: np.dtype[Any]) -> str | None:
-    """Return what to remember of a conversion that rounds, or None if it is exact."""
+    """Return the note on a conversion that rounds, or None if it is exact."""
     rounds_floats = source.kind == "f" and source.itemsize > target.itemsize
     rounds_integers = source.kind in "iu" and target.itemsize == 2 and source.itemsize > 1
     if not rounds_floats and not rounds_integers:

@@ -41,9 +41,9 @@ INNER = "sweep-"
 """Prefix of the names of workspaces in another workspace."""
 
 # Version of the content of stages: one more whenever the same inputs may give other bytes.
-_FORMAT = 2
+_FORMAT = 3
 _DESCRIPTION = "stage.json"
-_CHECKSUM = "seal"
+_CHECKSUM = "checksum"
 _SUFFIX = ".npz"
 _RECORD = "json"
 _FINGERPRINT_LENGTH = 20

@@ -6,7 +6,7 @@ without a change either the two models change places identity by identity, at ra
 drawn with slightly unequal chances, such that the models are equal in the mean (``reweighted``, which keeps the skew
 that swapping removes).  For a night with a drop
 the second model has additional noise that costs one point of mAP.  Models may share much of their noise
-(``siblings``: the same queries are hard for both) or nothing but the identities (``strangers``).
+(``siblings``: the same queries are hard for both) or nothing but the identities (``unrelated``).
 
 Speed and memory.  Log-normal noise around one value; for time with or without one night in ten that is slow by 30 %.
 
@@ -61,9 +61,9 @@ Float64 = NDArray[np.float64]
 # Columns of the gated metrics.
 COLUMNS = {"mAP": "AP", "CMC@1": "CMC@1"}
 # Part of the variance of a model's noise that other models share.
-KINSHIPS = {"siblings": 0.95, "cousins": 0.85, "relatives": 0.7, "strangers": 0.0}
+KINSHIPS = {"siblings": 0.95, "cousins": 0.85, "relatives": 0.7, "unrelated": 0.0}
 # Alarms without a change are counted at both ends of them and in between.
-COUNTED = ("siblings", "relatives", "strangers")
+COUNTED = ("siblings", "relatives", "unrelated")
 OUTLIER_SHARE, OUTLIER = 0.1, 1.3
 
 _PLAIN = Entry(model="m", dataset="d", job="j", job_digest="job", machine={"cores": 4})
@@ -310,7 +310,7 @@ def tally_memory(wander: Wander, n_nights: int, *, n_past: int, times: float = 1
     return Tally(sum(_is_big(rng, wander, n_past, times, gate) for _ in range(n_nights)), n_nights)
 
 
-def gates(scale: float, say: Callable[[str], None] = print) -> None:
+def gates(scale: float, show: Callable[[str], None] = print) -> None:
     """Print rates with their bounds; `scale` is the share of rows and of nights."""
 
     def nights(n: int) -> int:
@@ -322,14 +322,14 @@ def gates(scale: float, say: Callable[[str], None] = print) -> None:
         for swapped in (True, False) if kin in COUNTED else ():
             how = "swapped" if swapped else "reweighted"
             found = tally_unchanged(pairs, nights(2000), swapped=swapped)
-            say(f"accuracy, no change, {how}: {about}: {found} worse, at most {found.at_most:.2%}")
-        if kin == "strangers":
+            show(f"accuracy, no change, {how}: {about}: {found} worse, at most {found.at_most:.2%}")
+        if kin == "unrelated":
             for n_identities in (100, 30, 10):
                 found = tally_unchanged(pairs, nights(3000), n_identities=n_identities, swapped=False)
-                say(f"accuracy, no change, {n_identities} identities: {found} worse, at most {found.at_most:.2%}")
+                show(f"accuracy, no change, {n_identities} identities: {found} worse, at most {found.at_most:.2%}")
         worse = make_pairs(kinship, scale=scale, drop=0.01)
         found = tally_drops(worse, nights(200))
-        say(
+        show(
             f"accuracy, a drop of {100 * worse.drop:.3g} points: {kin}, spread {worse.spread:.3g}: {found} worse, "
             f"at least {100 * found.at_least:.3g} %"
         )
@@ -338,12 +338,12 @@ def gates(scale: float, say: Callable[[str], None] = print) -> None:
             for wander in (Wander(noise), Wander(noise, outliers=True)):
                 about = f"{wander}, {n_past} runs"
                 found = tally_speed(wander, nights(10_000), n_past=n_past)
-                say(f"speed, no change: {about}: {found} worse, at most {found.at_most:.2%}")
+                show(f"speed, no change: {about}: {found} worse, at most {found.at_most:.2%}")
                 for times in (1.6, 2):
                     found = tally_speed(wander, nights(1000), n_past=n_past, times=times)
-                    say(f"speed, {times:g} times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")
+                    show(f"speed, {times:g} times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")
             about = f"{Wander(noise)}, {n_past} runs"
             found = tally_memory(Wander(noise), nights(10_000), n_past=n_past)
-            say(f"memory, no change: {about}: {found} worse, at most {found.at_most:.2%}")
+            show(f"memory, no change: {about}: {found} worse, at most {found.at_most:.2%}")
             found = tally_memory(Wander(noise), nights(1000), n_past=n_past, times=1.5)
-            say(f"memory, 1.5 times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")
+            show(f"memory, 1.5 times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")

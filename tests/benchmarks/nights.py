@@ -263,7 +263,7 @@ def _by(night: int) -> str:
     return f"night {night}" if night <= N_SLIDE else "no night"
 
 
-def nights(scale: float, say: Callable[[str], None] = print) -> None:
+def nights(scale: float, show: Callable[[str], None] = print) -> None:
     """Print rates with their bounds; `scale` is the share of rows and of nights."""
 
     def times(n: int) -> int:
@@ -276,13 +276,13 @@ def nights(scale: float, say: Callable[[str], None] = print) -> None:
         models = make_models(kinship, N_EARLIER + 1, scale=scale)
         tallies = tally_nights(models, times(N_UNCHANGED), others=others)
         for what, found in tallies.items():
-            say(f"{what}, no change: {kin}, {N_EARLIER} nights before: {found} worse, at most {found.at_most:.2%}")
+            show(f"{what}, no change: {kin}, {N_EARLIER} nights before: {found} worse, at most {found.at_most:.2%}")
         one = tallies["any gate"]
         pooled = gates.Tally(pooled.n_worse + one.n_worse, pooled.n_nights + one.n_nights)
         worse = gates.make_pairs(kinship, scale=scale, drop=0.01)
         tallies = tally_nights(models, times(100), tonight=worse.candidate)
         for what in ("accuracy", "any gate"):
-            say(
+            show(
                 f"{what}, a drop of {100 * worse.drop:.3g} points after {N_EARLIER} nights: {kin}: {tallies[what]} "
                 f"worse, at least {100 * tallies[what].at_least:.3g} %"
             )
@@ -290,8 +290,8 @@ def nights(scale: float, say: Callable[[str], None] = print) -> None:
         means = slide.values["mAP"][:, np.concatenate(slide.rows)].mean(axis=1)
         first = np.sort(first_losses(slide, times(30)))
         middle, late = first[len(first) // 2], first[math.ceil(0.95 * len(first)) - 1]
-        say(
+        show(
             f"any gate, {N_SLIDE} nights from {means[0]:.2%} to {means[-1]:.2%} mAP: {kin}: first worse by "
             f"{_by(middle)} in half of {len(first)} histories, by {_by(late)} in 95 %, by {_by(first[-1])} in all"
         )
-    say(f"any gate, no change, all of these models: {pooled} worse, at most {pooled.at_most:.2%}")
+    show(f"any gate, no change, all of these models: {pooled} worse, at most {pooled.at_most:.2%}")

@@ -381,7 +381,7 @@ def test_damage_is_found_by_check_and_by_evaluate(reid_dist, stores, threads, tm
 
 def test_every_query_invalid_is_explained(reid_dist, stores, threads, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    unmated = tmp_path / "strangers.zarr"
+    unmated = tmp_path / "non_mated.zarr"
     features = rng.standard_normal((5, 24)).astype(np.float32)
     FeatureSet.from_arrays(features, np.arange(100, 105), np.zeros(5, int)).save(str(unmated))
     reid_dist("evaluate", unmated, stores[1], "--cluster", threads).assert_refused(

@@ -84,7 +84,7 @@ def test_workers_that_go_with_their_fork_server_are_waited_for(sets, tmp_path: P
     assert json.loads(out)["result_digest"] == sets.digest
 
 
-# Of what it leaves undone, the process says nothing: it ends where its semaphore is removed and still registered, and
+# Of what it leaves undone, the process prints nothing: it ends where its semaphore is removed and still registered, and
 # where a forked process has half of what it is to run.
 _HALF_DONE = """
 import os

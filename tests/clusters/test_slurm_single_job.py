@@ -133,7 +133,7 @@ def test_a_command_that_ends_before_it_needs_the_others(slurm: MiniSlurm, cluste
     words = [*COMMAND, "evaluate", tmp_path / "absent", tmp_path / "absent", "--cluster", cluster_file]
     done = slurm.attempt("srun", "--ntasks=4", "--mem-per-cpu=900", *map(str, words))
     assert done.returncode == 2
-    # The others have started nothing that could complain; what srun says of itself aside, there is one line.
+    # The others have started nothing that could fail; apart from messages of srun there is one line.
     message = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
     assert len(message) == 1, done.stderr
     assert message[0].startswith("Error: no features at ")

@@ -73,6 +73,6 @@ def test_a_sweep_whose_workers_and_scheduler_are_killed(processes: Processes, tm
     with command(tmp_path, *_WORDS, "out", "--resume") as resumed:
         assert resumed.end() == 0, resumed.err
     assert json.loads(resumed.out)["result_digest"] == expected
-    # Only what was not done yet; points that were found are told as well, or not at all.
+    # Only what was not done yet; points that were found are reported as well, or not at all.
     assert before >= 2
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["sweep.html", "sweep.json"]

@@ -85,7 +85,7 @@ def test_a_full_disk_under_the_workspace(folder: Path, disk: Callable[[str], Pat
         assert_refused(run, "No space left on device", "make room or choose another --workspace")
     assert not files_in(folder / "out")
     left = finished(room)
-    # Whole parts, their description, and no drafts.
+    # Whole parts, their description, and no temporary files.
     assert len(files_in(room)) == len(left) + bool(left)
     disk("20m")
     with command(folder, *_WORDS, "--workspace", room, "--output", "out", "--resume") as run:
@@ -116,14 +116,14 @@ def test_files_that_may_not_be_large(folder: Path) -> None:
     assert json.loads(run.out)["result_digest"] == expected
 
 
-def test_drafts_of_a_killed_run_are_removed_by_the_next(folder: Path) -> None:
+def test_unfinished_files_of_a_killed_run_are_removed_by_the_next(folder: Path) -> None:
     words = (*_WORDS, "--rerank", "k_reciprocal(k1=6,k2=3)", "--output", "out", "--workspace", "kept", "--resume")
     with command(folder, *words, program=_NEVER_RENAMED) as run:
         run.wait_until(lambda: run.out.startswith("here"), "a part that is written")
         run.process.send_signal(signal.SIGKILL)
         run.process.wait()
-    drafts = [name for name in files_in(folder / "kept") if Path(name).name.startswith(".")]
-    assert drafts
+    unfinished = [name for name in files_in(folder / "kept") if Path(name).name.startswith(".")]
+    assert unfinished
     # What a killed run leaves of a report, and a hidden file of another program.
     (folder / "out").mkdir(exist_ok=True)
     (folder / "out" / ".report.json.0a1b2c3d.tmp").write_text("{")

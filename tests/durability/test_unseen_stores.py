@@ -1,4 +1,4 @@
-"""Stores and workspaces that only the client sees: one clear line before any work.
+"""Stores and workspaces visible to the client only: one clear line before any work.
 
 Below ``/proc/self/cwd`` every process has a folder of its own, as machines without a shared file system have.
 """

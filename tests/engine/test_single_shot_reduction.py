@@ -235,7 +235,7 @@ def test_a_positive_is_inactive_beyond_the_limit_and_not_at_it(max_rank: int) ->
         line = np.arange(1.0, n_before + 2)[:, None]
         gallery = (line, np.append(np.arange(100, 100 + n_before), 1), np.ones(len(line), int))
         case = Gallery((np.zeros((1, 1)), [1], [0]), gallery, shot=SingleShot(max_rank))
-        assert case.reduction.combine(case.lists(20)).live.tolist() == [n_before <= mass]
+        assert case.reduction.combine(case.lists(20)).active.tolist() == [n_before <= mass]
 
 
 def test_inactive_positives_count_as_misses() -> None:
@@ -247,13 +247,13 @@ def test_inactive_positives_count_as_misses() -> None:
     case = Gallery(query, gallery, shot=SingleShot(2))
     merged = case.reduction.combine(case.lists(200))
     n_positive = np.diff(case.targets.positive_indptr)
-    n_inactive = n_positive - merged.live
+    n_inactive = n_positive - merged.active
     assert n_inactive.sum() > 20
-    assert (merged.live > 0).sum() > 5
+    assert (merged.active > 0).sum() > 5
     # Sharper than the proof: every positive beyond the limit, and none before it.
     for q in range(len(query[1])):
         mass = [sum(chances) for chances in case.chances(q)]
-        assert merged.live[q] == sum(mean <= inactive_mass(2) for mean in mass)
+        assert merged.active[q] == sum(mean <= inactive_mass(2) for mean in mass)
     assert np.diff(merged.indptr).max() <= longest_list(case.identities.size, inactive_mass(2))
     curves = case.curves(case.lists())
     assert curves.tobytes() == case.curves(case.lists(61, TileShape(7, 13))).tobytes()
@@ -273,7 +273,7 @@ def test_oversized_groups_are_counted_and_not_listed() -> None:
         lists = case.lists(400, TileShape(4, 90))
         listed = case.reduction.combine(lists)
         assert len(listed.entry) <= 6 * 300
-        assert listed.giant.any()
+        assert listed.oversized.any()
         for q, curve in enumerate(case.curves(lists)):
             if np.diff(case.targets.positive_indptr)[q] < 100:
                 assert curve == pytest.approx([float(value) for value in case.by_definition(q, 6)], abs=1e-13)

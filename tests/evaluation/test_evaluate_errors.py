@@ -77,7 +77,7 @@ def test_a_gallery_of_junk():
 
 
 def test_all_junk_beside_valid_queries():
-    # The first query sees a gallery of its own camera and name only.
+    # All gallery rows visible to the first query have its own camera and name.
     query = ItemSet(np.eye(2, dtype=np.float32), np.array([5, 5]), np.array([0, 1]))
     gallery = ItemSet(np.ones((3, 2), np.float32), np.array([5, 5, -1]), np.array([0, 0, 0]))
     report = evaluate_items(query, gallery)

@@ -90,7 +90,7 @@ def test_few_valued_rows_in_many_dimensions(distance, scale):
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("seed", range(3))
 def test_nearly_collinear_rows(distance, seed):
-    """All cosine distances within 1e-5: a float32 product sees one value."""
+    """All cosine distances within 1e-5: equal as float32 products."""
     rng = np.random.default_rng(seed)
     features = (rng.normal(size=24) + 1e-3 * rng.normal(size=(90, 24))).astype(np.float32)
     query, gallery = labelled(features, 10, seed)
@@ -377,7 +377,7 @@ def test_orthogonal_and_zero_rows_tie():
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dim", [1, 2, 4, 8, 12])
 def test_whole_numbers_whose_cosines_tie_only_in_float64(distance, dim):
-    """Ratios such as 1 / sqrt(3) and 3 / sqrt(27) may or may not be one float64: the formula says, not the algebra."""
+    """Ratios such as 1 / sqrt(3) and 3 / sqrt(27) are equal in float64 or not, as rounding decides."""
     rng = np.random.default_rng(dim)
     rows = rng.integers(-3, 4, (9, dim))
     rows[(rows == 0).all(axis=1)] = 1

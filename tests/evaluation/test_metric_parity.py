@@ -35,7 +35,7 @@ def as_run(query, gallery, protocol, distance):
 
 
 def sets_for(protocol, ties):
-    """A set with or without ties, and queries from the gallery where the protocol wants them there."""
+    """A set with or without ties, and queries from the gallery where the protocol requires it."""
     make = crowded_sets if ties else scattered_sets
     query, gallery = make(25, 260, 10, seed=101)
     return (gallery.take(range(0, 260, 10)) if protocol == "same_set" else query), gallery

@@ -24,7 +24,7 @@ def _sets(name: str, dim: int) -> tuple[np.ndarray, np.ndarray]:
     query, gallery = rng.standard_normal((7, dim)), rng.standard_normal((60, dim))
     if name == "duplicates":
         gallery[:] = np.repeat(query, 9, axis=0)[:60]
-    elif name == "one giant coordinate":
+    elif name == "one huge coordinate":
         query[:, 0] = 1e7
         gallery[:, 0] = 1e7
     elif name == "few values":
@@ -57,7 +57,7 @@ def _sets(name: str, dim: int) -> tuple[np.ndarray, np.ndarray]:
     [
         "random",
         "duplicates",
-        "one giant coordinate",
+        "one huge coordinate",
         "few values",
         "cancelling",
         "norms from 1e-15 to 1e15",

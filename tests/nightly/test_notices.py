@@ -168,7 +168,7 @@ def parsed(text: str) -> list[Token]:
 
 
 def shown(token: Token) -> str:
-    """What a reader sees of a line."""
+    """Visible text of a line."""
     return "".join(child.content for child in token.children or [] if child.type in ("text", "text_special"))
 
 

@@ -29,7 +29,7 @@ from oracles.single_shot import ORDERS, expected_curve
 class Expected:
     """What an evaluation must answer; `reasons` holds the admissible ones of each query, {""} for a valid one.
 
-    `curves` are those that every report has, `more_curves` those that are there when asked for; `ties` holds the
+    `curves` are those that every report has, `more_curves` those on request; `ties` holds the
     metrics once more with all ties settled for the positives, "optimistic", and against them, "pessimistic".
     """
 

@@ -12,7 +12,7 @@ Readings, where the words leave a choice:
   the query, whether or not that row has the query's features.  A query that is no gallery row (-1) loses none.
 * In `dba` an item is not its own neighbour: x^_g and its k nearest others, or with `include_self` its k - 1 nearest
   others.
-* Where there are fewer rows than asked for, all of them are taken, and a mean is over what was taken.
+* Where there are fewer rows than requested, all of them are taken, and a mean is over what was taken.
 * `fastreid` does not normalise what it returns, nor what the next round averages; `unit_rows` normalises in the end.
 """
 

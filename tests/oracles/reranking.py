@@ -7,7 +7,7 @@ variant        N(i, k1)      N(i, h)     D                            V         
 =============  ============  ==========  ===========================  =======================  =====================
 ``zhong``      k1 + 1 items  h + 1       2 - 2s, or squared; by rows  exp(-D), rows sum to 1   D by rows
 ``zhong_d4``   k1 + 1        h + 1       its square; by rows          exp(-D), rows sum to 1   D by rows
-``faiss_k1``   k1            h + 1       2 - 2s for every distance    exp(-D), rows sum to 1   the distance asked for
+``faiss_k1``   k1            h + 1       2 - 2s for every distance    exp(-D), rows sum to 1   the requested distance
 ``paper``      k1            h           2 - 2s, or squared           exp(-D), or 1            D
 =============  ============  ==========  ===========================  =======================  =====================
 
@@ -185,7 +185,7 @@ def _check(variant, k1, k2, weights):
 def _steps(ordering, undivided, plain, n_query, *, variant, k1, k2, lambda_value, inclusive, weights):
     """All stages from three matrices.
 
-    `ordering` (N, N) orders the lists, `undivided` (N, N) is D, and `plain` (Q, G) the distance asked for.
+    `ordering` (N, N) orders the lists, `undivided` (N, N) is D, and `plain` (Q, G) the requested distance.
     """
     _check(variant, k1, k2, weights)
     items = range(len(ordering))

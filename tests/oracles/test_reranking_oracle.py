@@ -37,7 +37,7 @@ def at_degrees(*angles, lengths=1.0):
 # ----------------------------------------------------------------------------------------------------- by hand
 
 
-def test_two_groups_and_a_stranger():
+def test_two_groups_and_a_non_mated_query():
     """Items at 0 | 1, 3, 7, 8, 20: lists of 3, half lists of 2."""
     steps = oracle.steps(on_a_line(0), on_a_line(1, 3, 7, 8, 20), distance="sqeuclidean", k1=2, k2=2, lambda_value=0.25)
     assert steps.neighbours == [[0, 1, 2], [1, 0, 2], [2, 1, 0], [3, 4, 2], [4, 3, 2], [5, 4, 3]]

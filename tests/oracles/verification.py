@@ -87,8 +87,8 @@ class Probes:
 def probes_of(query, gallery, distances, relevant, junk, order="default"):
     """Sort the queries into mated and non-mated; those with junk mates only are neither.
 
-    Of several items at the nearest distance the first gallery row counts, or a mate, or a stranger, if there is one,
-    as the order of ties says.
+    Of several items at the nearest distance the first gallery row counts, or a mate, or a non-mate, if there is one,
+    according to the order of ties.
     """
     mated, non_mated = [], []
     for i in range(len(query)):

@@ -243,7 +243,7 @@ def test_a_damaged_archive_is_found(saved: Path, name: str, damage: str) -> None
 @pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_never_changes_a_number(saved: Path, small_report: Report, bit: int) -> None:
-    """Either it fell on bytes that say nothing (the date of a member), or the archive is refused."""
+    """Either the changed bytes have no meaning (the date of a member), or the archive is refused."""
     path = saved / "per_query.npz"
     content = path.read_bytes()
     refused = 0

@@ -101,7 +101,7 @@ def test_the_hardest_queries_of_lists_alone(collect: Callable[..., Pictures]) ->
     unlabelled = TopK(index=LISTS.index, distance=LISTS.distance)
     assert collect(unlabelled).queries == ()
     (shown,) = collect(unlabelled, chosen=[0]).queries
-    assert {item.mark for item in shown.items} == {"not judged"}
+    assert {item.mark for item in shown.items} == {"not assessed"}
 
 
 def test_paths_start_at_the_root_or_at_the_current_directory(

@@ -1,4 +1,4 @@
-"""The sections of the page: the numbers that were given, beside the words that say what they mean."""
+"""The sections of the page: the given numbers and their explanations."""
 
 from __future__ import annotations
 

@@ -140,17 +140,17 @@ class ListedItems:
     indptr: Int64
     entry: NDArray[np.signedinteger]
     # Positives of each query that are active given these items, shape (n_query,), int64.
-    live: Int64
+    active: Int64
     # Upper bound on the weight of the entries of each query, shape (n_query,), int64.
     weight: Int64
     # Items of each oversized group, by the first positive that they come before, shape (n_positive, n_oversized),
     # int32.
-    giant: NDArray[np.int32]
+    oversized: NDArray[np.int32]
 
     @property
     def listed(self) -> Listed:
         """Convert to the argument of kernels."""
-        return Listed(self.entry, self.indptr[:-1], self.indptr[1:], self.live)
+        return Listed(self.entry, self.indptr[:-1], self.indptr[1:], self.active)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class ListBefore:
     def combine(self, partials: Sequence[ListedItems]) -> ListedItems:
         """Join lists, and remove entries that come before inactive positives only."""
         start, bits, item_weight = self.targets.positive_indptr, self.bits, self.weight
-        n_active = np.minimum.reduce([partial.live for partial in partials])
+        n_active = np.minimum.reduce([partial.active for partial in partials])
         weight = sum((partial.weight for partial in partials[1:]), partials[0].weight.copy())
         heavy = weight > self.weight_limit
         if heavy.any():
@@ -201,7 +201,7 @@ class ListBefore:
                 add_weights(partial.listed, bits, item_weight, heavy, n_active, start, totals)
             prune(totals, start, self.weight_limit, heavy, n_active, weight)
         indptr, entry = self.join([partial.listed for partial in partials], n_active)
-        oversized = sum((partial.giant for partial in partials[1:]), partials[0].giant)
+        oversized = sum((partial.oversized for partial in partials[1:]), partials[0].oversized)
         return ListedItems(indptr, entry, n_active, weight, oversized)
 
     def join(self, parts: Sequence[Listed], n_active: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
@@ -226,9 +226,9 @@ class ListBefore:
         """
         some = slice(queries.start, queries.stop)
         indptr = merged.indptr[queries.start : queries.stop + 1]
-        listed = Listed(merged.entry, indptr[:-1], indptr[1:], merged.live[some])
+        listed = Listed(merged.entry, indptr[:-1], indptr[1:], merged.active[some])
         start = self.targets.positive_indptr[queries.start : queries.stop + 1]
-        oversized_groups = OversizedGroups(self.identities.oversized, merged.giant)
+        oversized_groups = OversizedGroups(self.identities.oversized, merged.oversized)
         table = self.identities.table(self.targets, queries)
         curves = np.empty((len(queries), self.shot.max_rank))
         if self.shot.n_draws is None:

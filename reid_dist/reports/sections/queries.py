@@ -35,7 +35,7 @@ _SIGNS = {
     "right": "\N{CHECK MARK} right",
     "wrong": "\N{BALLOT X} wrong",
     "junk": "junk",
-    "not judged": "not assessed",
+    "not assessed": "not assessed",
 }
 
 
@@ -100,14 +100,13 @@ def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
 def _tile(picture: Picture, side: str) -> dict[str, Any]:
     labels = [f"{name} {value}" for name, value in (("pid", picture.pid), ("cam", picture.camid)) if value is not None]
     rank = "" if picture.rank is None else f"{picture.rank} "
-    mark = "not assessed" if picture.mark == "not judged" else picture.mark
     return {
         "kind": picture.mark.replace(" ", "-"),
         "sign": f"{rank}{_SIGNS[picture.mark]}",
         "row": f"row {picture.row}",
         "labels": labels,
         "distance": "" if picture.distance is None else f"{picture.distance:.4g}",
-        "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {mark}"),
+        "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {picture.mark}"),
         # Base64 has no character that means anything in HTML.
         "image": None
         if picture.image is None

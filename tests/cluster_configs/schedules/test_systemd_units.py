@@ -1,4 +1,4 @@
-"""The units for systemd: read, timed and judged by systemd's own programs; what they start is started without it.
+"""The units for systemd: read, timed and checked by systemd's own programs; what they start is started without it.
 
 No systemd runs here, so that its sandbox is not tried: what is shown is that the units are valid, and how they score.
 """

@@ -240,7 +240,7 @@ from reid_dist.nightly.history import History
 def look():
     with History.open({path!r}, create=False, read_only=True) as history:
         print(len(history.runs()), history.report(1, history_entries.NAME).counts["n_query"])
-look()  # imports modules that the user nobody cannot read
+look()  # imports modules that the user "nobody" cannot read
 os.setgid(65534), os.setuid(65534)
 look()
 try:

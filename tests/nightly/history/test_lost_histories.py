@@ -195,7 +195,7 @@ def test_a_copy_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pyte
         monkeypatch.undo()
     assert one_line(caught.value)
     assert copies(path) == before
-    assert len(list(before[0].parent.iterdir())) == len(before), "no draft is left"
+    assert len(list(before[0].parent.iterdir())) == len(before), "no temporary file is left"
 
 
 def test_a_copy_is_whole_while_others_write(path: Path) -> None:

@@ -119,7 +119,7 @@ def test_with_re_ranking_to_the_last_bit(tmp_path):
 
 
 def landmarks():
-    """Oxford's way: each query is an image of the database, and its lists say what is good and what is junk."""
+    """Oxford's way: each query is an image of the database, and its lists name what is good and what is junk."""
     rng = np.random.default_rng(37)
     place = rng.integers(0, 6, 80)
     features = (rng.normal(size=(6, 12))[place] + 1.2 * rng.normal(size=(80, 12))).astype(np.float32)

@@ -16,7 +16,7 @@ SETS = {"market1501_sample.mat": "market1501", "sketch_photo.mat": "no_cameras",
 
 
 def read_sets(path):
-    """Query and gallery of a file; of a set without sides, its first items are asked about the others."""
+    """Query and gallery of a file; of a set without sides, its first items are the queries, the others the gallery."""
     if path.suffix == ".npz":
         with np.load(path) as content:
             items = ItemSet(content["features"], content["pids"], None, np.arange(500))

@@ -25,7 +25,7 @@ def assert_close(found, expected, what=""):
 
 
 def asked_of(variant, problem, inclusive, binary):
-    """A re-ranking, and the options of the oracle that say the same."""
+    """A re-ranking, and the equivalent options of the oracle."""
     shared = {
         "variant": variant,
         "k1": problem.k1,

@@ -92,7 +92,7 @@ def test_a_part_in_the_place_of_another_is_never_used(sets, tmp_path, source, ta
     Table._key = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # The cut is the same here, so what a description says of it is written again and parts stay good.
+        # The block size is the same here, so the same description is written again and parts stay valid.
         changes = [{}, {"lambda_value": 0.5}, {"k2": 4}, {"inclusive": True}]
         digests = [run(sets, tmp_path, **each).result_digest for each in changes]
     assert digests[0] == expected
@@ -225,7 +225,7 @@ def test_a_flipped_bit_anywhere_in_a_part(tmp_path, seed):
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '"text"', "{}", "[" * 100_000])
 def test_a_damaged_description_is_written_again(sets, tmp_path, content):
-    """Parts are cut as the description says, and carry its seal: another cut does not take them for its own."""
+    """Parts hold the checksum of their description: a run with another description does not read them."""
     run(sets, tmp_path, chunk_rows=16)
     (description,) = tmp_path.glob("neighbours-*/stage.json")
     whole = description.read_bytes()

@@ -51,7 +51,7 @@ def words_for(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize(("part", "n_parts", "kind"), [("tile", 7, "neighbours"), ("rows", 2, "weights")])
 def test_a_killed_run_is_resumed(sets, reid_dist, monkeypatch, tmp_path, part, n_parts, kind):
-    """SIGKILL in the middle of a stage: the next run does nothing twice, and says what an undisturbed one says."""
+    """SIGKILL in the middle of a stage: the next run repeats no finished part and gives the report of a whole run."""
     for side, each in zip(("query", "gallery"), sets, strict=True):
         each.save(tmp_path / f"{side}.zarr")
     program = tmp_path / "program.py"

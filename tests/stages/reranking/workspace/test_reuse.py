@@ -97,7 +97,7 @@ def test_tiles_are_removed_once_they_are_merged(sets, tmp_path):
 def test_a_stage_travels():
     import pickle
 
-    stage = Stage("somewhere", "seal")
+    stage = Stage("somewhere", "checksum")
     assert pickle.loads(pickle.dumps(stage)) == stage
 
 
