@@ -3,58 +3,29 @@
 from __future__ import annotations
 
 import html
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import example_nights as nights
 import numpy as np
 import pytest
-from PIL import Image
+from browser import (
+    DARK,
+    LIGHT,
+    assert_follows_scheme,
+    assert_no_page_overflows,
+    browse,
+    measured,
+    needs_browser,
+    screenshot,
+)
 
 from reid_dist.nightly.page import render_nights
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+pytestmark = needs_browser
 
-QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
 LONG = "unbroken" * 25
 WIDTHS = (320, 390, 768, 1280)
-LIGHT, DARK = "--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0"
-
-# Opens everything that is folded, and results for each frame; `found` is what a measurement fills.
-MEASURE = """
-onload = () => {
-  const results = [...document.querySelectorAll('iframe')].map(frame => {
-    const page = frame.contentDocument, root = page.documentElement, view = frame.contentWindow;
-    page.querySelectorAll('details').forEach(each => { each.open = true; });
-    const found = [];
-    MEASUREMENT
-    return found;
-  });
-  const result = document.createElement('pre');
-  result.id = 'result';
-  result.textContent = JSON.stringify(results);
-  document.body.replaceChildren(result);
-};
-"""
-
-STICKS_OUT = """
-found.push([root.scrollWidth, root.clientWidth]);
-"""
 
 # Texts beyond the edge of their sheet, or hidden by their element; scrolling elements are exempt.
 CUT_OFF = """
@@ -102,42 +73,14 @@ while (walker.nextNode()) {
 """
 
 
-def browse(address: str, profile: Path, *options: str) -> str:
-    assert BROWSER is not None
-    command = [BROWSER, *QUIET, f"--user-data-dir={profile}", *options, address]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
-
-
-def measured(pages: list[str], widths: tuple[int, ...], measurement: str, tmp_path: Path, *options: str) -> list[Any]:
-    """What a measurement found, for each page at each width: the page runs no script, so a frame around it does."""
-    frames = "".join(
-        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page)}"></iframe>'
-        for page in pages
-        for width in widths
-    )
-    wrapper = tmp_path / "frames.html"
-    scheme = '<meta name="color-scheme" content="light dark">'
-    script = MEASURE.replace("MEASUREMENT", measurement)
-    wrapper.write_text(f"<!DOCTYPE html>{scheme}<title>frames</title><body>{frames}<script>{script}</script>")
-    dom = browse(wrapper.as_uri(), tmp_path / "profile", "--dump-dom", *options)
-    result = re.search(r'<pre id="result">(.*?)</pre>', dom, re.DOTALL)
-    assert result is not None
-    found: list[Any] = json.loads(html.unescape(result[1]))
-    assert len(found) == len(pages) * len(widths)
-    return found
-
-
 @pytest.fixture(scope="module")
 def page() -> str:
     return render_nights(nights.eventful_nights(), suite="nightly")
 
 
 def test_no_page_is_wider_than_its_window(page: str, tmp_path: Path) -> None:
-    found = measured(
-        [page, render_nights(nights.nights_full_of(LONG, folder=LONG), suite="w" * 200)], WIDTHS, STICKS_OUT, tmp_path
-    )
-    assert [shown for ((_, shown),) in found] == [*WIDTHS, *WIDTHS]
-    assert [needed for ((needed, _),) in found] == [*WIDTHS, *WIDTHS]
+    wide = render_nights(nights.nights_full_of(LONG, folder=LONG), suite="w" * 200)
+    assert_no_page_overflows([page, wide], WIDTHS, tmp_path)
 
 
 @pytest.mark.slow
@@ -161,19 +104,13 @@ def test_the_page_follows_the_scheme_of_the_reader(
     page: str, tmp_path: Path, scheme: str, dark: bool, width: int
 ) -> None:
     # A window of a browser is never as narrow as a phone; a frame is.
-    frame, picture = tmp_path / "frame.html", tmp_path / "page.png"
+    frame = tmp_path / "frame.html"
     frame.write_text(
         '<!DOCTYPE html><meta name="color-scheme" content="light dark"><style>body{margin:0;overflow:hidden}</style>'
         f'<iframe style="width:{width}px;height:2400px;border:0" srcdoc="{html.escape(page)}"></iframe>'
     )
-    browse(
-        frame.as_uri(), tmp_path / "profile", scheme, f"--window-size={max(width, 500)},2400", f"--screenshot={picture}"
-    )
-    pixels = np.asarray(Image.open(picture).convert("RGB"))[:, :width] / 255
-    luminance = pixels.mean(axis=2)
-    background, ink = float(np.median(luminance)), (luminance > 0.6 if dark else luminance < 0.4)
-    assert (background < 0.2) if dark else (background > 0.9)
-    assert 0.01 < ink.mean() < 0.3, "text is visible on the background"
+    pixels = screenshot(frame.as_uri(), tmp_path, scheme, width, 2400)
+    assert_follows_scheme(pixels, dark, 0.01)
     # Red of what is worse, purple of an alarm: tones of their own in both schemes.
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
     assert np.count_nonzero((red > green + 0.25) & (red > blue + 0.25)) > 500

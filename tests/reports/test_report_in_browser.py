@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import (
+    DARK,
+    LIGHT,
+    assert_follows_scheme,
+    assert_no_page_overflows,
+    browse,
+    measured,
+    needs_browser,
+    screenshot,
+)
 from full_report import confidence, write_images
-from PIL import Image
 
 from reid_dist.reports import ImageSet, Report, make_pictures
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
-
-QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
-
-
-def browse(page: Path, profile: Path, *options: str) -> str:
-    assert BROWSER is not None
-    command = [BROWSER, *QUIET, f"--user-data-dir={profile}", *options, page.as_uri()]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+pytestmark = needs_browser
 
 
 @pytest.fixture
@@ -79,39 +66,16 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
 
 @pytest.mark.slow
 def test_no_page_overflows(report: Report, full_report: Report, wide_report: Report, tmp_path: Path) -> None:
-    # The page itself runs no script (its policy forbids it), so a frame around it measures; every width at once.
-    widths = (320, 360, 600, 1200)
-    frames = "".join(
-        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page.to_html())}"></iframe>'
-        for page in (report, full_report, wide_report)
-        for width in widths
-    )
-    script = (
-        "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(frame => {"
-        " const root = frame.contentDocument.documentElement; return root.scrollWidth + '/' + root.clientWidth;"
-        "}).join(' '); }"
-    )
-    wrapper = tmp_path / "frames.html"
-    wrapper.write_text(f"<!DOCTYPE html><title>unmeasured</title><body>{frames}<script>{script}</script>")
-    dom = browse(wrapper, tmp_path / "profile", "--dump-dom")
-    measured = re.search(r"<title>([^<]*)</title>", dom)
-    assert measured is not None
-    pairs = [tuple(map(int, pair.split("/"))) for pair in measured[1].split()]
-    assert [shown for _, shown in pairs] == [*widths, *widths, *widths]
-    assert [needed for needed, _ in pairs] == [*widths, *widths, *widths]
+    pages = [page.to_html() for page in (report, full_report, wide_report)]
+    assert_no_page_overflows(pages, (320, 360, 600, 1200), tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "dark"), [(1, False), (0, True)], ids=["light", "dark"])
-def test_the_page_follows_the_scheme_of_the_reader(report: Report, tmp_path: Path, scheme: int, dark: bool) -> None:
-    page, picture = tmp_path / "report.html", tmp_path / "page.png"
+@pytest.mark.parametrize(("scheme", "dark"), [(LIGHT, False), (DARK, True)], ids=["light", "dark"])
+def test_the_page_follows_the_scheme_of_the_reader(report: Report, tmp_path: Path, scheme: str, dark: bool) -> None:
+    page = tmp_path / "report.html"
     page.write_text(report.to_html(), encoding="utf-8")
-    options = [f"--blink-settings=preferredColorScheme={scheme}", "--window-size=1000,1400", f"--screenshot={picture}"]
-    browse(page, tmp_path / "profile", *options)
-    luminance = np.asarray(Image.open(picture).convert("RGB")).mean(axis=2) / 255
-    background, ink = float(np.median(luminance)), (luminance > 0.6 if dark else luminance < 0.4)
-    assert (background < 0.2) if dark else (background > 0.9)
-    assert 0.005 < ink.mean() < 0.3, "text and charts are visible on the background"
+    assert_follows_scheme(screenshot(page.as_uri(), tmp_path, scheme, 1000, 1400), dark, 0.005)
 
 
 @pytest.mark.slow
@@ -119,7 +83,7 @@ def test_a_printed_page_is_short(full_report: Report, tmp_path: Path) -> None:
     # Pictures of five queries, open on the screen, and every other part of a page.
     page, printed = tmp_path / "report.html", tmp_path / "page.pdf"
     page.write_text(full_report.to_html(), encoding="utf-8")
-    browse(page, tmp_path / "profile", "--no-pdf-header-footer", f"--print-to-pdf={printed}")
+    browse(page.as_uri(), tmp_path / "profile", "--no-pdf-header-footer", f"--print-to-pdf={printed}")
     n_pages = len(re.findall(rb"/Type\s*/Page\b(?!s)", printed.read_bytes()))
     assert 4 < n_pages <= 14
 
@@ -127,50 +91,31 @@ def test_a_printed_page_is_short(full_report: Report, tmp_path: Path) -> None:
 def test_printing_keeps_columns_and_cuts_nothing(full_report: Report, wide_report: Report, tmp_path: Path) -> None:
     # The rules for print, used on a screen as wide as the print of a page of A4 or letter paper.
     width = 690
-    frames = "".join(
-        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="'
-        f'{html.escape(page.to_html().replace("@media print", "@media all"))}"></iframe>'
-        for page in (full_report, wide_report)
-    )
-    script = (
-        "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(frame => {"
-        " const page = frame.contentDocument, style = (name, rule) => [...new Set([...page.querySelectorAll(name)]"
-        ".map(each => frame.contentWindow.getComputedStyle(each)[rule]))];"
-        " const columns = style('.pair', 'gridTemplateColumns').map(each => each.split(' ').length);"
-        " return [page.documentElement.scrollWidth, Math.max(...columns), style('tr', 'breakInside'),"
-        " style('h2', 'breakAfter'), style('.scroll', 'overflowX')].join('/'); }).join(' '); }"
-    )
-    wrapper = tmp_path / "frames.html"
-    wrapper.write_text(f"<!DOCTYPE html><title>unmeasured</title><body>{frames}<script>{script}</script>")
-    measured = re.search(r"<title>([^<]*)</title>", browse(wrapper, tmp_path / "profile", "--dump-dom"))
-    assert measured is not None
-    whole, wide = measured[1].split()
-    assert whole == f"{width}/2/avoid/avoid/visible"
-    assert wide.split("/", 1)[1] == "2/avoid/avoid/visible"
+    pages = [page.to_html().replace("@media print", "@media all") for page in (full_report, wide_report)]
+    styles = """
+    const style = (name, rule) =>
+      [...new Set([...page.querySelectorAll(name)].map(each => view.getComputedStyle(each)[rule]))];
+    const columns = style('.pair', 'gridTemplateColumns').map(each => each.split(' ').length);
+    found.push(root.scrollWidth, Math.max(...columns), style('tr', 'breakInside'), style('h2', 'breakAfter'));
+    found.push(style('.scroll', 'overflowX'));
+    """
+    whole, wide = measured(pages, [width], styles, tmp_path)
+    assert whole == [width, 2, ["avoid"], ["avoid"], ["visible"]]
+    assert wide[1:] == whole[1:]
 
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("width", [390, 1200], ids=["phone", "desk"])
 def test_pictures_are_shown_and_framed_in_three_ways(full_report: Report, tmp_path: Path, width: int) -> None:
-    script = (
-        "onload = () => { const page = document.querySelector('iframe').contentDocument;"
-        " const images = [...page.querySelectorAll('.tile img')];"
-        " const styles = new Set([...page.querySelectorAll('.tile')].map(tile => tile.className + '='"
-        " + getComputedStyle(tile.querySelector('img, .missing')).borderTopStyle));"
-        " document.title = [images.length, images.filter(image => image.naturalWidth > 0 &&"
-        " image.getBoundingClientRect().height > 60).length, [...styles].sort().join(' ')].join('|'); }"
-    )
-    wrapper = tmp_path / "frame.html"
-    wrapper.write_text(
-        "<!DOCTYPE html><title>unmeasured</title><body>"
-        f'<iframe style="width:{width}px;height:900px" srcdoc="{html.escape(full_report.to_html())}"></iframe>'
-        f"<script>{script}</script>"
-    )
-    dom = browse(wrapper, tmp_path / "profile", "--dump-dom")
-    measured = re.search(r"<title>([^<]*)</title>", dom)
-    assert measured is not None
-    there, shown, styles = measured[1].split("|")
+    tiles = """
+    const images = [...page.querySelectorAll('.tile img')];
+    const isShown = image => image.naturalWidth > 0 && image.getBoundingClientRect().height > 60;
+    const frameOf = tile => view.getComputedStyle(tile.querySelector('img, .missing')).borderTopStyle;
+    const styles = new Set([...page.querySelectorAll('.tile')].map(tile => tile.className + '=' + frameOf(tile)));
+    found.push(images.length, images.filter(isShown).length, [...styles].sort());
+    """
+    ((there, shown, styles),) = measured([full_report.to_html()], [width], tiles, tmp_path)
     assert full_report.pictures is not None
     given = [tile for ranked in full_report.pictures.queries for tile in (ranked.query, *ranked.items)]
-    assert int(there) == int(shown) == sum(tile.image is not None for tile in given) > 40
-    assert styles == "tile junk=dotted tile query=double tile right=solid tile wrong=dashed"
+    assert there == shown == sum(tile.image is not None for tile in given) > 40
+    assert styles == ["tile junk=dotted", "tile query=double", "tile right=solid", "tile wrong=dashed"]

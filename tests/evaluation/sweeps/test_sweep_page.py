@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import math
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 
 import pytest
+from browser import assert_no_page_overflows, needs_browser
+from pages import Page
 
 from reid_dist.evaluation.sweeps import SweepReport
 from reid_dist.reports.sweeps import BEST
-
-VOID = {"meta"}
-SHAPES = {"line", "circle", "polyline", "polygon"}
-
-
-class Page(HTMLParser):
-    """Checks the nesting while it reads, and keeps tags and words."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.open, self.tags, self.words = [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        assert tag in SHAPES
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
-            self.words.append(data)
-
-    def named(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def report(parameters, values, metrics=("mAP", "CMC@1"), **more):
@@ -215,13 +180,10 @@ def test_the_page_describes_the_inputs():
     assert all(row["digest"] in words for row in REPORTS["three lines"].rows)
 
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+@needs_browser
 def test_nothing_sticks_out(tmp_path):
-    """On a phone as on a desk, of long unbroken texts and wide tables, too; a frame around each page measures it."""
+    """Also with long unbroken texts and wide tables."""
     long = "unbroken" * 30
     wide = report(
         {"k1": [10, 20], "k2": [1, 6], "lambda_value": [0.0, 0.3], "variant": ["zhong", "zhong_d4"]},
@@ -231,22 +193,5 @@ def test_nothing_sticks_out(tmp_path):
         inputs={side: {"uri": long, "content_digest": long} for side in ("query", "gallery")},
         method={"name": long, "fixed": {}},
     )
-    widths = (320, 360, 600, 1200)
-    pages = [REPORTS["one line"].to_html(), REPORTS["names beside lines"].to_html(), wide.to_html()]
-    pages = [page.replace("<details>", "<details open>") for page in pages]
-    frames = "".join(
-        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page)}"></iframe>'
-        for page in pages
-        for width in widths
-    )
-    script = (
-        "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(frame =>"
-        " frame.contentDocument.documentElement.scrollWidth).join(' '); }"
-    )
-    wrapper = tmp_path / "frames.html"
-    wrapper.write_text(f"<!DOCTYPE html><title>unmeasured</title><body>{frames}<script>{script}</script>")
-    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-quic"]
-    words += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    dom = subprocess.run([*words, wrapper.as_uri()], check=True, capture_output=True, text=True, timeout=60).stdout
-    measured = re.search(r"<title>([^<]*)</title>", dom)
-    assert [int(width) for width in measured[1].split()] == [*widths] * 3
+    pages = [each.to_html() for each in (REPORTS["one line"], REPORTS["names beside lines"], wide)]
+    assert_no_page_overflows(pages, (320, 360, 600, 1200), tmp_path)
