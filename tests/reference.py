@@ -19,21 +19,13 @@ for which that holds, or asks that function first.
 
 from __future__ import annotations
 
-import math
-import re
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 DISTANCES = ("cosine", "sqeuclidean", "euclidean")
 PROTOCOLS = ("market1501", "no_cameras", "same_set")
-RECALL_LEVELS = 101
-ALL_METRICS = (
-    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
-    *(f"CMC@{k}" for k in (1, 2, 5, 10, 20)),
-    *(f"{name}@{k}" for name in ("P", "R") for k in (1, 2, 5, 10, 100)),
-)
 
 
 @dataclass(frozen=True)
@@ -147,47 +139,6 @@ def order_is_unambiguous(query_features, gallery_features, distance, margin=1e-1
     return True
 
 
-# ---------------------------------------------------------------------------------------------- protocols
-
-
-def assign_relevance(query, gallery, protocol):
-    """Who is relevant and who is junk: two (n_query, n_gallery) masks that never overlap."""
-    same_pid = query.pids[:, None] == gallery.pids[None, :]
-    unlabelled = np.broadcast_to(gallery.pids[None, :] == -1, same_pid.shape)
-    if protocol == "market1501":
-        same_camera = query.camids[:, None] == gallery.camids[None, :]
-        junk = unlabelled | (same_pid & same_camera)
-    elif protocol == "no_cameras":
-        junk = unlabelled
-    elif protocol == "same_set":
-        itself = query.item_ids[:, None] == gallery.item_ids[None, :]
-        junk = unlabelled | itself
-    else:
-        raise ValueError(protocol)
-    return same_pid & ~junk, np.array(junk)
-
-
-def true_reasons(query, gallery, protocol, row):
-    """All reasons that apply to a query without a relevant item; {""} when it has one.
-
-    More than one thing may be true: a gallery may be junk altogether and hold the query's identity in its own camera,
-    and who asks for pid -1 finds nothing but junk, hence no positive.
-    """
-    relevant, junk = assign_relevance(query.take([row]), gallery, protocol)
-    if relevant.any():
-        return {""}
-    namesakes = gallery.pids == query.pids[row]
-    unlabelled = gallery.pids == -1
-    reasons = set()
-    if junk.all() or (namesakes & unlabelled).any():
-        reasons.add("all_junk")
-    if protocol == "market1501" and (namesakes & ~unlabelled).any():
-        reasons.add("only_same_camera_positives")
-    else:
-        reasons.add("no_positive_in_gallery")
-    return reasons
-
-
 # ------------------------------------------------------------------------------------------------ ranking
 
 
@@ -216,155 +167,6 @@ def rank_one_query(distances, relevant, junk):
     optimistic = [bisect_left(negatives, distance) + j for j, distance in enumerate(positives, start=1)]
     pessimistic = [bisect_right(negatives, distance) + j for j, distance in enumerate(positives, start=1)]
     return Ranking(rows, ranks, optimistic, pessimistic)
-
-
-# ------------------------------------------------- metrics: functions of the ranks r_1 < ... < r_n of one query
-# `n` is the number of relevant items, len(ranks) unless the list was cut.
-
-
-def average_precision(ranks, n=None):
-    """Rectangle rule: the mean of j / r_j."""
-    return math.fsum(j / r for j, r in enumerate(ranks, start=1)) / (n or len(ranks))
-
-
-def average_precision_trapezoid(ranks, n=None):
-    """The mean of the precisions at r_j and just before it."""
-    total = []
-    for j, r in enumerate(ranks, start=1):
-        before = 1.0 if r == 1 else (j - 1) / (r - 1)
-        total.append((j / r + before) / 2)
-    return math.fsum(total) / (n or len(ranks))
-
-
-def average_precision_at(ranks, k):
-    """The rectangle rule on a list cut at k; all positives stay in the denominator."""
-    return average_precision([r for r in ranks if r <= k], len(ranks))
-
-
-def inverse_negative_penalty(ranks):
-    """Share of positives down to the hardest one: n / r_n."""
-    return len(ranks) / ranks[-1]
-
-
-def cmc_at(ranks, k):
-    """Whether the first positive is among the first k."""
-    return float(ranks[0] <= k)
-
-
-def hits_at(ranks, k):
-    """How many positives are among the first k."""
-    return sum(r <= k for r in ranks)
-
-
-def precision_at(ranks, k):
-    """Hits among the first k, by k."""
-    return hits_at(ranks, k) / k
-
-
-def recall_at(ranks, k):
-    """Hits among the first k, by the number of positives."""
-    return hits_at(ranks, k) / len(ranks)
-
-
-def r_precision(ranks):
-    """Precision at n, the number of positives."""
-    return hits_at(ranks, len(ranks)) / len(ranks)
-
-
-def reciprocal_rank(ranks):
-    """1 / r_1."""
-    return 1 / ranks[0]
-
-
-def precision_recall_points(ranks):
-    """(recall, precision) at each positive, (j / n, j / r_j)."""
-    return [(j / len(ranks), j / r) for j, r in enumerate(ranks, start=1)]
-
-
-def interpolated_precision(ranks):
-    """The best precision at recall 0.00, 0.01, ..., 1.00 or more; recalls compared as integers."""
-    n = len(ranks)
-    return [max(j / r for j, r in enumerate(ranks, start=1) if 100 * j >= level * n) for level in range(RECALL_LEVELS)]
-
-
-_WHOLE_LIST = {
-    "mAP": average_precision,
-    "mAP_trapezoid": average_precision_trapezoid,
-    "mINP": inverse_negative_penalty,
-    "MRR": reciprocal_rank,
-    "Rprec": r_precision,
-}
-_CUT_LIST = {"CMC": cmc_at, "P": precision_at, "R": recall_at, "mAP": average_precision_at}
-
-
-def metric_of(name, ranks):
-    """The value for one query of a metric by its name in a report."""
-    if name in _WHOLE_LIST:
-        return _WHOLE_LIST[name](ranks)
-    family, k = re.fullmatch(r"(\w+)@(\d+)", name).groups()
-    return _CUT_LIST[family](ranks, int(k))
-
-
-def mean(values):
-    """The exactly rounded sum, by the number of values."""
-    values = list(values)
-    return math.fsum(values) / len(values)
-
-
-# --------------------------------------------------------------------------------------------- evaluation
-
-
-@dataclass(frozen=True)
-class ReferenceReport:
-    """What an evaluation must answer.  `reasons` holds the admissible reasons of each query, {""} for a valid one."""
-
-    metrics: dict[str, float]
-    curves: dict[str, np.ndarray]
-    per_query: dict[str, np.ndarray]
-    counts: dict[str, int]
-    reasons: list[set[str]]
-    rankings: list[Ranking] = field(repr=False)
-
-
-def reference_evaluate(
-    query, gallery, protocol="market1501", distance="cosine", metrics=ALL_METRICS, max_rank=50, distances=None
-):
-    """Evaluate two `ItemSet`; None when no query has a relevant item.  `distances` are the canonical ones, if known."""
-    if distances is None:
-        distances = canonical_distances(query.features, gallery.features, distance)
-    relevant, junk = assign_relevance(query, gallery, protocol)
-    rankings = [rank_one_query(*rows) for rows in zip(distances, relevant, junk, strict=True)]
-    valid = [ranking.ranks for ranking in rankings if ranking.ranks]
-    if not valid:
-        return None
-    columns = {
-        "AP": average_precision,
-        "AP_trapezoid": average_precision_trapezoid,
-        "INP": inverse_negative_penalty,
-        "first_rank": lambda ranks: ranks[0],
-        "n_relevant": len,
-    }
-    per_query = {
-        name: np.array([float(value(ranking.ranks)) if ranking.ranks else math.nan for ranking in rankings])
-        for name, value in columns.items()
-    }
-    interpolated = [interpolated_precision(ranks) for ranks in valid]
-    return ReferenceReport(
-        metrics={name: mean(metric_of(name, ranks) for ranks in valid) for name in metrics},
-        curves={
-            "CMC": np.array([mean(cmc_at(ranks, k) for ranks in valid) for k in range(1, max_rank + 1)]),
-            "precision_recall": np.array([mean(level) for level in zip(*interpolated, strict=True)]),
-        },
-        per_query=per_query,
-        counts={
-            "n_query": len(query),
-            "n_valid": len(valid),
-            "n_gallery": len(gallery),
-            "n_junk": int(junk.sum()),
-        },
-        reasons=[true_reasons(query, gallery, protocol, row) for row in range(len(query))],
-        rankings=rankings,
-    )
 
 
 def reference_topk(query_features, gallery_features, k, distance, own_rows=None):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from reference import ALL_METRICS
+from oracles.rank_metrics import ALL_METRICS
 
 from reid_dist import FeatureSet, evaluate
 
@@ -66,6 +66,23 @@ def assert_agrees(report, expected):
     for name, values in expected.curves.items():
         assert report.curves[name].shape == values.shape, name
         np.testing.assert_allclose(report.curves[name], values, rtol=0, atol=CLOSE, err_msg=name)
+
+
+def assert_ties_agree(report, expected):
+    """The report agrees with the oracle under each rule of ties: the best and the worst value over all orders.
+
+    A positive that moves up past the cut may lower the mean precision of those found: neither of the oracle's two
+    orders is the extreme of that metric.
+    """
+    best, worst = (expected.ties[rule] for rule in ("optimistic", "pessimistic"))
+    for name in best:
+        found = [report.ties[rule][name] for rule in ("optimistic", "pessimistic")]
+        if name.startswith("mAP_found@"):
+            assert found[0] + CLOSE >= max(best[name], worst[name]), name
+            assert found[1] - CLOSE <= min(best[name], worst[name]), name
+        else:
+            assert found == pytest.approx([best[name], worst[name]], abs=CLOSE), name
+        assert found[0] + CLOSE >= report.metrics[name] >= found[1] - CLOSE, name
 
 
 def summary_of(report):

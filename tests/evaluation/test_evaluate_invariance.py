@@ -10,8 +10,9 @@ import pytest
 from agreement import as_feature_set, assert_agrees, assert_same_scores, distinct_values, evaluate_items
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import evaluation
 from oracles.protocols import PID_PROTOCOLS
-from reference import DISTANCES, PROTOCOLS, reference_evaluate
+from reference import DISTANCES, PROTOCOLS
 from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 from threadpoolctl import threadpool_limits
@@ -43,7 +44,7 @@ def test_chunks_of_a_small_set(protocol, distance):
         query = gallery.take(range(0, 500, 40))
     reports = {chunk: evaluate_items(query, gallery, protocol, distance, chunk_rows=chunk) for chunk in CHUNKS}
     assert distinct_values({chunk: report.result_digest for chunk, report in reports.items()}) == 1
-    assert_agrees(reports[7], reference_evaluate(query, gallery, protocol, distance))
+    assert_agrees(reports[7], evaluation.evaluate(query, gallery, protocol, distance))
 
 
 @pytest.mark.quick_cases(1)

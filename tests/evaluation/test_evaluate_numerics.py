@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agreement import assert_agrees, evaluate_items
+from oracles import evaluation
+from oracles.protocols import assign_relevance
 from reference import (
     DISTANCES,
     ItemSet,
-    assign_relevance,
     canonical_distances,
     order_is_unambiguous,
-    reference_evaluate,
 )
 
 from reid_dist.errors import InputError, ReidDistError
@@ -28,7 +28,7 @@ def items(features, pids, camera=0, first_id=0):
 def check(query, gallery, distance, chunks=CHUNKS, protocol="market1501"):
     """Agreement with the oracle for every tile size, and one digest."""
     assert order_is_unambiguous(query.features, gallery.features, distance)
-    expected = reference_evaluate(query, gallery, protocol, distance)
+    expected = evaluation.evaluate(query, gallery, protocol, distance)
     reports = [evaluate_items(query, gallery, protocol, distance, chunk_rows=chunk) for chunk in chunks]
     assert_agrees(reports[0], expected)
     assert len({report.result_digest for report in reports}) == 1
@@ -203,7 +203,7 @@ def test_what_cannot_be_screened_is_exact_or_refused(distance, scale):
     if report is None:
         assert "overflow" in refusal
     else:
-        assert_agrees(report, reference_evaluate(query, gallery, "market1501", distance))
+        assert_agrees(report, evaluation.evaluate(query, gallery, "market1501", distance))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

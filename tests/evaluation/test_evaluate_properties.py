@@ -14,8 +14,9 @@ from agreement import (
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from oracles import evaluation
 from oracles.protocols import PID_PROTOCOLS
-from reference import DISTANCES, PROTOCOLS, ItemSet, order_is_unambiguous, reference_evaluate
+from reference import DISTANCES, PROTOCOLS, ItemSet, order_is_unambiguous
 from sampling import examples
 from strategies import crowded_sets, problems, problems_for, same_set_problems, scattered_sets, whole_numbers
 
@@ -202,7 +203,7 @@ def test_the_order_of_a_gallery_without_ties(protocol, distance):
 
 def test_the_order_of_a_gallery_with_ties_stays_within_the_bounds():
     query, gallery = crowded_sets(20, 300, 9, seed=14)
-    expected = reference_evaluate(query, gallery, "no_cameras", "cosine")
+    expected = evaluation.evaluate(query, gallery, "no_cameras", "cosine")
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(300)
         first = evaluate_items(query, gallery.take(order), "no_cameras").per_query["first_rank"]
@@ -308,7 +309,7 @@ def test_no_cameras_ignores_cameras():
     bare = [ItemSet(items.features, items.pids) for items in (query, gallery)]
     report = evaluate_items(*bare, "no_cameras")
     assert_same_scores(report, evaluate_items(query, gallery, "no_cameras"))
-    assert_agrees(report, reference_evaluate(*bare, "no_cameras"))
+    assert_agrees(report, evaluation.evaluate(*bare, "no_cameras"))
 
 
 def test_items_of_one_set_are_matched_by_name():
@@ -319,7 +320,7 @@ def test_items_of_one_set_are_matched_by_name():
     query = gallery.take(rng.permutation(120)[:50])
     for distance in DISTANCES:
         report = evaluate_items(query, gallery, "same_set", distance)
-        assert_agrees(report, reference_evaluate(query, gallery, "same_set", distance))
+        assert_agrees(report, evaluation.evaluate(query, gallery, "same_set", distance))
 
 
 @given(problem=same_set_problems(), data=st.data())
@@ -335,7 +336,7 @@ def test_items_of_one_set_that_disagree(problem, data):
     gallery = ItemSet(problem.gallery.features, problem.gallery.pids, None, problem.gallery.item_ids)
     assume(order_is_unambiguous(query.features, gallery.features, distance))
     report = evaluate_or_skip(query, gallery, "same_set", distance)
-    assert_agrees(report, reference_evaluate(query, gallery, "same_set", distance))
+    assert_agrees(report, evaluation.evaluate(query, gallery, "same_set", distance))
 
 
 def test_items_may_be_named_by_text():

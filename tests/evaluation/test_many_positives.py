@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agreement import assert_agrees, evaluate_items
-from reference import ItemSet, reference_evaluate
+from oracles import evaluation
+from reference import ItemSet
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.reductions import Precision, Products, Tile
@@ -39,7 +40,7 @@ def test_results_are_those_of_the_definition(kind: str, distance: str) -> None:
     query, gallery = sets(kind, 11)
     reports = [evaluate_items(query, gallery, "market1501", distance, chunk_rows=rows) for rows in (None, 5, 333)]
     assert len({report.result_digest for report in reports}) == 1
-    assert_agrees(reports[0], reference_evaluate(query, gallery, "market1501", distance))
+    assert_agrees(reports[0], evaluation.evaluate(query, gallery, "market1501", distance))
 
 
 def test_crowded_tiles_are_computed_in_float64_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,7 @@ def test_products_are_computed_in_parts_where_some_pairs_are_in_doubt(monkeypatc
     query = ItemSet(rng.standard_normal((9, 400)).astype(np.float32), pids[:9], rng.integers(0, 5, 9))
     report = evaluate_items(query, gallery)
     assert set(read) == {Precision.IN_PARTS}
-    assert_agrees(report, reference_evaluate(query, gallery, "market1501", "cosine"))
+    assert_agrees(report, evaluation.evaluate(query, gallery, "market1501", "cosine"))
     # Neighbours are read from plain products, beside which those in parts are not worth their time.
     read.clear()
     assert evaluate_items(query, gallery, topk=3).result_digest == report.result_digest

@@ -7,7 +7,8 @@ import pytest
 from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reference import DISTANCES, ItemSet, assign_relevance, order_is_unambiguous, reference_topk
+from oracles.protocols import assign_relevance
+from reference import DISTANCES, ItemSet, order_is_unambiguous, reference_topk
 from sampling import examples
 from strategies import crowded_sets, problems, scattered_sets
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from agreement import assert_agrees, assert_same_scores, evaluate_items
+from agreement import assert_agrees, assert_same_scores, assert_ties_agree, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
@@ -119,15 +119,13 @@ def test_small_sets(protocol, data):
         return
     report = evaluate_items(problem.query, problem.gallery, protocol, distance, METRICS, ties=True, **options)
     assert_agrees(report, expected)
-    for side, values in expected.ties.items():
-        for name, value in values.items():
-            assert report.ties[side][name] == pytest.approx(value, abs=1e-12), (side, name)
+    assert_ties_agree(report, expected)
 
 
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
 def test_a_crowded_set(protocol):
     query, gallery, truth = fixed(protocol)
-    expected = evaluation.evaluate(query, gallery, protocol, "cosine", METRICS, ground_truth=truth)
+    expected = evaluation.evaluate(query, gallery, protocol, "cosine", METRICS, max_rank=10, ground_truth=truth)
     assert 0 < expected.counts["n_valid"] < len(query)
     digests = set()
     for chunk in (None, 1, 7, 64):

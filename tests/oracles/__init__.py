@@ -1,7 +1,7 @@
 """Obvious oracles for every protocol and metric: whole rows, sorted, in plain Python.
 
-They extend `reference.py`, share its canonical distances and its conditions for deciding a tie, and import nothing of
-the package under test.  Each file is one topic, written from the formulas and slow on purpose:
+They share the canonical distances of `reference.py`, its ranking and its conditions for deciding a tie, and import
+nothing of the package under test.  Each file is one topic, written from the formulas and slow on purpose:
 
     protocols      what one gallery item is to one query
     rank_metrics   functions of the ranks of the positives, and the same numbers found by walking down a list

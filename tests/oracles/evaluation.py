@@ -7,21 +7,22 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
-from reference import (
+from reference import Ranking, canonical_distances, rank_one_query
+
+from oracles.protocols import CMC_FAMILY, INVALID_COUNTS_AS_ZERO, assign_relevance, true_reasons
+from oracles.rank_metrics import (
+    ALL_METRICS,
     RECALL_LEVELS,
+    all_shots_at,
     average_precision,
     average_precision_trapezoid,
-    canonical_distances,
     cmc_at,
     interpolated_precision,
     inverse_negative_penalty,
     precision_at,
-    rank_one_query,
     recall_at,
+    value,
 )
-
-from oracles.protocols import CMC_FAMILY, INVALID_COUNTS_AS_ZERO, assign_relevance, true_reasons
-from oracles.rank_metrics import all_shots_at, value
 from oracles.single_shot import ORDERS, expected_curve
 
 
@@ -43,6 +44,7 @@ class Expected:
     distances: np.ndarray = field(repr=False)
     relevant: np.ndarray = field(repr=False)
     junk: np.ndarray = field(repr=False)
+    rankings: list[Ranking] = field(repr=False)
 
 
 def mean_over(values, n):
@@ -59,19 +61,22 @@ def evaluate(
     query,
     gallery,
     protocol="market1501",
-    distance="sqeuclidean",
-    metrics=("mAP",),
-    max_rank=10,
+    distance="cosine",
+    metrics=ALL_METRICS,
+    max_rank=50,
+    *,
+    distances=None,
     ground_truth=None,
     ties=False,
     absent=None,
 ):
     """Evaluate two `ItemSet`; None when no query has a relevant item.
 
-    `absent` marks pairs (n_query, n_gallery) to be left out as if the item were not in the gallery.  Metrics are those
-    of `rank_metrics` and ``CMC_single_shot@k``.
+    `distances` are the canonical ones, if known.  `absent` marks pairs (n_query, n_gallery) to be left out as if the
+    item were not in the gallery.  Metrics are those of `rank_metrics` and ``CMC_single_shot@k``.
     """
-    distances = canonical_distances(query.features, gallery.features, distance)
+    if distances is None:
+        distances = canonical_distances(query.features, gallery.features, distance)
     relevant, junk = assign_relevance(query, gallery, protocol, ground_truth)
     invisible = junk if absent is None else junk | absent
     rankings = [
@@ -141,4 +146,5 @@ def evaluate(
         distances=distances,
         relevant=relevant,
         junk=junk,
+        rankings=rankings,
     )

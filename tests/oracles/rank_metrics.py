@@ -8,7 +8,72 @@ from __future__ import annotations
 
 import math
 
-from reference import average_precision_at, hits_at, metric_of
+RECALL_LEVELS = 101
+ALL_METRICS = (
+    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
+    *(f"CMC@{k}" for k in (1, 2, 5, 10, 20)),
+    *(f"{name}@{k}" for name in ("P", "R") for k in (1, 2, 5, 10, 100)),
+)
+
+
+def average_precision(ranks, n=None):
+    """Rectangle rule: the mean of j / r_j."""
+    return math.fsum(j / r for j, r in enumerate(ranks, start=1)) / (n or len(ranks))
+
+
+def average_precision_trapezoid(ranks, n=None):
+    """The mean of the precisions at r_j and just before it."""
+    total = []
+    for j, r in enumerate(ranks, start=1):
+        before = 1.0 if r == 1 else (j - 1) / (r - 1)
+        total.append((j / r + before) / 2)
+    return math.fsum(total) / (n or len(ranks))
+
+
+def average_precision_at(ranks, k):
+    """The rectangle rule on a list cut at k; all positives stay in the denominator."""
+    return average_precision([r for r in ranks if r <= k], len(ranks))
+
+
+def inverse_negative_penalty(ranks):
+    """Share of positives down to the hardest one: n / r_n."""
+    return len(ranks) / ranks[-1]
+
+
+def cmc_at(ranks, k):
+    """Whether the first positive is among the first k."""
+    return float(ranks[0] <= k)
+
+
+def hits_at(ranks, k):
+    """How many positives are among the first k."""
+    return sum(r <= k for r in ranks)
+
+
+def precision_at(ranks, k):
+    """Hits among the first k, by k."""
+    return hits_at(ranks, k) / k
+
+
+def recall_at(ranks, k):
+    """Hits among the first k, by the number of positives."""
+    return hits_at(ranks, k) / len(ranks)
+
+
+def r_precision(ranks):
+    """Precision at n, the number of positives."""
+    return hits_at(ranks, len(ranks)) / len(ranks)
+
+
+def reciprocal_rank(ranks):
+    """1 / r_1."""
+    return 1 / ranks[0]
+
+
+def interpolated_precision(ranks):
+    """The best precision at recall 0.00, 0.01, ..., 1.00 or more; recalls compared as integers."""
+    n = len(ranks)
+    return [max(j / r for j, r in enumerate(ranks, start=1) if 100 * j >= level * n) for level in range(RECALL_LEVELS)]
 
 
 def all_shots_at(ranks, k):
@@ -28,13 +93,28 @@ def clipped_precision_at(ranks, k):
     return hits_at(ranks, kappa) / kappa
 
 
-_MORE = {"CMC_allshots": all_shots_at, "mAP_found": average_precision_found_at, "P_clipped": clipped_precision_at}
+_WHOLE_LIST = {
+    "mAP": average_precision,
+    "mAP_trapezoid": average_precision_trapezoid,
+    "mINP": inverse_negative_penalty,
+    "MRR": reciprocal_rank,
+    "Rprec": r_precision,
+}
+_CUT_LIST = {
+    "CMC": cmc_at,
+    "CMC_allshots": all_shots_at,
+    "P": precision_at,
+    "P_clipped": clipped_precision_at,
+    "R": recall_at,
+    "mAP": average_precision_at,
+    "mAP_found": average_precision_found_at,
+}
 
 
 def value(name, ranks):
     """The value of a metric for one query by its name in a report."""
     family, _, parameter = name.partition("@")
-    return _MORE[family](ranks, int(parameter)) if family in _MORE else metric_of(name, ranks)
+    return _CUT_LIST[family](ranks, int(parameter)) if parameter else _WHOLE_LIST[name](ranks)
 
 
 # -------------------------------------------------------------------------------------------- walking down a list

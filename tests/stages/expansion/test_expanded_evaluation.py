@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from expansion_runs import expanded, features_of, labelled
-from oracles import expansion, reranking
+from oracles import evaluation, expansion, reranking
 from passes import Count
-from reference import ItemSet, order_is_unambiguous, reference_evaluate
+from reference import ItemSet, order_is_unambiguous
 from scipy.io import loadmat
 from strategies import crowded_sets, scattered_sets
 
@@ -28,7 +28,7 @@ def check(query, gallery, spec, features, protocol="market1501", distance="cosin
     """An expanded evaluation equals that of the oracle's features."""
     near, far = (np.asarray(each, np.float32) for each in features)
     assert order_is_unambiguous(near, far, distance, margin=margin)
-    expected = reference_evaluate(
+    expected = evaluation.evaluate(
         query.with_features(near), gallery.with_features(far), protocol, distance, metrics=METRICS
     )
     found = evaluate(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from expansion_runs import labelled
-from oracles import expansion
-from reference import reference_evaluate
+from oracles import evaluation, expansion
 from strategies import scattered_sets
 
 from reid_dist import FeatureSet, evaluate, sweep_parameters
@@ -67,7 +66,7 @@ def test_sides_that_are_alike_are_compared(spec):
         "fastreid(k=3,alpha=2)": lambda q, g: expansion.fastreid(q, g, 3, 2),
     }.get(spec, lambda q, g: (q, g))(query.features, gallery.features)
     near, far = (np.asarray(each, np.float32) for each in features)
-    expected = reference_evaluate(
+    expected = evaluation.evaluate(
         query.with_features(near), gallery.with_features(far), "market1501", "euclidean", metrics=("mAP",)
     )
     found = evaluate(labelled(query), labelled(gallery), distance="euclidean", expand=spec, metrics="mAP")
