@@ -123,29 +123,19 @@ class Stopwatch(Progress):
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Where and how tasks run.
+    """Where and how tasks run."""
 
-    Attributes
-    ----------
-    client
-        Client of a Dask cluster; None for threads of this process.
-    n_threads
-        Threads of all workers together.
-    memory_per_thread
-        Memory limit of one task, in bytes.
-    progress
-        Receives the stages and each finished task.
-    workspace
-        Keeps partial results, so that an interrupted job is resumed; None keeps them in memory.
-    chunk_rows
-        Rows of a tile; None for the default.
-    """
-
+    # Client of a Dask cluster; None for threads of this process.
     client: Client | None
+    # Threads of all workers together.
     n_threads: int
+    # Receives the stages and each finished task.
     progress: Progress
+    # Memory limit of one task, in bytes.
     memory_per_thread: int = DEFAULT_MEMORY
+    # Keeps partial results, so that an interrupted job is resumed; None keeps them in memory.
     workspace: Workspace | None = None
+    # Rows of a tile; None for the default.
     chunk_rows: int | None = None
 
 

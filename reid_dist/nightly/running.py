@@ -90,13 +90,7 @@ def run_suite(
 
     Every job is added to the history as it ends.  Reports go to ``runs/NUMBER/model/dataset/job`` in `folder`, the
     directory of the page; `workspace` is a directory or URI of what jobs share while they run, by default in `folder`.
-
-    Raises
-    ------
-    StoreError
-        If the run cannot be begun.
-    RunFailedError
-        If the history can no longer be written; its content, and finished reports in `folder`, stay.
+    If the history can no longer be written, its content and finished reports in `folder` stay.
     """
     deadline = None if suite.hours is None else time.monotonic() + suite.hours * 3600
     shared = Workspace.at(workspace if workspace is not None else folder / "workspace")

@@ -57,20 +57,8 @@ def make_pictures(
 
     The result has no queries, and a note on the reason, where there are no lists, no paths, no Pillow, or no picture
     that can be read.  No query is added once the thumbnails have 4 MB; the note counts those left out for that.
-
-    Parameters
-    ----------
-    source
-        A report with top-k lists, or the lists.  The hardest queries are those of lowest AP; by lists alone, those
-        whose first relevant item has the highest rank.
-    query, gallery
-        Paths, and labels for the captions.
-    chosen
-        Query rows to show besides, first and in this order.
-    n_hardest, depth
-        Greatest numbers of hardest queries, and of items of a list.
-    root
-        Start of relative paths; the current directory when None.
+    `chosen` are query rows to show before the hardest ones; relative paths start at `root`, by default the current
+    directory.
     """
     topk, hardest = (
         (source, _hardest_by_lists(source, n_hardest)) if isinstance(source, TopK) else _of_report(source, n_hardest)

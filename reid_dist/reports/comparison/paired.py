@@ -114,18 +114,12 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Values of the same queries in both runs, shape (n_query,), NaN in both where not paired; or why there are none.
+    """Values of the same queries in both runs, shape (n_query,), NaN in both where not paired; or why none."""
 
-    Attributes
-    ----------
-    baseline, candidate
-        The values; empty if there are none.
-    untested
-        Why there are none; empty if there are.
-    """
-
+    # The values; empty if there are none.
     baseline: Float64
     candidate: Float64
+    # Why there are none; empty if there are.
     untested: str = ""
 
     @property

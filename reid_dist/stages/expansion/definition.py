@@ -91,26 +91,17 @@ EXPANSIONS.register(
 
 @dataclass(frozen=True)
 class Expansion:
-    """One expansion step: a method and its parameters.
+    """One expansion step: a method and its parameters."""
 
-    Attributes
-    ----------
-    name
-        Name of the `Method` in `EXPANSIONS`.
-    k
-        Number of neighbours, from 0; 0 leaves features unchanged.
-    alpha
-        Exponent of the similarities that weight the neighbours, from 0; 0 gives every neighbour the weight 1.
-    include_self
-        Whether queries are gallery rows, matched by item id, and count among the k.
-    times
-        Number of repetitions, from 1.
-    """
-
+    # Name of the `Method` in `EXPANSIONS`.
     name: str
+    # Number of neighbours, from 0; 0 leaves features unchanged.
     k: int
+    # Exponent of the similarities that weight the neighbours, from 0; 0 gives every neighbour the weight 1.
     alpha: float = 0.0
+    # Whether queries are gallery rows, matched by item id, and count among the k.
     include_self: bool = False
+    # Number of repetitions, from 1.
     times: int = 1
 
     def __post_init__(self) -> None:

@@ -19,35 +19,23 @@ _MOST_ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class ExpandPlan:
-    """Blocks, tasks and memory of one expansion step.
+    """Blocks, tasks and memory of one expansion step."""
 
-    Attributes
-    ----------
-    step
-        Expansion step.
-    both_ways
-        Whether items are compared among themselves, so that each pair is computed once for both of its items.
-    search
-        Neighbour search of the step.
-    flop
-        Floating-point operations of its products.
-    average_tasks
-        Number of averaging tasks.
-    task_bytes
-        Projected peak of one task of either kind, in bytes.
-    workspace_bytes
-        Largest workspace size of this step, in bytes: lists, or lists, averages and the new store.
-    store_bytes
-        Workspace size after the step, in bytes: features of the new store, and lists.
-    """
-
+    # Expansion step.
     step: Expansion
+    # Whether items are compared among themselves, so that each pair is computed once for both of its items.
     both_ways: bool
+    # Neighbour search of the step.
     search: SearchPlan
+    # Floating-point operations of its products.
     flop: int
+    # Number of averaging tasks.
     average_tasks: int
+    # Projected peak of one task of either kind, in bytes.
     task_bytes: int
+    # Largest workspace size of this step, in bytes: lists, or lists, averages and the new store.
     workspace_bytes: int
+    # Workspace size after the step, in bytes: features of the new store, and lists.
     store_bytes: int
 
 

@@ -22,29 +22,20 @@ _BLOCKS_PER_ROOT = 3
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Blocks, tasks and memory of a neighbour search.
+    """Blocks, tasks and memory of a neighbour search."""
 
-    Attributes
-    ----------
-    n_items, k
-        Number of lists, and length of one.
-    block_rows, n_blocks
-        Rows of a block, and number of blocks that each row is compared with.
-    n_tasks, n_pairs
-        Pairs of blocks, one task each, and pairs of rows whose product is computed.
-    task_bytes
-        Projected peak of one task, in bytes.
-    list_bytes, tile_bytes
-        Bytes of all lists, and of those of pairs of blocks, which are removed when the lists are finished.
-    """
-
+    # Number of lists, and length of one.
     n_items: int
     k: int
+    # Rows of a block, and number of blocks that each row is compared with.
     block_rows: int
     n_blocks: int
+    # Pairs of blocks, one task each, and pairs of rows whose product is computed.
     n_tasks: int
     n_pairs: int
+    # Projected peak of one task, in bytes.
     task_bytes: int
+    # Bytes of all lists, and of those of pairs of blocks, which are removed when the lists are finished.
     list_bytes: int
     tile_bytes: int
 

@@ -18,35 +18,23 @@ _BYTES_PER_MEMBER = 12
 
 @dataclass(frozen=True, slots=True)
 class RerankPlan:
-    """Blocks, tasks and memory of the stages of a re-ranking.
+    """Blocks, tasks and memory of the stages of a re-ranking."""
 
-    Attributes
-    ----------
-    search
-        Neighbour search of the graph: of queries and gallery, or of the gallery alone in the inductive mode.
-    n_tasks
-        Pairs of blocks, one task each, those of queries with the gallery in the inductive mode included.
-    flop
-        Floating-point operations of the products: two per pair and feature, each pair once.
-    bytes_read
-        Feature bytes read by all of these tasks.
-    task_bytes
-        Projected peak of one task of any stage, in bytes, the neighbour table of the process included.
-    list_bytes
-        Bytes of the neighbour lists, largest distances included.
-    weight_bytes
-        Bytes of the rows of weights, before and after the mean.
-    workspace_bytes
-        Largest workspace size, in bytes: the lists of block pairs are removed when the merged lists are finished.
-    """
-
+    # Neighbour search of the graph: of queries and gallery, or of the gallery alone in the inductive mode.
     search: SearchPlan
+    # Pairs of blocks, one task each, those of queries with the gallery in the inductive mode included.
     n_tasks: int
+    # Floating-point operations of the products: two per pair and feature, each pair once.
     flop: int
+    # Feature bytes read by all of these tasks.
     bytes_read: int
+    # Projected peak of one task of any stage, in bytes, the neighbour table of the process included.
     task_bytes: int
+    # Bytes of the neighbour lists, largest distances included.
     list_bytes: int
+    # Bytes of the rows of weights, before and after the mean.
     weight_bytes: int
+    # Largest workspace size, in bytes: the lists of block pairs are removed when the merged lists are finished.
     workspace_bytes: int
 
 
