@@ -12,26 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bars
-from rich.text import Text
+from rich.progress import TaskID
 
 from reid_dist.cli.events import current_log
 from reid_dist.clusters.compilation import Spans
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import rough_duration
 from reid_dist.engine.task_graph import Progress
+from reid_dist.evaluation.progress_bars import STAGE_TITLES, StageBars, new_bars
 from reid_dist.reports.words import metric_value
 
 # Shortest time between two lines, and between two events, of a stage, in seconds.
@@ -41,19 +29,8 @@ _EVENT_EVERY_S = 1.0
 # A lower rate has two digits.
 _QUICK = 10.0
 
-_TITLES = {
-    "compile": "small jobs of every kind",
-    "expansion": "averages with neighbours",
-    "neighbours": "neighbours of all items",
-    "weights": "reciprocal neighbours",
-    "means": "local expansion",
-    "pairs": "distances of relevant pairs",
-    "sweep": "tiles of the gallery",
-    "verification": "exact thresholds",
-}
-
 # Stages whose tasks differ so much that they have no common rate.
-_UNEVEN = {_TITLES["compile"]}
+_UNEVEN = {STAGE_TITLES["compile"]}
 
 
 @dataclass
@@ -166,7 +143,7 @@ class _Log(_Shown):
         self._compiled = Spans()
 
     def start(self, totals: dict[str, int]) -> None:
-        self._stages = {stage: _Advance(_TITLES.get(stage, stage), total) for stage, total in totals.items()}
+        self._stages = {stage: _Advance(STAGE_TITLES.get(stage, stage), total) for stage, total in totals.items()}
         self._latest = time.monotonic()
         if (log := current_log()) is None:
             return
@@ -188,46 +165,15 @@ class _Log(_Shown):
                 advance.began += seconds
 
 
-class _Rate(ProgressColumn):
-    """Tasks or rows per second, as rich counts them."""
-
-    def render(self, task: Task) -> Text:
-        return TaskProgressColumn.render_speed(task.finished_speed or task.speed)
-
-
-class _Bars(_Shown):
-    """One bar per stage; with `only_latest`, those of the latest pass."""
-
-    def __init__(self, shown: Bars, *, only_latest: bool = False) -> None:
-        self._shown = shown
-        self._only_latest = only_latest
-        self._tasks: dict[str, TaskID] = {}
-
-    def start(self, totals: dict[str, int]) -> None:
-        for task in self._tasks.values() if self._only_latest else ():
-            self._shown.remove_task(task)
-        self._tasks = {
-            stage: self._shown.add_task(_TITLES.get(stage, stage), total=total, start=False)
-            for stage, total in totals.items()
-        }
-
-    def advance(self, stage: str) -> None:
-        self._shown.start_task(self._tasks[stage])
-        self._shown.advance(self._tasks[stage])
+class _Bars(_Shown, StageBars):
+    """Bars, with messages above them."""
 
     def show(self, event: str, line: str, message: str) -> None:
-        # Above the bars, which are drawn again.
-        self._shown.console.print(without_controls(line), markup=False, highlight=False, soft_wrap=True)
+        self._bars.console.print(without_controls(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def _is_terminal() -> bool:
     return current_log() is None and sys.stderr.isatty()
-
-
-def _bars() -> Bars:
-    """Progress bars that vanish when they are done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Bars(*columns, _Rate(), TimeRemainingColumn(), console=Console(stderr=True), transient=True)
 
 
 @contextlib.contextmanager
@@ -236,7 +182,7 @@ def stages() -> Iterator[Progress]:
     if not _is_terminal():
         yield _Log()
         return
-    with _bars() as shown:
+    with new_bars(transient=True) as shown:
         yield _Bars(shown)
 
 
@@ -255,15 +201,15 @@ def points() -> Iterator[tuple[Progress, Callable[[int, int, str, Mapping[str, A
     if not _is_terminal():
         yield _Log(ends=False), show
         return
-    with _bars() as shown:
-        yield _Bars(shown, only_latest=True), lambda *point: shown.console.print(line(*point), highlight=False)
+    with new_bars(transient=True) as shown:
+        yield _Bars(shown), lambda *point: shown.console.print(line(*point), highlight=False)
 
 
 @contextlib.contextmanager
 def rows_progress() -> Iterator[Callable[[int, int, str], None]]:
     """Progress of reading rows: called with rows done, rows in all, and the name of what is read."""
     if _is_terminal():
-        with _bars() as shown:
+        with new_bars(transient=True) as shown:
             tasks: dict[str, TaskID] = {}
 
             def move(done: int, total: int, what: str) -> None:

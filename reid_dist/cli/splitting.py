@@ -13,7 +13,6 @@ from reid_dist.cli.resumable import deliver_table, open_sides, run_resumable
 from reid_dist.core.formatting import aligned, counted
 from reid_dist.evaluation.runner import Computation, reported_spec
 from reid_dist.evaluation.splits import Draw, SplitReport, evaluate_splits
-from reid_dist.evaluation.splits.report import DOCUMENT
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.reports.splits import splits_caution
@@ -41,7 +40,6 @@ def evaluate_drawn(query: str, gallery: str, options: Mapping[str, Any], run: Ru
 
         return Computation(
             report_class=SplitReport,
-            document=DOCUMENT,
             spec=_spec(near, far, draw, options),
             spec_of=_spec_of,
             compute=compute,

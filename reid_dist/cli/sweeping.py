@@ -15,7 +15,6 @@ from reid_dist.evaluation.pipelines import SweptParameters
 from reid_dist.evaluation.runner import Computation, options_spec, reported_spec
 from reid_dist.evaluation.sweeps import SweepReport, make_grid, options_at, sweep_parameters
 from reid_dist.evaluation.sweeps.grid import Grid
-from reid_dist.evaluation.sweeps.report import DOCUMENT
 from reid_dist.reports.documents import plain
 from reid_dist.reports.heading import caution_of
 from reid_dist.reports.words import metric_value
@@ -58,7 +57,6 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
 
         return Computation(
             report_class=SweepReport,
-            document=DOCUMENT,
             spec=_spec(grid, options, near, far),
             spec_of=_spec_of,
             compute=compute,

@@ -7,14 +7,49 @@ from collections.abc import Iterator
 from typing import Protocol, TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 
+STAGE_TITLES = {
+    "compile": "small jobs of every kind",
+    "expansion": "averages with neighbours",
+    "neighbours": "neighbours of all items",
+    "weights": "reciprocal neighbours",
+    "means": "local expansion",
+    "pairs": "distances of relevant pairs",
+    "sweep": "tiles of the gallery",
+    "verification": "exact thresholds",
+}
 
-class _StageBars(Progress):
+
+class _Rate(ProgressColumn):
+    """Tasks or rows per second, as rich counts them."""
+
+    def render(self, task: Task) -> Text:
+        return TaskProgressColumn.render_speed(task.finished_speed or task.speed)
+
+
+def new_bars(*, transient: bool) -> Bars:
+    """Progress bars on standard error, or in the output of a notebook cell; transient ones vanish at the end."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Bars(*columns, _Rate(), TimeRemainingColumn(), console=Console(stderr=True), transient=transient)
+
+
+class StageBars(Progress):
     """One bar per stage; a stage that runs again begins anew."""
 
     def __init__(self, bars: Bars) -> None:
@@ -25,12 +60,14 @@ class _StageBars(Progress):
         """Show the stages of a pass."""
         for stage, total in totals.items():
             if stage in self._tasks:
-                self._bars.reset(self._tasks[stage], total=total)
+                self._bars.reset(self._tasks[stage], start=False, total=total)
             else:
-                self._tasks[stage] = self._bars.add_task(stage, total=total)
+                title = STAGE_TITLES.get(stage, stage)
+                self._tasks[stage] = self._bars.add_task(title, start=False, total=total)
 
     def advance(self, stage: str) -> None:
         """Move the bar of a stage."""
+        self._bars.start_task(self._tasks[stage])
         self._bars.advance(self._tasks[stage])
 
 
@@ -67,9 +104,8 @@ def shown_progress(progress: Shown) -> Iterator[Progress]:
     if progress is None or progress is False:
         yield Progress()
     elif progress is True:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bars:
-            yield _StageBars(bars)
+        with new_bars(transient=False) as bars:
+            yield StageBars(bars)
     elif isinstance(progress, Progress):
         yield progress
     elif hasattr(progress, "start") and hasattr(progress, "advance"):

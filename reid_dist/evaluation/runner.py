@@ -72,13 +72,12 @@ class Computation(Generic[R]):
     """What a job computes, with its inputs open.
 
     `spec` is all that the result depends on, by name, `spec_of` the same of a finished report, and `digests` are
-    entries of it that take long to compute, for the comparison with a finished report.  `document` is the file that a
-    finished output directory has, and `other` are words for the report of another specification.  `curve_shape` are
-    queries and ranks of the curves, for which this process needs memory; None for curves that end earlier.
+    entries of it that take long to compute, for the comparison with a finished report.  `other` are words for the
+    report of another specification.  `curve_shape` are queries and ranks of the curves, for which this process needs
+    memory; None for curves that end earlier.
     """
 
     report_class: type[R]
-    document: str
     spec: dict[str, Any]
     spec_of: Callable[[R], dict[str, Any]]
     compute: Callable[[Client | None, Path | str | None], R]
@@ -97,24 +96,13 @@ def run_job(
 
     `prepare` opens the inputs; `connect` starts or reaches the cluster, and None is threads of this process; `notify`
     is called with remarks of one line.
-
-    Raises
-    ------
-    StoreExistsError
-        If the output directory holds anything, and the job is not to be resumed.
-    InputError
-        If it holds the report, or an unfinished run, of another specification.
-    PlanError
-        If the curves need more memory than there is.
-    RunFailedError
-        If the cluster broke; the message names what is left of the run.
     """
     output = to.output
     if output is not None:
         refuse_uri(output) if to.resume else refuse_occupied(output, otherwise=_RESUME_OTHERWISE)
     with _workspace_for(output, to.workspace) as folder:
         job = prepare()
-        if to.resume and output is not None and (output / job.document).is_file():
+        if to.resume and output is not None and (output / job.report_class.document).is_file():
             return _finished_report(job, output, to.name, notify)
         if job.curve_shape is not None:
             _refuse_long_curves(*job.curve_shape)

@@ -25,7 +25,6 @@ from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Computation, options_spec, reported_spec
 from reid_dist.reports import Report
-from reid_dist.reports.files import DOCUMENT
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.stages.expansion import describe_expansion
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_features, open_labels
@@ -133,7 +132,6 @@ def prepare_evaluation(
 
     return Computation(
         report_class=Report,
-        document=DOCUMENT,
         spec=opened.spec,
         spec_of=_spec_of,
         compute=compute,

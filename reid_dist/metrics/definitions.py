@@ -248,13 +248,18 @@ def curve_family(name: str) -> MetricFamily | None:
     return METRICS.get(f"{name}@k") if f"{name}@k" in METRICS else None
 
 
+def headline_families(role: str, first: str = "") -> list[MetricFamily]:
+    """Return the metrics of a role in headlines, the one named `first` before the others."""
+    families = [family for family in METRICS if family.headline == role]
+    return sorted(families, key=lambda family: family.name != first)
+
+
 def headline_metrics(names: Iterable[str] = (), ap_family: str = "") -> list[str]:
     """Return those of `names` (of all) that papers print: an average precision, a CMC at 1, and mINP."""
     given = list(names)
     chosen = []
     for role in ("average", "match", "last"):
-        families = [family for family in METRICS if family.headline == role]
-        families.sort(key=lambda family: family.name != ap_family)
+        families = headline_families(role, ap_family)
         found = [f"{family.stem}@1" if family.has_parameter else family.name for family in families]
         chosen += [name for name in found if not given or name in given][:1]
     return chosen

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import METRICS
+from reid_dist.metrics.definitions import MetricFamily, headline_families
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.documents import DocumentReport, require_digest, restored_number
@@ -188,21 +188,18 @@ class ReportData(DocumentReport):
         """Warnings and weak evidence; None where there is neither."""
         return caution_of(self.counts, self.protocol, self.n_identities, self.notes)
 
-    @property
-    def average_precision_column(self) -> str:
-        """Column of the protocol's average precision in `per_query`, the other one where that is missing."""
-        families = [family for family in METRICS if family.headline == "average"]
-        families.sort(key=lambda family: family.name != self.protocol.get("ap_family"))
-        names = [family.per_query_name for family in families]
-        return next((name for name in names if name in self.per_query), names[0])
+    def per_query_headline(self, role: str) -> MetricFamily:
+        """Return the metric of a role in headlines with values in `per_query`, if any; the protocol's own AP first."""
+        families = headline_families(role, str(self.protocol.get("ap_family")))
+        return next((family for family in families if family.per_query_name in self.per_query), families[0])
 
     def hardest_queries(self, n_most: int) -> NDArray[np.int64]:
         """Rows of the valid queries of lowest AP, then lowest INP, then lowest row; empty without AP by query."""
-        average = self.per_query.get(self.average_precision_column)
+        average = self.per_query.get(self.per_query_headline("average").per_query_name)
         if average is None:
             return np.zeros(0, np.int64)
         rows = np.flatnonzero(np.isfinite(average))
-        inverse = self.per_query.get("INP", average)
+        inverse = self.per_query.get(self.per_query_headline("last").per_query_name, average)
         return rows[np.lexsort((rows, inverse[rows], average[rows]))][:n_most]
 
     def entries(self) -> dict[str, Any]:

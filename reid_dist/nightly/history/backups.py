@@ -100,6 +100,7 @@ def _folder(history: Path) -> Path:
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
     """Yield a temporary path, which replaces `target` once it is written, whole and on the disk."""
+    # A history may have the longest name of its file system, so its name is no part of this one.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         yield temporary

@@ -16,6 +16,7 @@ from reid_dist.errors import InputError
 from reid_dist.nightly.history.backups import Marker, copy_before, read_marker, write_marker
 from reid_dist.nightly.history.checksums import update_row
 from reid_dist.nightly.history.database import Database
+from reid_dist.nightly.history.packing import pack
 from reid_dist.nightly.history.pruning import Pruned, prune
 from reid_dist.nightly.history.rows import (
     accept_entry,
@@ -34,7 +35,6 @@ from reid_dist.nightly.history.rows import (
 from reid_dist.nightly.history.run_state import run_state, this_host
 from reid_dist.nightly.history.values import DONE, Entry, Finding, Past, Run
 from reid_dist.reports import Report
-from reid_dist.reports.packing import pack
 
 # Runs per query of `newest_first`: few at first, as few are mostly enough.
 _FIRST_BATCH: Final = 4

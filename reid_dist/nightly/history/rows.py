@@ -24,6 +24,7 @@ from reid_dist.nightly.history.checksums import (
     insert_rows,
     update_row,
 )
+from reid_dist.nightly.history.packing import PackedReport, unpack
 from reid_dist.nightly.history.schema import CHECKED
 from reid_dist.nightly.history.values import (
     DONE,
@@ -40,7 +41,6 @@ from reid_dist.nightly.history.values import (
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 from reid_dist.reports.documents import plain
-from reid_dist.reports.packing import PackedReport, unpack
 
 _TEXTS_OF_RUN: Final = ("suite", "suite_digest", "started", "host", "version", "folder")
 _DESCRIPTIONS: Final = ("labels", "machine", "counts", "conventions", "inputs", "environment")

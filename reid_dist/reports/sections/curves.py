@@ -49,13 +49,15 @@ def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
 
 def distributions(report: ReportData) -> list[dict[str, Any]]:
     """Return histograms of the average precision and of the inverse negative penalty of the queries."""
-    average = report.average_precision_column
-    explained = {
-        average: "Average precision of each query.",
-        "INP": "Inverse negative penalty of each query: relevant items / rank of the last one.",
-    }
-    present: dict[str, NDArray[Any]] = {name: report.per_query[name] for name in explained if name in report.per_query}
+    shown = [
+        (family, report.per_query[family.per_query_name])
+        for family in map(report.per_query_headline, ("average", "last"))
+        if family.per_query_name in report.per_query
+    ]
     return [
-        {"plot": histogram(name, values, series=series), "caption": explained[name]}
-        for (name, values), series in zip(present.items(), "ab", strict=False)
+        {
+            "plot": histogram(family.per_query_name, values, series=series),
+            "caption": f"{family.per_query_name} of each query: {family.summary}.",
+        }
+        for (family, values), series in zip(shown, "ab", strict=False)
     ]

@@ -41,7 +41,7 @@ _SIGNS = {
 
 def hardest_table(report: ReportData) -> dict[str, Any]:
     """Return the heads and rows of the table of the hardest queries."""
-    average = report.average_precision_column
+    average = report.per_query_headline("average").per_query_name
     columns = report.per_query
     shown = [name for name in _COLUMNS if name in columns and name not in _AVERAGES - {average}]
     return {
@@ -81,7 +81,7 @@ def ranked_pictures(report: ReportData) -> dict[str, Any]:
 
 
 def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
-    row, average = shown.query.row, report.average_precision_column
+    row, average = shown.query.row, report.per_query_headline("average").per_query_name
     facts = [shown.reason]
     for name, words_before in ((average, _COLUMNS[average]), ("first_rank", "first relevant item at rank")):
         value = float(report.per_query[name][row]) if name in report.per_query else math.nan

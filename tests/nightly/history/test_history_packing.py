@@ -12,7 +12,7 @@ import pytest
 from history_entries import small_report
 
 from reid_dist.errors import DamagedStoreError, StoreError
-from reid_dist.reports.packing import PackedReport, pack, unpack
+from reid_dist.nightly.history.packing import PackedReport, pack, unpack
 
 
 def test_all_kinds_of_values_come_back_to_the_bit() -> None:
