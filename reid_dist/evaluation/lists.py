@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from typing import Any, Unpack
 
 import numpy as np
@@ -24,13 +23,12 @@ from reid_dist.evaluation.checked_options import (
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import LISTS, RANKING_OPTIONS, RankingOptions
 from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.summary import interval_notes
-from reid_dist.metrics.confidence import bootstrap_intervals
+from reid_dist.evaluation.summary import QueryCounts, described_protocol, interval_notes, mean_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.metrics.definitions import Metric, exact_mean, notes_on_metrics
 from reid_dist.metrics.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
-from reid_dist.relevance.protocols import REASONS, Protocol
+from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.notes import own_row_notes, side_notes
 from reid_dist.stores import LabelledSet, LabelSource, as_labelled_set
@@ -115,11 +113,9 @@ def _report(
 ) -> Report:
     protocol, options = checked.protocol, checked.values
     zero = protocol.zero_for_invalid
-    valid = listed.best.n_relevant > 0
-    reasons = np.array(REASONS)[listed.best.reason]
-    invalid = dict(Counter(reasons[~valid].tolist()).most_common())
-    if not valid.any():
-        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
+    queries = QueryCounts(listed.best)
+    if not queries.valid.any():
+        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
     split = split_metrics(checked.metrics, listed)
     bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}
     last = next((metric.name for metric in checked.metrics if metric.family.needs_last and metric.name in bounds), None)
@@ -139,33 +135,16 @@ def _report(
     ]
     if bounds:
         notes.append(f"known only to lie between two bounds, since the lists are cut: {', '.join(bounds)}")
-    notes += notes_on_metrics(checked.metrics)
-    confidence = None
-    if options["confidence"] is not None and split.exact:
-        confidence = bootstrap_intervals(
-            split.exact, query.pids, level=options["confidence"], seed=options["seed"], invalid_as_zero=zero
-        )
-        notes += interval_notes(confidence, protocol)
+    confidence = mean_intervals(split.exact, query, checked)
+    notes += [*notes_on_metrics(checked.metrics), *interval_notes(confidence, protocol)]
     inputs: dict[str, Any] = {"query": query.describe(), "gallery": gallery.describe()}
     inputs["lists"] = {"shape": list(index.shape), "content_digest": lists_digest(index)}
     return Report(
         metrics={name: exact_mean(values, zero_for_invalid=zero) for name, values in split.exact.items()},
         curves=curves,
-        counts={
-            "n_query": query.n_rows,
-            "n_valid": int(valid.sum()),
-            "n_gallery": gallery.n_rows,
-            "n_junk": int(listed.best.n_junk.sum()),
-            "n_junk_rows": n_junk_rows,
-            "n_relevant": int(listed.best.n_relevant.sum()),
-            "n_found": int(listed.n_found.sum()),
-            "n_invalid_by_reason": invalid,
-        },
-        per_query=_per_query(query, listed, split.exact, checked.metrics, reasons),
-        protocol={
-            **protocol.describe(),
-            **({} if checked.truth is None else {"ground_truth": checked.truth.describe()}),
-        },
+        counts=queries.counts(gallery, n_junk_rows, n_found=int(listed.n_found.sum())),
+        per_query=_per_query(query, listed, split.exact, checked.metrics, queries.reason),
+        protocol=described_protocol(checked),
         distance={"name": "lists", "definition": "the order of the lists", "source": "the lists"},
         inputs=inputs,
         ties={"rule": "the order of the lists"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,12 +51,10 @@ def make_report(
     """Report of computed values of two sides; without a valid query, an error holds the reasons."""
     query, gallery = inputs
     protocol, ranked = job.protocol, result.ranked
-    valid = ranked.n_relevant > 0
-    reasons = np.array(REASONS)[ranked.reason]
-    invalid = dict(Counter(reasons[~valid].tolist()).most_common())
-    if not valid.any():
+    queries = QueryCounts(ranked)
+    if not queries.valid.any():
         labels = set_labels(job, job.query), set_labels(job, job.gallery)
-        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, invalid))
+        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
     zero, truth = protocol.zero_for_invalid, checked.truth
 
     values = {
@@ -71,41 +69,25 @@ def make_report(
     }
     per_query: dict[str, NDArray[Any]] = {
         **{name: metric.values(ranked) for name, metric in _ALWAYS.items()},
-        "first_rank": np.where(valid, ranked.first_rank, np.nan),
-        "last_rank": np.where(valid, ranked.last_rank, np.nan),
+        "first_rank": np.where(queries.valid, ranked.first_rank, np.nan),
+        "last_rank": np.where(queries.valid, ranked.last_rank, np.nan),
         "n_relevant": ranked.n_relevant,
         "n_kept": ranked.n_kept,
-        "reason": reasons,
+        "reason": queries.reason,
         "pid": query.pids,
         **({} if query.camids is None else {"camid": query.camids}),
         **{metric.per_query_name: values[metric.name] for metric in checked.metrics if metric.name in values},
     }
-    confidence, level = None, checked.values["confidence"]
-    if level is not None and values:
-        confidence = bootstrap_intervals(
-            values, query.pids, level=level, seed=checked.values["seed"], invalid_as_zero=zero
-        )
+    confidence = mean_intervals(values, query, checked)
     return Report(
         metrics=metrics,
         curves={
             **_curves(protocol, ranked, result, checked.values["max_rank"]),
             **({} if verification is None else verification.curves),
         },
-        counts={
-            "n_query": query.n_rows,
-            "n_valid": int(valid.sum()),
-            "n_gallery": gallery.n_rows,
-            "n_junk": int(ranked.n_junk.sum()),
-            "n_junk_rows": _junk_rows(gallery, protocol),
-            "n_relevant": int(ranked.n_relevant.sum()),
-            "n_invalid_by_reason": invalid,
-        },
+        counts=queries.counts(gallery, _junk_rows(gallery, protocol)),
         per_query=per_query,
-        protocol={
-            **protocol.describe(),
-            **({} if truth is None else {"ground_truth": truth.describe()}),
-            **({} if single_shot is None else {"single_shot": single_shot}),
-        },
+        protocol=described_protocol(checked) | ({} if single_shot is None else {"single_shot": single_shot}),
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
         ties=_ties(ranked, result, checked, zero),
@@ -114,7 +96,7 @@ def make_report(
         definitions={metric.name: metric.family.summary for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
         breakdowns=make_breakdowns(
-            checked.breakdowns, query, values, valid, result.in_parts, job, zero_for_invalid=zero
+            checked.breakdowns, query, values, queries.valid, result.in_parts, job, zero_for_invalid=zero
         ),
         verification=None if verification is None else verification.describe(),
         notes=[
@@ -126,6 +108,46 @@ def make_report(
             *dict.fromkeys([*query.notes, *gallery.notes]),
         ],
     )
+
+
+class QueryCounts:
+    """Which queries are valid, (n_query,) bool, why the others are not, (n_query,) str, and how many by reason."""
+
+    def __init__(self, ranked: RankedQueries) -> None:
+        self._ranked = ranked
+        self.valid = ranked.n_relevant > 0
+        self.reason = np.array(REASONS)[ranked.reason]
+        self.invalid = dict(Counter(self.reason[~self.valid].tolist()).most_common())
+
+    def counts(self, gallery: LabelledSet, n_junk_rows: int, **more: int) -> dict[str, Any]:
+        """Counts of a report; `n_junk_rows` are junk for every query."""
+        return {
+            "n_query": len(self.valid),
+            "n_valid": int(self.valid.sum()),
+            "n_gallery": gallery.n_rows,
+            "n_junk": int(self._ranked.n_junk.sum()),
+            "n_junk_rows": n_junk_rows,
+            "n_relevant": int(self._ranked.n_relevant.sum()),
+            **more,
+            "n_invalid_by_reason": self.invalid,
+        }
+
+
+def described_protocol(checked: CheckedOptions) -> dict[str, Any]:
+    """Return the protocol and its ground truth for a report."""
+    truth = {} if checked.truth is None else {"ground_truth": checked.truth.describe()}
+    return {**checked.protocol.describe(), **truth}
+
+
+def mean_intervals(
+    values: Mapping[str, NDArray[np.float64]], query: LabelledSet, checked: CheckedOptions
+) -> Confidence | None:
+    """Confidence intervals of means of per-query values; None if not requested."""
+    level = checked.values["confidence"]
+    if level is None or not values:
+        return None
+    zero = checked.protocol.zero_for_invalid
+    return bootstrap_intervals(values, query.pids, level=level, seed=checked.values["seed"], invalid_as_zero=zero)
 
 
 def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[str]:
