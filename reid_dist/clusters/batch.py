@@ -22,7 +22,8 @@ from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import BatchCluster, LSFCluster, SGECluster, SLURMCluster
 from reid_dist.clusters.security import certificates_on_disk
 from reid_dist.clusters.settings import serialized
-from reid_dist.clusters.starting import PRELOADED, import_extra, private_directory, private_scratch
+from reid_dist.clusters.starting import PRELOADED, private_directory, private_scratch
+from reid_dist.core.extras import import_extra
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def import_jobqueue(kind: str, module: str = "dask_jobqueue") -> ModuleType:
         raise InputError(f"a cluster of kind {kind} can be started from the main thread alone")
     before = signal.getsignal(signal.SIGINT)
     try:
-        return import_extra(module, "jobqueue", kind)
+        return import_extra(module, "jobqueue", f"a cluster of kind {kind}")
     finally:
         signal.signal(signal.SIGINT, before)
 

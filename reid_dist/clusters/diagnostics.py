@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reid_dist.errors import InputError, RunFailedError, StoreError, StoreExistsError
+from reid_dist.core.extras import missing_extra
+from reid_dist.errors import RunFailedError, StoreError, StoreExistsError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -22,7 +23,7 @@ _ICON = re.compile(r"<link rel=.shortcut icon.[^>]*>")
 def refuse_without_bokeh(what: str) -> None:
     """Refuse what bokeh draws where it is not installed; the message has the command that installs it."""
     if importlib.util.find_spec("bokeh") is None:
-        raise InputError(f"{what} needs bokeh, which is not installed; pip install 'reid-dist[dashboard]'")
+        raise missing_extra("bokeh", "dashboard", what)
 
 
 def dashboard_link(client: Client) -> str | None:

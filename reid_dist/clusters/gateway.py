@@ -12,7 +12,7 @@ from reid_dist.clusters.existing import await_workers
 from reid_dist.clusters.failures import one_line
 from reid_dist.clusters.kinds import GatewayCluster
 from reid_dist.clusters.security import is_loopback, refuse_open_network
-from reid_dist.clusters.starting import import_extra
+from reid_dist.core.extras import import_extra
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ _VARIABLE = "DASK_GATEWAY_PASSWORD"  # of the environment
 @contextlib.contextmanager
 def open_gateway(config: GatewayCluster) -> Iterator[Client]:
     """Request a cluster from a gateway, and release it at the end."""
-    package = import_extra("dask_gateway", "gateway", config.kind)
+    package = import_extra("dask_gateway", "gateway", f"a cluster of kind {config.kind}")
     address = urlsplit(config.address)
     if address.scheme != "https" and not is_loopback(str(address.hostname)):
         refuse_open_network(config, config.address)
-    refused = import_extra("aiohttp", "gateway", config.kind).ClientError
+    refused = import_extra("aiohttp", "gateway", f"a cluster of kind {config.kind}").ClientError
     failures = (OSError, RuntimeError, refused, package.GatewayClusterError, package.GatewayServerError)
     with contextlib.ExitStack() as stack:
         try:

@@ -12,7 +12,7 @@ from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import KubernetesCluster
 from reid_dist.clusters.security import refuse_open_network
 from reid_dist.clusters.settings import HEALTH, serialized
-from reid_dist.clusters.starting import import_extra
+from reid_dist.core.extras import import_extra
 from reid_dist.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def manifest(config: KubernetesCluster) -> dict[str, Any]:
 def open_kubernetes(config: KubernetesCluster) -> Iterator[Client]:
     """Have the operator start pods, and remove them."""
     refuse_open_network(config, "the traffic between pods")
-    operator = import_extra("dask_kubernetes.operator", "kubernetes", config.kind)
-    api = import_extra("kr8s", "kubernetes", config.kind)
+    operator = import_extra("dask_kubernetes.operator", "kubernetes", f"a cluster of kind {config.kind}")
+    api = import_extra("kr8s", "kubernetes", f"a cluster of kind {config.kind}")
     with contextlib.ExitStack() as stack:
         try:
             # First: a cluster that failed to start is logged again when the process ends.

@@ -13,7 +13,8 @@ from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import SSHCluster
 from reid_dist.clusters.security import FIELDS, certificates, certificates_on_disk, is_loopback, refuse_open_network
-from reid_dist.clusters.starting import PRELOADED, import_extra
+from reid_dist.clusters.starting import PRELOADED
+from reid_dist.core.extras import import_extra
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import ClusterError, InputError
 
@@ -27,7 +28,7 @@ _ENDS_WITH_CLIENT = "reid_dist.clusters.remote_end"
 @contextlib.contextmanager
 def open_ssh(config: SSHCluster) -> Iterator[Client]:
     """Start a scheduler and workers, and end them."""
-    asyncssh = import_extra("asyncssh", "ssh", config.kind)
+    asyncssh = import_extra("asyncssh", "ssh", f"a cluster of kind {config.kind}")
     import dask
     import distributed
     from distributed.deploy.ssh import Scheduler, Worker

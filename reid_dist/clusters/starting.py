@@ -7,29 +7,16 @@ the temporary directory, by the umask, and shares one that exists.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import InputError
 
 PRELOADED = "reid_dist.clusters.remote_scratch"
 """Module that is preloaded by nannies of workers that another program starts."""
-
-
-def import_extra(module: str, extra: str, kind: str) -> ModuleType:
-    """Import a package of an extra; raises `InputError` with the command to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
-        raise InputError(
-            f"a cluster of kind {kind} needs the package {package}: pip install 'reid-dist[{extra}]'"
-        ) from None
 
 
 def private_directory(path: str) -> Path:

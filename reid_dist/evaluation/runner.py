@@ -22,7 +22,7 @@ import reid_dist.core.signals as signals
 from reid_dist._version import __version__
 from reid_dist.core.credentials import printable
 from reid_dist.core.formatting import byte_size
-from reid_dist.core.temporary import UNFINISHED_NAME, unfinished
+from reid_dist.core.temporary import UNFINISHED_NAME
 from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded
@@ -31,6 +31,7 @@ from reid_dist.reports import described_run
 from reid_dist.reports.documents import plain
 from reid_dist.reports.files import refuse_occupied, refuse_uri
 from reid_dist.stores import LabelledSet, Workspace
+from reid_dist.stores.folders import written_whole
 from reid_dist.stores.workspace import read_record, write_record
 
 if TYPE_CHECKING:
@@ -243,13 +244,10 @@ def _refuse_other_run(path: Path, digests: Mapping[str, str]) -> None:
 
 
 def _write_spec(path: Path, digests: Mapping[str, str]) -> None:
-    temporary = unfinished(path)
     try:
-        temporary.write_text(json.dumps(digests, separators=(",", ":")))
-        temporary.replace(path)
+        with written_whole(path) as file:
+            file.write(json.dumps(digests, separators=(",", ":")).encode())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise StoreError(f"cannot write {path}: {error.strerror}; make room or choose another --output") from None
 
 

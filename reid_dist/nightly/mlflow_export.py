@@ -6,7 +6,6 @@ the report an artifact.  MLflow is an extra, imported only for an export.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import math
@@ -19,7 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from reid_dist.errors import InputError, RunFailedError
+from reid_dist.core.extras import import_extra
+from reid_dist.errors import RunFailedError
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Run
 
 _MAX_NAME: Final = 250
@@ -70,10 +70,7 @@ def refuse_without_mlflow() -> None:
 def _import_mlflow() -> ModuleType:
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    try:
-        return importlib.import_module("mlflow")
-    except ImportError:
-        raise InputError("an export to MLflow needs the package mlflow: pip install 'reid-dist[mlflow]'") from None
+    return import_extra("mlflow", "mlflow", "an export to MLflow")
 
 
 def _without_password(tracking_uri: str) -> tuple[str, str]:

@@ -124,18 +124,6 @@ def refuse_uri(directory: str | os.PathLike[str]) -> Path:
     return Path(directory)
 
 
-def write_npz(arrays: Arrays, file: IO[bytes]) -> None:
-    """Write arrays as an npz file; equal arrays give equal bytes."""
-    # Not numpy.savez_compressed: it takes the names as keyword arguments, and a column may be called "file".
-    # ZipInfo's fixed date also keeps the bytes equal from one run to the next.
-    with zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            entry = zipfile.ZipInfo(f"{name}.npy")
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(entry, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-
-
 def write_parquet(arrays: Arrays, file: IO[bytes]) -> None:
     """Write arrays as the columns of a parquet file."""
     # pyarrow is optional and slow to import, hence only here.

@@ -34,12 +34,12 @@ from reid_dist.reports.files import (
     TOPK,
     Writer,
     unpack_arrays,
-    write_npz,
     write_parquet,
 )
 from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading
 from reid_dist.reports.ranked_pictures import Pictures
 from reid_dist.reports.topk import TopK
+from reid_dist.stores.archive import write_arrays
 
 _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
 
@@ -220,11 +220,11 @@ class ReportData(DocumentReport):
 
     def writers(self) -> dict[str, Writer]:
         """Functions that write the files beside the document and the page; parquet only where pyarrow is installed."""
-        writers: dict[str, Writer] = {PER_QUERY: partial(write_npz, self.per_query)}
+        writers: dict[str, Writer] = {PER_QUERY: partial(write_arrays, arrays=self.per_query, compressed=True)}
         if importlib.util.find_spec("pyarrow") is not None:
             writers[PER_QUERY_PARQUET] = partial(write_parquet, self.per_query)
         if self.topk is not None:
-            writers[TOPK] = partial(write_npz, self.topk.arrays)
+            writers[TOPK] = partial(write_arrays, arrays=self.topk.arrays, compressed=True)
         if self.pictures is not None:
             text = self.pictures.to_json().encode("ascii")
             writers[PICTURES] = lambda file: file.write(text)

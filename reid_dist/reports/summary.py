@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.extras import import_extra
 from reid_dist.core.formatting import aligned
-from reid_dist.errors import InputError
 
 _MOST_ROWS = 30
 _MOST_NOTES = 5
@@ -66,13 +65,7 @@ def _cut(note: str) -> str:
 
 def make_frame(columns: Mapping[str, Any], *, index: str, names: Sequence[Any] | None = None) -> Any:
     """Return a `pandas.DataFrame` of arrays or lists by name; `index` is the name of the index, `names` its values."""
-    try:
-        # Imported by name: it is an optional dependency, and has no part in anything else.
-        pandas = importlib.import_module("pandas")
-    except ImportError:
-        raise InputError(
-            "to_pandas needs pandas, which is not installed: pip install 'reid-dist[pandas]'; per_query and metrics "
-            "hold the same values as arrays and numbers"
-        ) from None
+    advice = "; per_query and metrics hold the same values as arrays and numbers"
+    pandas = import_extra("pandas", "pandas", "to_pandas", advice=advice)
     frame = pandas.DataFrame(dict(columns), index=names)
     return frame.rename_axis(index)

@@ -28,11 +28,19 @@ class AnotherIdentityError(ValueError):
     """An array that was written under another identity, which is the message, than the one it is read under."""
 
 
-def write_arrays(file: IO[bytes], arrays: Mapping[str, NDArray[Any]], identity: str = "") -> None:
-    """Write arrays of any dtype but objects, with an ASCII `identity` beside each; `numpy.load` reads them as well."""
+def write_arrays(
+    file: IO[bytes], arrays: Mapping[str, NDArray[Any]], identity: str = "", *, compressed: bool = False
+) -> None:
+    """Write arrays of any dtype but objects, with an ASCII `identity` beside each; `numpy.load` reads them as well.
+
+    Equal arrays give equal bytes.
+    """
+    # Not numpy.savez_compressed: it takes the names as keyword arguments, and a column may be called "file".
+    # ZipInfo's fixed date also keeps the bytes equal from one run to the next.
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.compress_type = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
             entry.comment = identity.encode("ascii")
             with archive.open(entry, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)

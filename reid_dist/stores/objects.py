@@ -11,7 +11,6 @@ An object appears at once and whole when its last byte has been taken: nothing i
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import re
@@ -28,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.extras import import_extra
 from reid_dist.errors import InputError
 from reid_dist.stores.object_errors import NO_BUCKET, SCHEME, refuse_unusable_endpoint, storage_errors
 
@@ -235,10 +235,7 @@ def _parts(uri: str) -> tuple[str, str]:
 
 
 def _library() -> ModuleType:
-    try:
-        return importlib.import_module("obstore")
-    except ImportError:
-        raise InputError("s3:// needs obstore, which is not installed: pip install 'reid-dist[s3]'") from None
+    return import_extra("obstore", "s3", "s3://")
 
 
 def _environment() -> int:

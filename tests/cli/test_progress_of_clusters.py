@@ -80,4 +80,4 @@ def test_bokeh_is_missing(
     refused = reid_dist("evaluate", *stores, *words)
     assert refused.code == 2
     (line,) = refused.err.splitlines()
-    assert line.endswith("needs bokeh, which is not installed; pip install 'reid-dist[dashboard]'")
+    assert line.endswith("needs bokeh, which is not installed: pip install 'reid-dist[dashboard]'")

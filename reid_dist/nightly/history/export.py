@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any, Final
 
 from reid_dist.core.credentials import without_controls
-from reid_dist.errors import InputError
+from reid_dist.core.extras import import_extra
 from reid_dist.nightly.history.run_state import run_state
 from reid_dist.nightly.history.schema import SCHEMA
 from reid_dist.nightly.history.values import GATES, Entry, Run
@@ -71,15 +70,10 @@ def write_csv(runs: Sequence[Run], file: IO[str]) -> None:
 
 def write_parquet(runs: Sequence[Run], file: IO[bytes]) -> None:
     """Write :func:`to_rows` as a parquet table; InputError if pyarrow is not installed."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise InputError("parquet needs pyarrow, which is not installed: pip install 'reid-dist[parquet]'")
-    # Optional and slow to import, hence only here.
-    import pyarrow
-    import pyarrow.parquet
-
+    pyarrow, parquet = (import_extra(name, "parquet", "parquet") for name in ("pyarrow", "pyarrow.parquet"))
     types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(to_rows(runs)), schema=schema), file)
+    parquet.write_table(pyarrow.Table.from_pylist(list(to_rows(runs)), schema=schema), file)
 
 
 def _cell(text: str) -> str:

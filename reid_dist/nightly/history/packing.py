@@ -13,8 +13,9 @@ from io import BytesIO
 
 from reid_dist.errors import DamagedStoreError
 from reid_dist.reports.documents import with_digest
-from reid_dist.reports.files import PER_QUERY, write_npz
+from reid_dist.reports.files import PER_QUERY
 from reid_dist.reports.report import Report
+from reid_dist.stores.archive import write_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ def pack(report: Report) -> PackedReport:
     """Return a report as bytes; ``topk`` and ``pictures`` are left out."""
     document = with_digest(report.to_dict() | {"topk": None, "pictures": None})
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    write_npz(report.per_query, arrays := BytesIO())
+    write_arrays(arrays := BytesIO(), report.per_query, compressed=True)
     return PackedReport(zlib.compress(text.encode("ascii"), 9), arrays.getvalue())
 
 

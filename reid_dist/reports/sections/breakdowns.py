@@ -169,7 +169,7 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     )
     if len(metrics) > _MOST_CURVES:
         caption += f" Drawn are the first {_MOST_CURVES} of {len(metrics)} metrics; the table has all."
-    places = _spread(len(n_rows), _MOST_SIZES)
+    places = _spread(len(n_rows))
     if len(places) < len(n_rows):
         caption += f" The table shows {len(places)} of {len(n_rows)} sizes; report.json has all."
     rows = [[formatting.integer(n_rows[at]), *(_value(name, table[name][at]) for name in metrics)] for at in places]
@@ -189,11 +189,11 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _spread(n_places: int, most: int) -> list[int]:
-    """Return at most ``most`` of the places, evenly spread, first and last among them."""
-    if n_places <= most:
+def _spread(n_places: int) -> list[int]:
+    """Return the places to show, evenly spread, first and last among them."""
+    if n_places <= _MOST_SIZES:
         return list(range(n_places))
-    return sorted({round(step * (n_places - 1) / (most - 1)) for step in range(most)})
+    return sorted({round(step * (n_places - 1) / (_MOST_SIZES - 1)) for step in range(_MOST_SIZES)})
 
 
 def _value(name: str, value: float | None) -> str:

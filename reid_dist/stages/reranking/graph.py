@@ -7,7 +7,6 @@ read piece by piece.  Only `indptr`, `indices`, `weights` and `lists` load all o
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import shutil
 import weakref
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.extras import import_extra
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
 from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
@@ -203,13 +203,8 @@ class NeighbourGraph:
         InputError
             If SciPy is not installed.
         """
-        try:
-            sparse = importlib.import_module("scipy.sparse")
-        except ImportError:
-            raise InputError(
-                "to_scipy needs scipy, which is not installed: pip install 'reid-dist[mat]'; indptr, indices and "
-                "weights are there without it"
-            ) from None
+        advice = "; indptr, indices and weights are there without it"
+        sparse = import_extra("scipy.sparse", "mat", "to_scipy", advice=advice)
         shape = (self.n_items, self.n_items)
         return sparse.csr_matrix((self.weights, self.indices, self.indptr), shape=shape, copy=False)
 

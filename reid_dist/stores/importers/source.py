@@ -5,7 +5,6 @@ A new format is one file beside this one with one registered `Format`, imported 
 
 from __future__ import annotations
 
-import importlib
 import stat
 import zipfile
 from abc import ABC, abstractmethod
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.extras import import_extra
 from reid_dist.core.formatting import first_few
 from reid_dist.core.registry import Registry
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
@@ -205,13 +205,7 @@ FORMATS: Registry[Format] = Registry("format")
 
 def require(module: str, extra: str) -> ModuleType:
     """Import the library that a format needs, which an extra of this package installs."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        library = module.partition(".")[0]
-        raise InputError(
-            f"reading this file needs {library}, which is not installed: pip install 'reid-dist[{extra}]'"
-        ) from error
+    return import_extra(module, extra, "reading this file")
 
 
 def open_source(location: str, format_name: str | None = None) -> Source:
