@@ -1,4 +1,4 @@
-"""Steps that several kinds of clusters share: packages of an extra, and directories of this user alone.
+"""Directories of this user alone, for several kinds of clusters.
 
 Scratch of workers, where spilled data goes, is such a directory whatever the umask: Dask makes one of a fixed name in
 the temporary directory, by the umask, and shares one that exists.

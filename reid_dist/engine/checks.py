@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, have
+from reid_dist.core.numeric import is_whole
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import LARGEST_RANK, PAIRS, PROBES, SINGLE_SHOT, Metric
@@ -20,7 +21,7 @@ from reid_dist.stores.overlap import shared_items
 
 def check_count(name: str, value: object) -> None:
     """Raise `InputError` unless `value` is a whole number from 1 to 2**31 - 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+    if not is_whole(value) or value < 1:
         raise InputError(f"{name} must be at least 1 and a whole number, found {value!r}")
     if value > LARGEST_RANK:
         raise InputError(f"{name} must be at most 2**31 - 1, found {value!r}")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Labels, RankedQueries, Relevance, Targets
+from reid_dist.core.numeric import is_number
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.splitmix import stream_outputs
 from reid_dist.engine.reductions import PartialCounts, add_counts, rank
@@ -96,11 +97,10 @@ def gallery_sizes(requested: Sequence[float] | None, n_gallery: int) -> tuple[in
         raise InputError(f"gallery_sizes must be a list of numbers of rows or of shares, found {requested!r}")
     sizes = {n_gallery}
     for size in requested:
-        is_number = isinstance(size, int | float | np.integer | np.floating) and not isinstance(size, bool)
         is_share = isinstance(size, float | np.floating) and 0 < size <= 1
         # A share of a small gallery is at least one row.
         rows = max(1, round(size * n_gallery)) if is_share else size
-        if not is_number or not 1 <= rows <= n_gallery or int(rows) != rows:
+        if not is_number(size) or not 1 <= rows <= n_gallery or int(rows) != rows:
             raise InputError(
                 f"a gallery size is a whole number of rows from 1 to {n_gallery}, or a share such as 0.5, found "
                 f"{size!r}"

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from reid_dist.core.formatting import have
+from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.checks import (
     check_ground_truth,
@@ -136,15 +137,13 @@ def _checked_flag(option: Option, value: Any) -> bool:
 
 
 def _checked_whole(option: Option, value: Any) -> int:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or (option.limits is not None and not option.limits[0] <= value <= option.limits[1]):
+    if not is_whole(value) or (option.limits is not None and not option.limits[0] <= value <= option.limits[1]):
         raise InputError(f"{option.name} must be {_between(option)}a whole number{_or_none(option)}, found {value!r}")
     return int(value)
 
 
 def _checked_number(option: Option, value: Any) -> float:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or (option.limits is not None and not option.limits[0] < value < option.limits[1]):
+    if not is_number(value) or (option.limits is not None and not option.limits[0] < value < option.limits[1]):
         what = "be a number" if option.limits is None else f"lie between {option.limits[0]} and {option.limits[1]}"
         such = f", such as {option.default}" if option.default is not None else ""
         raise InputError(f"{option.name} must {what}{such}{_or_none(option)}, found {value!r}")

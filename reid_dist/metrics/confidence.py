@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.numeric import is_whole
 from reid_dist.errors import InputError
 
 Int64 = NDArray[np.int64]
@@ -276,5 +277,5 @@ def _check_draws(unit: str, n_resamples: object, seed: object) -> None:
     if unit not in UNITS:
         raise InputError(f"unit must be one of {', '.join(UNITS)}, found {unit!r}")
     for name, value, least in (("n_resamples", n_resamples, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        if not is_whole(value) or value < least:
             raise InputError(f"{name} must be a whole number, at least {least}, found {value!r}")

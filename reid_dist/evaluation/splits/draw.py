@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.numeric import is_whole
 from reid_dist.core.splitmix import LARGEST_SEED, stream_outputs
 from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import JUNK_PID
@@ -39,8 +40,7 @@ class Draw:
     def __post_init__(self) -> None:
         for name, low, high in (("repeats", 1, None), ("per_identity", 1, None), ("seed", 0, LARGEST_SEED)):
             value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or value < low or (high is not None and value > high):
+            if not is_whole(value) or value < low or (high is not None and value > high):
                 limits = f"at least {low}" if high is None else f"between {low} and 2**64 - 1"
                 raise InputError(f"{name} must be {limits} and a whole number, found {value!r}")
             object.__setattr__(self, name, int(value))

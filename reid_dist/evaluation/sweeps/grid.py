@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.errors import InputError
@@ -144,7 +145,7 @@ def _value(name: str, value: object, kind: str) -> Value:
     """Check a value that did not come as a text."""
     if kind == _NAME and isinstance(value, str):
         return value
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and kind != _NAME:
+    if is_whole(value) and kind != _NAME:
         return int(value) if kind == _WHOLE else float(value)
     if isinstance(value, float | np.floating) and kind == _NUMBER and math.isfinite(value):
         return float(value)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import nearest_hint
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth.files import entries_of_directory, load_json
@@ -83,7 +84,7 @@ def _from_mapping(
         raise InputError(f"{faults.origin}: is a whole revisitop file; give the list under its name 'gnd'")
     found: dict[int, object] = {}
     for key, lists in content.items():
-        if isinstance(key, bool | np.bool_) or not isinstance(key, str | int | np.integer):
+        if not isinstance(key, str) and not is_whole(key):
             faults.add(f"{in_short(key)} is no item id; name queries by whole numbers or text")
             continue
         rows = names.find(str(key))
@@ -172,7 +173,7 @@ def _rows(given: object, n_gallery: int) -> Int64:
         raise InputError(f"must be a list of gallery rows, found {in_short(given)}")
     for value in given:
         # In Python and in NumPy, True would pass for row 1.
-        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        if not is_whole(value):
             raise InputError(f"{in_short(value)} is no gallery row; rows are whole numbers from 0")
         if not 0 <= value < n_gallery:
             raise InputError(

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
@@ -288,8 +289,7 @@ def _warnings(baseline: Report, candidate: Report, confidence: Confidence) -> It
 
 
 def _check_options(minimum_effect: object, n_changed: object) -> None:
-    number = isinstance(minimum_effect, int | float | np.number) and not isinstance(minimum_effect, bool)
-    if not number or not 0 <= float(str(minimum_effect)) < math.inf:
+    if not is_number(minimum_effect) or not 0 <= minimum_effect < math.inf:
         raise InputError(f"minimum_effect must be a share, 0 or more, found {minimum_effect!r}; 0.005 is half a point")
-    if isinstance(n_changed, bool) or not isinstance(n_changed, int) or n_changed < 0:
+    if not is_whole(n_changed) or n_changed < 0:
         raise InputError(f"n_changed must be a whole number, at least 0, found {n_changed!r}")

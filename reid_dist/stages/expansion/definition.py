@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.errors import InputError
@@ -108,11 +107,10 @@ class Expansion:
         EXPANSIONS.get(self.name)
         for name, least in (("k", 0), ("times", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            if not is_whole(value) or value < least:
                 raise InputError(f"{name} of {self.name} must be a whole number from {least}, found {value!r}")
         alpha = self.alpha
-        is_number = isinstance(alpha, int | float | np.number) and not isinstance(alpha, bool)
-        if not is_number or not math.isfinite(alpha) or alpha < 0:
+        if not is_number(alpha) or not math.isfinite(alpha) or alpha < 0:
             raise InputError(f"alpha of {self.name} must be a number from 0, found {alpha!r}")
         if not isinstance(self.include_self, bool):
             raise InputError(f"include_self of {self.name} must be true or false, found {self.include_self!r}")

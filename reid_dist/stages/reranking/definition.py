@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import numpy as np
-
+from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.engine.distances import DISTANCES, Distance
@@ -138,7 +137,7 @@ class KReciprocal:
         VARIANTS.get(self.variant)
         for name in ("k1", "k2"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            if not is_whole(value) or value < 1:
                 raise InputError(f"{name} of k_reciprocal must be a whole number from 1, found {value!r}")
         if self.k2 > self.k1 + 1:
             raise InputError(
@@ -146,7 +145,7 @@ class KReciprocal:
                 "from the lists of k1 are averaged"
             )
         weight = self.lambda_value
-        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 <= weight <= 1:
+        if not is_number(weight) or not 0 <= weight <= 1:
             raise InputError(f"lambda_value of k_reciprocal must be from 0 to 1, found {weight!r}")
         if 0 < weight < _LEAST_WEIGHT:
             raise InputError(
