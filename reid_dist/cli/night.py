@@ -15,7 +15,7 @@ from reid_dist.cli.progress import notify, rows_progress, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.environment import describe_environment
-from reid_dist.core.formatting import aligned, duration
+from reid_dist.core.formatting import aligned, duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
@@ -66,8 +66,8 @@ def run_night(
         machine=_machine(cluster),
         stages=stages,
         rows=rows_progress,
-        begun=_say_begun,
-        ended=_say_ended,
+        begun=_report_begin,
+        ended=_report_end,
     )
     with opened_for_writing(history_file, create=True, timeout=_PATIENCE) as history:
         run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
@@ -92,7 +92,7 @@ def _chosen(suite: Suite, only: Sequence[str]) -> list[PlannedJob]:
         return jobs
     unused = [pattern for pattern in only if not any(fnmatch.fnmatchcase(each.name, pattern) for each in jobs)]
     if unused:
-        names = ", ".join(each.name for each in jobs[:10]) + (", …" if len(jobs) > 10 else "")
+        names = first_few([each.name for each in jobs], 10)
         raise InputError(f"--only {unused[0]!r} matches no job of suite {suite.suite}; its jobs: {names}")
     return [each for each in jobs if any(fnmatch.fnmatchcase(each.name, pattern) for pattern in only)]
 
@@ -114,11 +114,11 @@ def _machine(cluster: ClusterConfig) -> dict[str, Any]:
     return {"cluster": cluster.kind, "workers": size.n_workers, "threads": size.n_threads, **here}
 
 
-def _say_begun(number: int, total: int, name: str) -> None:
+def _report_begin(number: int, total: int, name: str) -> None:
     notify("job_started", f"job {number}/{total}: {name}", job=name, number=number, total=total)
 
 
-def _say_ended(number: int, total: int, entry: Entry) -> None:
+def _report_end(number: int, total: int, entry: Entry) -> None:
     what = duration(entry.seconds) if entry.seconds is not None else entry.reason
     verdicts = {finding.gate: finding.verdict for finding in entry.findings}
     alarms = [finding.alarm for finding in entry.findings if finding.alarm]

@@ -89,7 +89,7 @@ def run_options(check: Callable[[Mapping[str, Any]], None] | None = None) -> Cal
                 check(given)
             own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume")}
             if own["resume"] and own["output"] is None:
-                raise click.UsageError("--resume takes up an output directory; add --output DIR")
+                raise click.UsageError("--resume resumes an output directory; add --output DIR")
             cluster = choose_cluster(cluster_file, workers)
             return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
 
@@ -201,7 +201,7 @@ def output_options(
     *,
     output: str = "Write report.json, report.html and per_query.npz there. Without it nothing is written.",
     workspace: str = "Directory for intermediate stores, seen by all workers. Default: DIR/workspace.",
-    resume: str = "Take up an output directory: a finished one gives the same report again.",
+    resume: str = "Resume an output directory: a finished one gives the same report again.",
 ) -> Callable[[F], F]:
     """Add ``--output``, ``--name``, ``--workspace``, ``--resume`` and ``--json``, with these help texts."""
     words = "Print the report as JSON, and nothing else."

@@ -44,7 +44,7 @@ from reid_dist.cli.options import (
 @output_options(
     output="Write splits.json, splits.html there.",
     workspace="Directory for drawn rows, seen by all workers. Default: DIR/workspace. What is put there is removed.",
-    resume="Take up an output directory: splits that are done are not evaluated again.",
+    resume="Resume an output directory: splits that are done are not evaluated again.",
 )
 @observation_options
 @run_options()

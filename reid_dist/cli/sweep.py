@@ -41,7 +41,7 @@ from reid_dist.cli.options import (
     output="Write sweep.json and sweep.html there.",
     workspace="Directory for neighbour lists and derived features, seen by all workers; they stay there. "
     "Default: DIR/workspace, and nothing stays.",
-    resume="Take up an output directory: points that are done are not evaluated again.",
+    resume="Resume an output directory: points that are done are not evaluated again.",
 )
 @observation_options
 @run_options()

@@ -36,6 +36,11 @@ def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
     return f"{shown}{last} {len(texts) - most} more" if len(texts) > most else shown
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters, the last one an ellipsis if it is cut."""
+    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
 def percent(value: float) -> str:
     """Return a share of one in percent with two decimals."""
     return "undefined" if math.isnan(value) else f"{100 * value:.2f} %"

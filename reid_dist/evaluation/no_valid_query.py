@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.formatting import counted, first_few
 from reid_dist.core.model import Labels
 from reid_dist.relevance.protocols import SAME_CAMERA, WHOLE_CAMERA, Protocol
 from reid_dist.stores import LabelledSet
@@ -121,5 +121,4 @@ def _cameras(query: LabelledSet, gallery: LabelledSet) -> str:
             names = side.camid_names
             found = np.unique(camids).tolist()
             kinds |= dict.fromkeys(str(each) if names is None or each <= 0 else names[each - 1] for each in found)
-    shown = list(kinds)[:_MOST_CAMERAS]
-    return ", ".join(shown) + (", …" if len(kinds) > len(shown) else "")
+    return first_few(list(kinds), _MOST_CAMERAS)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reid_dist.evaluation.sweeps.report import SweepReport
     from reid_dist.reports import Report
 
-_RESUME_OTHERWISE = "or --resume to take up what is in it"
+_RESUME_OTHERWISE = "or --resume to continue the run in it"
 _WORKSPACE = "workspace"
 _UNFINISHED = "unfinished.json"
 

@@ -100,8 +100,7 @@ def brief_verdict(finding: Finding) -> str:
 
 def shortened(text: str, *, most: int = _LONGEST) -> str:
     """Return a text of at most so many characters, with digests cut to eight digits."""
-    text = _HEXADECIMAL.sub(lambda found: found[0][:8], text)
-    return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return formatting.shortened(_HEXADECIMAL.sub(lambda found: found[0][:8], text), most)
 
 
 def jobs(count: int) -> str:

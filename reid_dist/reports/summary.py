@@ -9,7 +9,7 @@ from typing import Any
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.extras import import_extra
-from reid_dist.core.formatting import aligned
+from reid_dist.core.formatting import aligned, shortened
 
 _MOST_ROWS = 30
 _MOST_NOTES = 5
@@ -53,14 +53,10 @@ class Summary:
         return [*self.rows[:half], left_out, *self.rows[-half:]]
 
     def _lines(self) -> list[tuple[str, str]]:
-        lines = [*self.facts.items(), *(("note", _cut(note)) for note in self.notes[:_MOST_NOTES])]
+        lines = [*self.facts.items(), *(("note", shortened(note, _NOTE_LENGTH)) for note in self.notes[:_MOST_NOTES])]
         if len(self.notes) > _MOST_NOTES:
             lines.append(("notes", f"{len(self.notes) - _MOST_NOTES} more in .notes"))
         return lines
-
-
-def _cut(note: str) -> str:
-    return note if len(note) <= _NOTE_LENGTH else f"{note[: _NOTE_LENGTH - 1]}…"
 
 
 def make_frame(columns: Mapping[str, Any], *, index: str, names: Sequence[Any] | None = None) -> Any:

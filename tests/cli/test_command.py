@@ -177,7 +177,7 @@ def test_an_output_that_cannot_be_used_is_refused_before_any_work(
     sides = () if words == ["demo"] else stores
     refused = reid_dist(words[0], *sides, *words[1:], "--cluster", threads, "--output", output)
     refused.assert_refused("notes.txt", *(["is not empty"] if occupied else []))
-    assert ("--resume to take up" in refused.err) == (occupied and words != ["demo"])
+    assert ("--resume to continue" in refused.err) == (occupied and words != ["demo"])
     assert "tasks" not in refused.err
     assert "point " not in refused.err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
@@ -200,7 +200,7 @@ def test_resume(reid_dist, stores, threads, tmp_path: Path) -> None:
     again = reid_dist(*words, "--resume")
     assert json.loads(again.out) == json.loads(first.out)
     assert "tasks" not in again.err
-    reid_dist(*words).assert_refused("out is not empty", "choose another one, or --resume to take up what is in it")
+    reid_dist(*words).assert_refused("out is not empty", "choose another one, or --resume to continue the run in it")
 
 
 def test_resume_of_what_another_job_has_begun(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
@@ -267,7 +267,7 @@ def test_curves_that_do_not_fit_are_refused_before_the_work(
 @pytest.mark.parametrize("words", COMPUTING[1:])
 def test_nothing_is_resumed_without_a_directory(reid_dist, stores, threads, words: list[str]) -> None:
     refused = reid_dist(words[0], *stores, *words[1:], "--cluster", threads, "--resume")
-    refused.assert_refused("--resume takes up an output directory; add --output DIR")
+    refused.assert_refused("--resume resumes an output directory; add --output DIR")
 
 
 def test_a_damaged_record_of_an_unfinished_run(reid_dist, stores, threads, tmp_path: Path) -> None:

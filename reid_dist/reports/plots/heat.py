@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from reid_dist.core.formatting import integer, percent
+from reid_dist.core.formatting import integer, percent, shortened
 from reid_dist.reports.plots.frame import WIDTH, at, nothing, svg, text
 
 _LEFT, _TOP, _EDGE = 58, 48, 6
@@ -30,7 +30,8 @@ class _Grid:
 
     @classmethod
     def of(cls, query_camids: Cameras, gallery_camids: Cameras) -> _Grid:
-        return cls(*([_shortened(str(camid)) for camid in camids] for camids in (query_camids, gallery_camids)))
+        sides = (query_camids, gallery_camids)
+        return cls(*([shortened(str(camid), _MOST_LETTERS) for camid in camids] for camids in sides))
 
     @property
     def left(self) -> float:
@@ -120,10 +121,6 @@ def heat_map(
         height=_TOP + len(query_camids) * _ROW + _EDGE,
         style="min-width:{}px;max-width:{}".format(*widths),
     )
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
 
 
 def _longest(names: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from reid_dist.core.formatting import first_few
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stages.pooling.definition import POOLINGS, Pooling
@@ -168,7 +169,7 @@ def pool(
 
 def _zero_groups(groups: RowGroups, zero: list[int], how: Pooling) -> str:
     rows = groups.rows_of(zero[0])
-    named = ", ".join(map(str, rows[:10].tolist())) + (", …" if len(rows) > 10 else "")
+    named = first_few(list(map(str, rows.tolist())), 10)
     return (
         f"the {how.name} of {share(len(zero), len(groups))} is a zero vector, which has no direction: the first is "
         f"{groups.name(zero[0])} (rows {named}); leave these rows out, or keep zero vectors (allow_zero=True, "
