@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from agreement import as_feature_set, evaluate_items
@@ -135,48 +137,23 @@ def test_one_set_needs_no_names(pair):
     assert report.result_digest == evaluate_items(named, named, "same_set", metrics=None).result_digest
 
 
-@pytest.mark.parametrize("options", [{"max_rank": 0}, {"max_rank": -3}, {"topk": 0}, {"chunk_rows": 0}])
-def test_numbers_out_of_range(pair, options):
-    with pytest.raises(InputError) as caught:
-        evaluate_items(*pair, **options)
-    name, value = next(iter(options.items()))
-    assert name in one_line(caught)
-    assert str(value) in one_line(caught)
-
-
-@pytest.mark.parametrize("name", ["max_rank", "topk", "chunk_rows", "single_shot_draws"])
-@pytest.mark.parametrize("value", [2**31, 2**64, True, 2.0, "3"])
-def test_numbers_that_count_nothing(pair, name, value):
-    with pytest.raises(InputError) as caught:
-        evaluate_items(*pair, "cuhk03", **{name: value})
-    assert f"{name} must be" in one_line(caught)
-    assert f"found {value!r}" in one_line(caught)
-
-
 # Options are validated alike for features, distances and lists.
 def by_features(query, gallery, **options):
-    return evaluate_items(query, gallery, metrics=["mAP"], **options)
+    sets = map(as_feature_set, (query, gallery))
+    return evaluate(*sets, **{"metrics": ["mAP"], "confidence": None, **options})
 
 
 def by_distances(query, gallery, **options):
     block = DistanceBlock.from_array(np.ones((len(query), len(gallery)), np.float32))
-    return evaluate_distances(block, *map(as_feature_set, (query, gallery)), metrics=["mAP"], **options)
+    return evaluate_distances(block, *map(as_feature_set, (query, gallery)), **{"metrics": ["mAP"], **options})
 
 
 def by_lists(query, gallery, **options):
     whole = np.tile(np.arange(len(gallery)), (len(query), 1))
-    return evaluate_lists(whole, *map(as_feature_set, (query, gallery)), metrics=["mAP"], **options)
+    return evaluate_lists(whole, *map(as_feature_set, (query, gallery)), **{"metrics": ["mAP"], **options})
 
 
 EVALUATIONS = pytest.mark.parametrize("evaluation", [by_features, by_distances, by_lists])
-
-
-@EVALUATIONS
-@pytest.mark.parametrize("seed", [2**64, 2**200, -1, True, 1.0, "1", None, float("nan")])
-def test_seeds_that_start_no_stream(pair, evaluation, seed):
-    with pytest.raises(InputError) as caught:
-        evaluation(*pair, seed=seed)
-    assert one_line(caught) == f"seed must be between 0 and 2**64 - 1 and a whole number, found {seed!r}"
 
 
 @pytest.mark.parametrize("seed", [0, 2**63, 2**64 - 1, np.uint64(2**64 - 1), np.int32(7)])
@@ -198,6 +175,55 @@ def test_seeds_beyond_the_largest_word_are_no_other_names(pair):
     assert zero["mAP"] != last["mAP"]
 
 
+COUNTS = ("max_rank", "topk", "chunk_rows", "single_shot_draws")
+REFUSED = [
+    *((name, value, "{name} must be") for name in COUNTS for value in (2**31, 2**64, True, 2.0, "3")),
+    *(("max_rank", value, "max_rank must be") for value in (0, -3)),
+    *((name, 0, "{name} must be") for name in ("topk", "chunk_rows")),
+    *(("breakdowns", value, "breakdowns must be a list of names") for value in (True, 0, 1.5, object())),
+    *((name, value, "{name} must be True or False") for name in ("ties", "roc") for value in (None, 1, "yes", b"")),
+    *(("confidence", value, "confidence must lie between 0 and 1") for value in (0, 1, True, -0.5, "0.95", math.nan)),
+    *(("metrics", value, "metrics must be") for value in (7, ["mAP", 7], b"mAP", {"mAP"}, "mAP,,CMC@1", "")),
+]
+
+
+@pytest.mark.parametrize("evaluation", [by_features, by_distances])
+@pytest.mark.parametrize(("name", "value", "words"), REFUSED)
+def test_values_of_options(pair, evaluation, name, value, words):
+    with pytest.raises(InputError) as caught:
+        evaluation(*pair, protocol="cuhk03", **{name: value})
+    assert words.format(name=name) in one_line(caught)
+    assert f"found {value!r}" in one_line(caught) or name == "metrics"
+
+
+@EVALUATIONS
+@pytest.mark.parametrize("seed", [2**64, 2**200, -1, True, 1.0, "1", None, math.nan])
+def test_seeds_that_start_no_stream(pair, evaluation, seed):
+    with pytest.raises(InputError) as caught:
+        evaluation(*pair, seed=seed)
+    assert one_line(caught) == f"seed must be between 0 and 2**64 - 1 and a whole number, found {seed!r}"
+
+
+@pytest.mark.parametrize("name", [None, 3, ["camera"], b"camera"])
+def test_unknown_breakdowns(pair, name):
+    with pytest.raises(UnknownNameError, match="unknown breakdown"):
+        evaluate_items(*pair, breakdowns=[name])
+
+
+def test_arrays_are_no_flags_and_flags_of_numpy_are(pair):
+    for flag in ("ties", "roc"):
+        with pytest.raises(InputError, match=f"{flag} must be True or False"):
+            evaluate_items(*pair, **{flag: np.array([1, 2])})
+        assert evaluate_items(*pair, metrics=["mAP"], **{flag: np.False_}).metrics["mAP"] > 0
+
+
+@pytest.mark.parametrize(("options", "words"), [({"k": 0}, "0"), ({"k": -1}, "-1"), ({"k": 3, "distance": "cosinee"},
+                                                "did you mean 'cosine'")])  # fmt: skip
+def test_options_of_neighbours(pair, options, words):
+    with pytest.raises(InputError, match=words):
+        nearest(*map(as_feature_set, pair), **options)
+
+
 @EVALUATIONS
 def test_no_breakdowns_in_every_form(pair, evaluation):
     plain = evaluation(*pair)
@@ -209,37 +235,6 @@ def test_no_breakdowns_in_every_form(pair, evaluation):
 
 
 @pytest.mark.parametrize("evaluation", [by_features, by_distances])
-@pytest.mark.parametrize("names", [True, 0, 1.5, object()])
-def test_breakdowns_that_are_no_list(pair, evaluation, names):
-    with pytest.raises(InputError) as caught:
-        evaluation(*pair, breakdowns=names)
-    assert "breakdowns must be a list of names" in one_line(caught)
-    assert repr(names) in one_line(caught)
-
-
-@pytest.mark.parametrize("name", [None, 3, ["camera"], b"camera"])
-def test_breakdowns_of_no_name(pair, name):
-    with pytest.raises(UnknownNameError, match="unknown breakdown"):
-        evaluate_items(*pair, breakdowns=[name])
-
-
-@pytest.mark.parametrize("flag", ["ties", "roc"])
-@pytest.mark.parametrize("value", [None, 1, "yes", b"", np.array([1, 2])])
-def test_flags_that_are_neither(pair, flag, value):
-    with pytest.raises(InputError) as caught:
-        evaluate_items(*pair, **{flag: value})
-    assert one_line(caught) == f"{flag} must be True or False, found {value!r}"
-    assert evaluate_items(*pair, metrics=["mAP"], **{flag: np.False_}).metrics["mAP"] > 0
-
-
-@pytest.mark.parametrize("level", [0, 1, True, -0.5, "0.95", float("nan")])
-def test_levels_that_are_none(pair, level):
-    with pytest.raises(InputError, match="confidence must lie between 0 and 1") as caught:
-        evaluate_items(*pair, confidence=level)
-    assert f"found {level!r}" in one_line(caught)
-
-
-@pytest.mark.parametrize("evaluation", [by_features, by_distances])
 @pytest.mark.parametrize("client", ["127.0.0.1:8786", 2, False])
 def test_what_is_no_client(pair, evaluation, client):
     with pytest.raises(InputError, match=r"client must be a distributed\.Client") as caught:
@@ -247,12 +242,6 @@ def test_what_is_no_client(pair, evaluation, client):
     assert type(client).__name__ in one_line(caught)
     with pytest.raises(InputError, match="client must be"):
         nearest(*map(as_feature_set, pair), client=client)
-
-
-@pytest.mark.parametrize("k", [0, -1])
-def test_neighbours_out_of_range(pair, k):
-    with pytest.raises(InputError, match=str(k)):
-        nearest(*map(as_feature_set, pair), k=k)
 
 
 @pytest.mark.parametrize(
@@ -295,21 +284,10 @@ def test_unknown_names(pair, option, given, meant):
     assert name in one_line(caught)
 
 
-def test_unknown_distance_of_neighbours(pair):
-    with pytest.raises(UnknownNameError, match="did you mean 'cosine'"):
-        nearest(*map(as_feature_set, pair), distance="cosinee")
-
-
 @pytest.mark.parametrize("given", [np.zeros((4, 3), np.float32), None, 7])
 def test_what_is_no_feature_set(pair, given):
     with pytest.raises((InputError, TypeError)):
         evaluate(as_feature_set(pair[0]), given)
-
-
-@pytest.mark.parametrize("metrics", [7, ["mAP", 7], b"mAP", {"mAP"}, "mAP,,CMC@1", ""])
-def test_what_is_no_list_of_metrics(pair, metrics):
-    with pytest.raises(InputError, match="metrics must be"):
-        evaluate(*map(as_feature_set, pair), metrics=metrics)
 
 
 def test_errors_are_those_of_python_too(pair):
