@@ -10,7 +10,6 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import evaluation, protocols, rank_metrics
-from reference import ItemSet
 from sklearn.metrics import average_precision_score
 from strategies import problems_for, scattered_sets
 
@@ -87,7 +86,7 @@ def test_ties_are_ordered_by_gallery_row_and_bracketed():
     assert ranking.pessimistic == [5, 6]
 
 
-@pytest.mark.parametrize("protocol", reference.PROTOCOLS)
+@pytest.mark.parametrize("protocol", protocols.PID_PROTOCOLS)
 @given(data=st.data())
 def test_masks_and_ranks_are_consistent(protocol, data):
     problem = data.draw(problems_for(protocol))
@@ -103,21 +102,6 @@ def test_masks_and_ranks_are_consistent(protocol, data):
         reasons = protocols.true_reasons(problem.query, problem.gallery, protocol, row, relevant[row], junk[row])
         assert reasons
         assert (reasons == {""}) == relevant[row].any()
-
-
-def test_protocols_by_hand():
-    query = ItemSet(np.ones((2, 1)), np.array([7, -1]), np.array([0, 0]), np.array([0, 9]))
-    gallery = ItemSet(np.ones((5, 1)), np.array([7, 7, -1, 8, 7]), np.array([0, 1, 1, 0, 2]), np.array([0, 1, 2, 3, 4]))
-    expected = {
-        "market1501": ([0, 1, 0, 0, 1], [1, 0, 1, 0, 0]),
-        "no_cameras": ([1, 1, 0, 0, 1], [0, 0, 1, 0, 0]),
-        "same_set": ([0, 1, 0, 0, 1], [1, 0, 1, 0, 0]),
-    }
-    for protocol, (of_first, junk_of_first) in expected.items():
-        relevant, junk = protocols.assign_relevance(query, gallery, protocol)
-        assert relevant.astype(int).tolist() == [of_first, [0] * 5], protocol
-        assert junk[0].astype(int).tolist() == junk_of_first, protocol
-        assert junk[1].astype(int).tolist() == [0, 0, 1, 0, 0], protocol
 
 
 def test_distances_by_hand():

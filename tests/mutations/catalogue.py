@@ -147,8 +147,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stages/reranking/scorer.py", "else near + far - overlap\n", "else near + far + overlap\n"),
         (
             "stages/neighbours/tasks.py",
-            "merge_surroundings(merged, found, lists.k - 1)",
-            "merge_surroundings(merged, found, lists.k - 2)",
+            "merge_surroundings(one, two, lists.k - 1)",
+            "merge_surroundings(one, two, lists.k - 2)",
         ),
     ],
     "expansion": [
