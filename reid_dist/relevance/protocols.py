@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
 
@@ -203,7 +204,7 @@ def _refuse_unusable(protocol: Protocol) -> None:
     for part in ("relevant_lists", "junk_lists", "reported"):
         if not _is_list_of(str, getattr(protocol, part)):
             refuse(part, "be a list of names")
-    if not (protocol.junk_pid is None or _is_whole(protocol.junk_pid)):
+    if not (protocol.junk_pid is None or is_whole(protocol.junk_pid)):
         refuse("junk_pid", "be a whole number, or None for none")
     for part in ("query_cameras", "gallery_cameras"):
         cameras = getattr(protocol, part)
@@ -267,10 +268,6 @@ def _refuse_lists(protocol: Protocol) -> None:
             f"protocol {protocol.name!r} goes by lists, so {', '.join(labels)} would have no effect; start from a "
             "protocol by lists, such as oxford, or leave relevant_lists out"
         )
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_list_of(kind: type, values: object) -> bool:

@@ -179,7 +179,7 @@ def test_metrics_without_a_test_are_listed(reid_dist, runs) -> None:
         ("nowhere", (), ("nowhere",)),
     ],
 )
-def test_mistakes_are_answered_in_one_line(reid_dist, runs, candidate: str, words, parts) -> None:
+def test_mistakes_are_reported_in_one_line(reid_dist, runs, candidate: str, words, parts) -> None:
     place = runs.get(candidate, runs["good"].parent / candidate)
     reid_dist("compare", runs["good"], place, *words).assert_refused(*parts)
 

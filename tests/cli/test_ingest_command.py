@@ -203,7 +203,7 @@ def test_a_dropped_pid_without_rows_is_noted(reid_dist, tmp_path: Path) -> None:
         (("--format", "mat"), ("cannot be read as mat",)),
     ],
 )
-def test_mistakes_are_answered_in_one_line(reid_dist, tmp_path: Path, words, parts) -> None:
+def test_mistakes_are_reported_in_one_line(reid_dist, tmp_path: Path, words, parts) -> None:
     side = make_side(6)
     boxed = side.pids.astype(object)
     np.savez(tmp_path / "own.npz", emb=side.features, vid=side.pids, short=side.pids[:7], boxed=boxed)

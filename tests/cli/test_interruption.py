@@ -238,7 +238,7 @@ def test_threads_in_the_middle_of_a_long_task_are_not_waited_for(large, threads:
         assert assert_interrupted(process, seconds=30) == "Interrupted."
 
 
-def test_what_is_finished_is_kept_and_taken_up(large, threads: Path, tmp_path: Path, reid_dist) -> None:
+def test_finished_parts_are_kept_and_reused(large, threads: Path, tmp_path: Path, reid_dist) -> None:
     words = ("evaluate", *large, "--cluster", threads, "--output", "out")
     with started(tmp_path, _SLOW.format(seconds=600), *words) as process:
         wait_for(tmp_path / "begun", process)

@@ -107,7 +107,7 @@ def test_a_file_is_a_source(reid_dist, tmp_path: Path) -> None:
         (("--dtype", "int8"), ("--dtype",)),
     ],
 )
-def test_mistakes_are_answered_in_one_line(reid_dist, frames, tmp_path: Path, words, parts) -> None:
+def test_mistakes_are_reported_in_one_line(reid_dist, frames, tmp_path: Path, words, parts) -> None:
     reid_dist("pool", frames, "--output", tmp_path / "out.zarr", *words).assert_refused(*parts)
     assert not (tmp_path / "out.zarr").exists()
 

@@ -92,7 +92,7 @@ def test_a_local_cluster_takes_files(tmp_path: Path, command: str) -> None:
         (("--cluster", "nowhere.yaml"), ("nowhere.yaml",)),
     ],
 )
-def test_mistakes_are_answered_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
+def test_mistakes_are_reported_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
     output = tmp_path / "out"
     reid_dist("splits", *stores, "--cluster", threads, "--output", output, *words).assert_refused(*parts)
     assert not output.exists()

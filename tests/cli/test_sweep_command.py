@@ -99,7 +99,7 @@ def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
         (("--expand", "aqe", "--k", "0:3", "--cluster", "nowhere.yaml"), ("nowhere.yaml",)),
     ],
 )
-def test_mistakes_are_answered_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
+def test_mistakes_are_reported_in_one_line(reid_dist, stores, threads, tmp_path: Path, words, parts) -> None:
     output = tmp_path / "out"
     refused = reid_dist("sweep", *stores, "--cluster", threads, "--output", output, *words)
     refused.assert_refused(*parts)

@@ -137,7 +137,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path, fi
 
 
 @pytest.mark.parametrize("limit", ["plenty", "-5GiB", "1MiB", "150MiB", "191MiB"])
-def test_limits_of_memory_that_cannot_be(tmp_path: Path, limit: str) -> None:
+def test_impossible_limits_of_memory_are_refused(tmp_path: Path, limit: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(f"kind: local\nmemory_limit: {limit}\n")
     with pytest.raises(InputError, match=f"memory_limit '{limit}' of the cluster"), connect(read_cluster(path)):

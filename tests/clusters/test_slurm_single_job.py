@@ -111,7 +111,7 @@ def test_numbers_of_jobs_begin_again(sets, cluster_file: Path, tmp_path: Path) -
     assert len({name.rpartition("-")[0] for name in left}) == 1
 
 
-def test_a_folder_that_is_there_already_is_not_believed(
+def test_a_folder_that_is_there_already_is_not_used(
     cluster_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     of_the_step = {"JOB_ID": "7", "STEP_ID": "0", "NTASKS": "4", "JOB_START_TIME": "1", "SRUN_COMM_PORT": "4000"}

@@ -101,7 +101,7 @@ def test_a_server_with_another_key(evaluate_on, server: Server, tmp_path: Path) 
     evaluate_on(CLUSTER + lines).assert_one_line(3, "cannot start a cluster over SSH", "not trusted")
 
 
-def test_a_server_that_does_not_let_us_in(evaluate_on, server: Server, tmp_path: Path) -> None:
+def test_a_server_that_refuses_the_key(evaluate_on, server: Server, tmp_path: Path) -> None:
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True, capture_output=True)
     lines = server.lines.replace(str(server.private_key), str(other))

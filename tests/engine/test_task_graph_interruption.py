@@ -62,7 +62,7 @@ def test_ctrl_c_lets_a_short_task_end() -> None:
     assert ended == [True]
 
 
-def test_a_task_that_fails_is_told_when_all_that_run_have_ended() -> None:
+def test_a_failed_task_is_reported_after_running_tasks_have_ended() -> None:
     begun, ended = threading.Event(), []
 
     def short() -> None:

@@ -431,7 +431,7 @@ def test_sizes_out_of_range(sizes):
         evaluate_items(query, gallery, breakdowns=["gallery_size"], gallery_sizes=sizes)
 
 
-def test_an_order_that_is_none():
+def test_an_unknown_order():
     query, gallery = crowded()
     with pytest.raises(InputError, match="gallery_order"):
         evaluate_items(query, gallery, breakdowns=["gallery_size"], gallery_order="reverse")

@@ -301,7 +301,7 @@ def test_rules_in_any_order_and_form():
     assert len({compose_protocol("mine", query_cameras=form) for form in cameras}) == 1
 
 
-def test_queries_of_other_cameras_are_nowhere_in_verification():
+def test_queries_of_other_cameras_are_excluded_from_verification():
     """Neither their pairs nor, among the probes, they themselves."""
     query, gallery, block = crowded()
     rules = {"junk": [("pid", "camid")], "query_cameras": (0, 3)}
@@ -378,7 +378,7 @@ def test_protocols_by_lists_can_be_changed():
     ],
     ids=lambda parts: str(parts) if isinstance(parts, dict) else "",
 )
-def test_parts_that_cannot_be_used(parts, message):
+def test_invalid_parts_are_refused(parts, message):
     with pytest.raises(InputError, match=message) as refused:
         compose_protocol("mine", **parts)
     assert "\n" not in str(refused.value)

@@ -236,7 +236,7 @@ def test_no_breakdowns_in_every_form(pair, evaluation):
 
 @pytest.mark.parametrize("evaluation", [by_features, by_distances])
 @pytest.mark.parametrize("client", ["127.0.0.1:8786", 2, False])
-def test_what_is_no_client(pair, evaluation, client):
+def test_an_invalid_client(pair, evaluation, client):
     with pytest.raises(InputError, match=r"client must be a distributed\.Client") as caught:
         evaluation(*pair, client=client)
     assert type(client).__name__ in one_line(caught)
@@ -285,7 +285,7 @@ def test_unknown_names(pair, option, given, meant):
 
 
 @pytest.mark.parametrize("given", [np.zeros((4, 3), np.float32), None, 7])
-def test_what_is_no_feature_set(pair, given):
+def test_an_invalid_feature_set(pair, given):
     with pytest.raises((InputError, TypeError)):
         evaluate(as_feature_set(pair[0]), given)
 

@@ -264,7 +264,7 @@ def test_lists_of_the_other_kind(protocol):
         evaluate_items(query, gallery, protocol, metrics=METRICS, ground_truth=truth)
 
 
-def test_lists_that_cannot_be():
+def test_inconsistent_lists_are_refused():
     query, gallery, truth = fixed("oxford")
     for damaged in (
         truth[:-1],

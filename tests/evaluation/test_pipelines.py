@@ -296,7 +296,7 @@ def test_a_dot_reaches_into_a_protocol(read):
         ("gallery_sizes=[half]", "gallery_sizes"),
     ],
 )
-def test_overrides_that_are_none(read, override, part):
+def test_invalid_overrides(read, override, part):
     with pytest.raises(InputError) as refused:
         read("protocol: market1501\n", override)
     assert part in str(refused.value)
@@ -325,7 +325,7 @@ def test_files_that_hold_no_job(tmp_path, content, part):
     assert "\n" not in str(refused.value)
 
 
-def test_files_that_are_none(tmp_path):
+def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(StoreNotFoundError, match=r"there is no pipeline file"):
         read_job(tmp_path / "none.yaml")
     with pytest.raises(InputError, match="directory"):

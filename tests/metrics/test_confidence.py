@@ -264,7 +264,7 @@ def test_the_fewest_resamples_are_enough() -> None:
 
 
 @pytest.mark.parametrize("n_units", [2, 33, 200])
-def test_the_size_of_a_block_of_resamples_does_not_show(monkeypatch: pytest.MonkeyPatch, n_units: int) -> None:
+def test_the_size_of_a_block_of_resamples_has_no_effect(monkeypatch: pytest.MonkeyPatch, n_units: int) -> None:
     rng = np.random.default_rng(n_units)
     values = {name: rng.standard_normal(3 * n_units) for name in ("mAP", "mINP")}
     values["mINP"][::4] = np.nan

@@ -211,7 +211,7 @@ def test_distances_stand_beside_the_positives_that_were_found(case):
 
 
 @given(cases(), st.integers(1, 30))
-def test_blocks_of_queries_do_not_show(case, entries):
+def test_blocks_of_queries_have_no_effect(case, entries):
     whole = case.rank()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reid_dist.metrics.listed, "_ENTRIES_AT_ONCE", entries)
@@ -343,7 +343,7 @@ def test_a_positive_outside_the_list_may_be_near_among_the_negatives():
     assert (bounds.lower.tolist(), bounds.upper.tolist()) == ([0.5], [1.0])
 
 
-def test_exact_and_bounded_metrics_are_told_apart():
+def test_exact_and_bounded_metrics_are_separated():
     # Query 0 has one of two positives in its list, query 1 all, query 2 none at all.
     verdicts = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 2, 0]])
     case = Case([[0, 1, 3, 2, 4], [3, 1, 0, 2, 4], [0, 1, 2, 3, 4]], verdicts, np.zeros(5, bool), 3)

@@ -153,7 +153,7 @@ def test_revisitop_json_with_boxes(tmp_path):
     )
 
 
-def test_good_and_ok_stand_for_each_other():
+def test_good_and_ok_are_synonyms():
     only_ok = read([{"ok": [4, 2], "junk": []}])
     assert only_ok.content_digest == read([{"good": [], "ok": [2, 4], "junk": []}]).content_digest
     only_good = read([{"good": [4, 2], "junk": []}])
@@ -225,7 +225,7 @@ def test_a_wrong_entry_is_named(source, message_part):
     assert "faults in all" not in message
 
 
-def test_the_first_fault_is_told_and_all_are_counted():
+def test_the_first_fault_is_reported_and_all_are_counted():
     source = [EMPTY, {"ok": [1, 1], "junk": [1, 12]}, {"good": [0]}, GRADED]
     message = refusal(source)
     assert message.startswith("ground truth: query 1, list 'junk': row 12 is outside")
@@ -394,7 +394,7 @@ def test_queries_need_no_item_ids_for_the_files_of_oxford(oxford):
     assert without.content_digest == read(folder, **options).content_digest
 
 
-def test_prefixes_blank_lines_and_spaces_say_nothing(oxford):
+def test_prefixes_blank_lines_and_spaces_have_no_effect(oxford):
     folder, options = oxford
     expected = read(folder, **options).content_digest
     (folder / "place_0_query.txt").write_text("hall_000001 1 2 3 4")  # as in Paris
@@ -425,12 +425,12 @@ def test_queries_are_in_the_order_of_file_names(tmp_path):
     ("indptr", "rows"),
     [([], []), ([1, 2], [0, 1]), ([0, 1], [0, 1]), ([0, 2, 1, 2], [0, 1]), ([0, 2], [1, 1]), ([0, 0, 2, 2], [1, 0])],
 )
-def test_lists_that_do_not_hang_together_are_not_made(indptr, rows):
+def test_inconsistent_lists_are_refused(indptr, rows):
     with pytest.raises(ValueError, match=r"offsets|ascend"):
         RowLists(np.array(indptr, np.int64), np.array(rows, np.int64))
 
 
-def test_ground_truth_that_does_not_hang_together_is_not_made():
+def test_inconsistent_ground_truth_is_refused():
     one, two = RowLists.of_queries([np.array([3])]), RowLists.of_queries([np.array([3]), np.array([0])])
     none = RowLists.of_queries([np.empty(0, np.int64)])
     with pytest.raises(ValueError, match="of no kind"):

@@ -69,7 +69,7 @@ from evaluate_sets import N_QUERY
     ],
     ids=lambda part: " ".join(part) if part[0].startswith("--") else "",
 )
-def test_mistakes_are_answered_in_one_line(refused, data, tmp_path, words, parts):
+def test_mistakes_are_reported_in_one_line(refused, data, tmp_path, words, parts):
     line = refused(*(word.replace("DATA", str(data)) for word in words), "--output", tmp_path / "out")
     for part in parts:
         assert part in line

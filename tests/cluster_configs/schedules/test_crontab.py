@@ -111,7 +111,7 @@ def test_a_second_night_does_not_start(cron: Cron, stand_in: StandIn) -> None:
     assert cron.run() == (0, "")
 
 
-def test_a_lock_dies_with_its_night(cron: Cron, stand_in: StandIn) -> None:
+def test_a_lock_ends_with_its_night(cron: Cron, stand_in: StandIn) -> None:
     stand_in.end_with(0, after=60)
     first = cron.start()
     stand_in.await_start()

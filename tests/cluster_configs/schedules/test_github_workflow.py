@@ -33,7 +33,7 @@ def test_schema_validates() -> None:
     validate(WORKFLOW)
 
 
-def test_schema_validation_bites() -> None:
+def test_schema_validation_finds_errors() -> None:
     with pytest.raises(jsonschema.ValidationError):
         validate({**WORKFLOW, "concurrency": {"groop": "nightly"}})
 

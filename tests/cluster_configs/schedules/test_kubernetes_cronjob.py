@@ -28,7 +28,7 @@ def test_schema_validates(kind: str, version: str) -> None:
     kubernetes_validate.validate(BY_KIND[kind], version, strict=True)
 
 
-def test_schema_validation_bites() -> None:
+def test_schema_validation_finds_errors() -> None:
     wrong = copy.deepcopy(CRON_JOB)
     wrong["spec"]["concurencyPolicy"] = "Forbid"
     with pytest.raises(kubernetes_validate.ValidationError, match="concurencyPolicy"):

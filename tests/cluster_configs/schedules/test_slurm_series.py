@@ -171,7 +171,7 @@ def test_a_night_outside_of_slurm_is_not_joined(series: Series, stand_in: StandI
 
 
 @pytest.mark.parametrize(("code", "ended"), [(0, "3:0"), (4, "4:0")])
-def test_a_night_that_cannot_queue_the_next_runs_and_says_so(
+def test_a_night_that_cannot_queue_the_next_runs_and_reports_it(
     series: Series, stand_in: StandIn, code: int, ended: str
 ) -> None:
     refusing = stand_in.programs / "sbatch"
@@ -203,7 +203,7 @@ def test_nights_of_the_command_itself(series: Series, stand_in: StandIn, slurm: 
 
 
 @pytest.mark.slow
-def test_before_its_time_is_over_it_is_asked_to_end(series: Series, stand_in: StandIn) -> None:
+def test_it_is_interrupted_before_its_time_is_over(series: Series, stand_in: StandIn) -> None:
     """As by Ctrl-C, which the command answers in order."""
     text = series.script.read_text()
     assert "--signal=B:INT@300" in text

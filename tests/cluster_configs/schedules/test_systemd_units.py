@@ -53,7 +53,7 @@ def test_the_units_are_valid(units: Path) -> None:
 
 
 @pytest.mark.parametrize(("right", "wrong"), [("ProtectSystem=", "ProtectSytem="), ("=strict", "=strct")])
-def test_the_validation_bites(units: Path, right: str, wrong: str) -> None:
+def test_the_validation_finds_errors(units: Path, right: str, wrong: str) -> None:
     unit = units / SERVICE
     unit.write_text(unit.read_text().replace(right, wrong))
     assert wrong.strip("=") in analyze("verify", unit).stderr

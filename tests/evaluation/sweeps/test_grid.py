@@ -137,7 +137,7 @@ def test_re_rankings():
         ("alpha_qe", None, {"k": "1:30", "alpha": "1:30"}, "the grid has 900 points, and a sweep takes 500 at most"),
     ],
 )
-def test_grids_that_cannot_be(expand, rerank, given, words):
+def test_impossible_grids_are_refused(expand, rerank, given, words):
     with pytest.raises(InputError, match=words) as caught:
         make_grid(expand, rerank, given)
     assert "\n" not in str(caught.value)

@@ -142,7 +142,7 @@ def names_in(folder):
     return sorted({path.name.split("-")[0] for path in folder.iterdir()})
 
 
-def test_a_workspace_that_was_given_is_kept_and_taken_up(tmp_path):
+def test_a_given_workspace_is_kept_and_reused(tmp_path):
     query, gallery = sets()
     first, second = Count(), Count()
     report = sweep_parameters(query, gallery, expand="aqe", k="0:5", workspace=tmp_path, progress=first)

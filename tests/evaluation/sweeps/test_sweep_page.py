@@ -182,7 +182,7 @@ def test_the_page_describes_the_inputs():
 
 @pytest.mark.slow
 @needs_browser
-def test_nothing_sticks_out(tmp_path):
+def test_no_page_overflows(tmp_path):
     """Also with long unbroken texts and wide tables."""
     long = "unbroken" * 30
     wide = report(

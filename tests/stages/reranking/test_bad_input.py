@@ -116,7 +116,7 @@ def test_specs(data, refused, spec, message, tmp_path):
 
 
 @pytest.mark.parametrize("spec", [5, True, 0.3, ["k_reciprocal"], {"k1": 3}, b"k_reciprocal", object()])
-def test_what_is_no_spec(data, spec):
+def test_values_that_are_no_spec(data, spec):
     near, far = sets_of(data)
     for evaluated in (lambda: evaluate(near, far, rerank=spec), lambda: reranked_distances(near, far, rerank=spec)):
         with pytest.raises(InputError, match="a re-ranking is a name or a call"):
@@ -219,7 +219,7 @@ def test_dimensions(data):
 
 
 @pytest.mark.parametrize("rows", [[12], [-1], [0.0], [True], [[1]], "0", ["a"], 3])
-def test_rows_that_there_are_not(data, rows):
+def test_rows_out_of_range(data, rows):
     near, far = sets_of(data)
     with pytest.raises(InputError, match=r"^rows must be"):
         reranked_distances(near, far, rows=rows)
