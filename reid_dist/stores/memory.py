@@ -38,7 +38,7 @@ class MemoryRows:
         # Memory has no natural chunk.
         self.chunk_rows = len(self.features)
         hasher, faults = scan(self.features)
-        faults.refuse_non_finite("features")
+        faults.refuse_non_finite()
         self.labels, self.allow_zero, self.uri = labels, allow_zero, uri
         self.content_digest = hasher.finish(
             self.shape[1], self.dtype, {name: self.label_digest(name) for name in labels}

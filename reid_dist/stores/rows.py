@@ -68,11 +68,11 @@ class RowFaults:
         """Join with the faults of later rows."""
         return RowFaults(self.nan + later.nan, self.infinite + later.infinite, self.zero + later.zero)
 
-    def refuse_non_finite(self, what: str) -> None:
-        """Raise InputError if a row is not finite; `what` names the features."""
+    def refuse_non_finite(self) -> None:
+        """Raise InputError if a row is not finite."""
         found = [f"{word} in {rows}" for word, rows in (("NaN", self.nan), ("infinity", self.infinite)) if rows]
         if found:
-            raise InputError(f"{what} must be finite: found {' and '.join(found)}; correct or leave out these rows")
+            raise InputError(f"features must be finite: found {' and '.join(found)}; correct or leave out these rows")
 
 
 def find_faults(block: FeatureArray, first_row: int = 0) -> RowFaults:

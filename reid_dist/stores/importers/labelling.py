@@ -15,7 +15,7 @@ from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.name_layouts import first_file_name, labels_of_names
 from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts, find_table, option_of, unread_notes
 from reid_dist.stores.importers.source import RowArray, Source, open_source
-from reid_dist.stores.importers.text_files import file_at, read_lines, read_names
+from reid_dist.stores.importers.text_files import file_of_labels, read_lines, read_names
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels, number_jointly
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
@@ -114,7 +114,7 @@ def _read_table(options: LabelOptions) -> tuple[dict[str, NDArray[Any]], list[st
     """Read the labels of a table."""
     if options.labels_file is None:
         return {}, []
-    path = file_at(options.labels_file, "labels")
+    path = file_of_labels(options.labels_file)
     with open_source(str(path)) as table:
         found = find_table(table, options.names)
         arrays = {what: _column(table.arrays[name], what, name) for what, name in found.items()}
@@ -153,7 +153,7 @@ def _rows_of_table(read: _Read, table: Mapping[str, NDArray[Any]]) -> Mapping[st
 
 
 def _labels_of_file(location: Location, *, names: bool) -> NDArray[Any]:
-    path = file_at(location, "labels")
+    path = file_of_labels(location)
     if path.suffix.lower() == ".npy":
         return as_column(open_source(str(path)).arrays["features"].whole(), path.name)
     return read_names(path) if names else read_lines(path)

@@ -25,14 +25,14 @@ _BYTE_ORDER_MARKS = (
 )
 
 
-def file_at(location: str | os.PathLike[str], what: str) -> Path:
-    """Return the path of a file that must be there."""
+def file_of_labels(location: str | os.PathLike[str]) -> Path:
+    """Return the path of a file of labels, which must be there."""
     path = local_path(canonical_uri(location))
     if not path.exists():
-        raise StoreNotFoundError(f"no file with {what} at {path}")
+        raise StoreNotFoundError(f"no file with labels at {path}")
     refuse_unless_file(path)
     if path.is_dir():
-        raise StoreNotFoundError(f"no file with {what} at {path}: it is a folder")
+        raise StoreNotFoundError(f"no file with labels at {path}: it is a folder")
     return path
 
 
