@@ -209,7 +209,7 @@ class TestWorkspace:
         stage = Workspace.at(tmp_path / "scratch").stage("kind", "identity", {"of": "a test"})
         stage.write("part", {"a": np.arange(3)})
         assert workspace.stage("kind", "identity", {}).read("part")["a"].tolist() == [0, 1, 2]
-        assert Path(stage.path).name == f"kind-{fingerprint(2, 'kind', 'identity')[:20]}"
+        assert Path(stage.path).name == f"kind-{fingerprint(3, 'kind', 'identity')[:20]}"
 
 
 def test_the_error_of_a_command_is_one_line(
