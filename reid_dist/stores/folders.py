@@ -1,6 +1,7 @@
-"""Byte storage: one protocol for files under a URI, with an implementation for directories and one for S3.
+"""Byte storage: files under a URI, in a directory or on S3; names are relative to it, and writes appear whole.
 
-All that differs between a disk and object storage is in `LocalFolder` and `reid_dist.stores.objects.ObjectFolder`.
+All that differs between a disk and object storage is in `LocalFolder` and `reid_dist.stores.objects.ObjectFolder`,
+which have the same methods.
 
 Symbolic links are refused: all of them once, when a store is opened, and the last one of a path at every read, which
 the system does at no cost.  A store may come from anybody, and a link in it would show, or replace, any file of its
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,63 +34,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
-
-
-class Folder(Protocol):
-    """Files below a URI; names are relative to it, and writes appear at once and whole."""
-
-    def exists(self) -> bool:
-        """Whether anything is at the URI: a file, or a folder with a file in it."""
-
-    def size(self, name: str) -> int | None:
-        """Size of a file in bytes; None if it is missing."""
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading; FileNotFoundError if it is missing."""
-
-    def read(self, name: str) -> bytes | None:
-        """Read a whole file; None if it is missing."""
-
-    def read_into(self, name: str, target: memoryview) -> bool:
-        """Fill a buffer with the first bytes of a file; False if it is missing or too short."""
-
-    def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
-        """Read rows of a file of `n_bytes` bytes, shape (n, row_bytes); None if it is missing or of another size."""
-
-    def write(self, name: str, content: bytes | memoryview) -> int:
-        """Write a file, over what may be there; return its size in bytes."""
-
-    def names(self) -> list[str]:
-        """Names of the files directly in the folder, ascending."""
-
-    def folders(self) -> list[str]:
-        """Names of the folders directly in the folder, ascending."""
-
-    def walk(self, below: str = "") -> Iterator[str]:
-        """Names of all files in the folder, or below one of its folders."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file that may be there."""
-
-    def clear(self, last: str = "") -> None:
-        """Remove the folder with all files in it, one of them after all others."""
-
-    def refuse_link(self, name: str) -> None:
-        """Refuse a name that is a symbolic link."""
-
-    def refuse_links(self) -> None:
-        """Refuse the folder if any name in it, at any depth, is a symbolic link."""
-
-    def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
-        """Results of work on items, in order; several at a time, `n_bytes` each, where requests take long to begin."""
-
-    def zarr_store(self, *, read_only: bool) -> Store:
-        """Zarr store of the folder."""
-
-
-def folder_at(uri: str) -> Folder:
-    """Return the folder at a canonical URI; it may not be there yet."""
-    return ObjectFolder(uri) if is_object_uri(uri) else LocalFolder(Path(uri))
 
 
 @dataclass(frozen=True)
@@ -110,7 +54,7 @@ class LocalFolder:
         return path.stat().st_size if path.exists() else None
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading; StoreError if it is a symbolic link."""
+        """Open a file for reading; FileNotFoundError if it is missing, StoreError if it is a symbolic link."""
         return BufferedReader(self._open(name))
 
     def _open(self, name: str) -> FileIO:
@@ -134,7 +78,7 @@ class LocalFolder:
             raise StoreError(f"cannot read {self.path / name}: {error.strerror or error}") from error
 
     def read_into(self, name: str, target: memoryview) -> bool:
-        """Read straight into the buffer."""
+        """Fill a buffer with the first bytes of a file; False if it is missing or too short."""
         try:
             with self._open(name) as file:
                 while len(target) and (count := file.readinto(target)):
@@ -146,7 +90,7 @@ class LocalFolder:
         return not len(target)
 
     def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
-        """Map the file: a row is found by arithmetic."""
+        """Read rows of a file of `n_bytes` bytes, (n, row_bytes); None if it is missing or of another size."""
         try:
             with self._open(name) as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -196,7 +140,7 @@ class LocalFolder:
         (self.path / name).unlink(missing_ok=True)
 
     def clear(self, last: str = "") -> None:
-        """Remove the folder; of a symbolic link, the link alone."""
+        """Remove the folder, one of its files after all others; of a symbolic link, the link alone."""
         if self.path.is_symlink():
             self.path.unlink()
             return
@@ -229,7 +173,7 @@ class LocalFolder:
                         waiting.append(name)
 
     def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
-        """Do work on items, one at a time."""
+        """Return results of work on items, `n_bytes` each, in order: one at a time."""
         return map(work, items)
 
     def zarr_store(self, *, read_only: bool) -> Store:
@@ -237,6 +181,14 @@ class LocalFolder:
         from zarr.storage import LocalStore
 
         return LocalStore(self.path, read_only=read_only)
+
+
+Folder: TypeAlias = LocalFolder | ObjectFolder
+
+
+def folder_at(uri: str) -> Folder:
+    """Return the folder at a canonical URI; it may not be there yet."""
+    return ObjectFolder(uri) if is_object_uri(uri) else LocalFolder(Path(uri))
 
 
 @contextlib.contextmanager

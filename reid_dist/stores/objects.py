@@ -110,7 +110,7 @@ class ObjectFolder:
         return True
 
     def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
-        """Read the whole object where many rows of it are wanted, and ranges of bytes where few are."""
+        """Read rows of an object: the whole object where many are wanted, ranges of bytes where few are."""
         n_rows = n_bytes // row_bytes
         if is_read_whole(len(rows), n_rows):
             content = self.read(name)
@@ -178,7 +178,7 @@ class ObjectFolder:
         """Do nothing: object storage has no links."""
 
     def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
-        """Do work on items in many threads, ahead of the consumer."""
+        """Return results of work on items, `n_bytes` each, in order: in many threads, ahead of the consumer."""
         width = in_flight(n_bytes)
         waiting: deque[Future[Made]] = deque()
         try:
