@@ -271,6 +271,13 @@ def make_labels(
     return labels
 
 
+def label_arguments(labels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return labels by name as keyword arguments of `make_labels` and of sets, without the texts of numbers."""
+    columns = {name.removeprefix(COLUMN_PREFIX): labels[name] for name in labels if name.startswith(COLUMN_PREFIX)}
+    single = ("pids", "camids", "item_ids", "image_paths")
+    return {**{name: labels[name] for name in single if name in labels}, "columns": columns}
+
+
 def numbers_among(texts: Iterable[str]) -> set[int]:
     """Return the numbers of texts in digits."""
     return {value for value in map(number_in_digits, texts) if value is not None}

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from reid_dist.errors import InputError
 from reid_dist.stores.commits import PendingStore, commit_together
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
-from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
+from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, label_arguments, make_labels
 from reid_dist.stores.layout import chunk_sizes, create_array, write_label
 from reid_dist.stores.manifest import LabelEntry, Manifest
 from reid_dist.stores.memory import as_feature_array
@@ -288,14 +288,7 @@ class FeatureWriter:
             name: np.concatenate([as_column(values, name) for values in blocks])
             for name, blocks in self._label_blocks.items()
         }
-        if "pids" not in whole:
-            return {}
-        columns = {
-            name.removeprefix(COLUMN_PREFIX): values for name, values in whole.items() if name.startswith(COLUMN_PREFIX)
-        }
-        return make_labels(
-            n_rows, whole["pids"], whole.get("camids"), whole.get("item_ids"), columns, whole.get("image_paths")
-        )
+        return make_labels(n_rows, **label_arguments(whole)) if "pids" in whole else {}
 
     def commit(self) -> None:
         """Finish, and write the commit marker, which is the manifest, in one atomic update."""

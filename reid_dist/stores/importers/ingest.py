@@ -19,7 +19,7 @@ from reid_dist.stores.importers.labelling import SIDE_LABELS, LabelledPart, labe
 from reid_dist.stores.importers.names import ArrayNames, Role, find_labels
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.labelled import LabelledRows, LabelledSet
-from reid_dist.stores.labels import COLUMN_PREFIX, as_column
+from reid_dist.stores.labels import as_column, label_arguments
 from reid_dist.stores.locations import (
     State,
     at_location,
@@ -246,15 +246,7 @@ def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
         arrays = {
             what: as_column(values, what)[sides[role]] for what, values in arrays.items() if what not in SIDE_LABELS
         }
-    columns = {name.removeprefix(COLUMN_PREFIX): arrays[name] for name in arrays if name.startswith(COLUMN_PREFIX)}
-    return LabelledRows(
-        arrays["pids"],
-        arrays.get("camids"),
-        arrays.get("item_ids"),
-        columns=columns,
-        image_paths=arrays.get("image_paths"),
-        uri=uri,
-    )
+    return LabelledRows(**label_arguments(arrays), uri=uri)
 
 
 def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSet:

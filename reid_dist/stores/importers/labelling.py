@@ -16,7 +16,7 @@ from reid_dist.stores.importers.name_layouts import first_file_name, labels_of_n
 from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts, find_table, option_of, unread_notes
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_lines, read_names
-from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels, number_jointly
+from reid_dist.stores.labels import Labels, as_column, label_arguments, make_labels, number_jointly
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20
@@ -274,15 +274,7 @@ def _drop(
         raise InputError(f"no row of {read.part.features!r} is left after dropping {len(drop_pids)} identities")
     notes = [*read.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else read.notes
     taken = read.labels if kept.all() else {what: values[kept] for what, values in read.labels.items()}
-    made = make_labels(
-        int(kept.sum()),
-        taken["pids"],
-        taken.get("camids"),
-        taken.get("item_ids"),
-        {what.removeprefix(COLUMN_PREFIX): values for what, values in taken.items() if what.startswith(COLUMN_PREFIX)},
-        taken.get("image_paths"),
-        {key: texts for key, texts in vocabularies.items() if key.replace("_names", "s") in taken},
-    )
+    made = make_labels(int(kept.sum()), **label_arguments(taken), names=vocabularies)
     return LabelledPart(role, read.features, kept, made, tuple(notes))
 
 
