@@ -34,6 +34,12 @@ def fortran_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[:axis]) for axis in range(len(shape)))
 
 
+def items_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Return the number of items from the first to the last one of an array; strides are in items."""
+    spans = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
+    return 0 if 0 in shape else sum(spans) + 1
+
+
 class RawRows(RowArray):
     """An array within `n_bytes` of a file from byte `offset`; nothing else is ever read.  Strides are in items."""
 
@@ -51,8 +57,7 @@ class RawRows(RowArray):
         self._strides = contiguous_strides(shape) if strides is None else strides
         if min((*self.shape, *self._strides, 0)) < 0 or dtype.hasobject or len(self._strides) != len(self.shape):
             raise StoreError(f"{path} describes an impossible array of shape {shape} with strides {strides}")
-        spans = [(length - 1) * stride for length, stride in zip(self.shape, self._strides, strict=True)]
-        needed = 0 if 0 in self.shape else (sum(spans) + 1) * dtype.itemsize
+        needed = items_spanned(self.shape, self._strides) * dtype.itemsize
         if needed > n_bytes or offset < 0 or offset + needed > path.stat().st_size:
             raise StoreError(
                 f"{path} is cut short: an array of shape {shape} and {dtype} needs {needed} bytes from byte {offset}"
@@ -77,8 +82,8 @@ class RawRows(RowArray):
         return self._mapped() if math.prod(self.shape) else self.read(0, self.shape[0])
 
     def _mapped(self) -> NDArray[Any]:
-        spans = [(length - 1) * stride for length, stride in zip(self.shape, self._strides, strict=True)]
-        flat = np.memmap(self._path, dtype=self.dtype, mode="r", offset=self._offset, shape=(sum(spans) + 1,))
+        n_items = items_spanned(self.shape, self._strides)
+        flat = np.memmap(self._path, dtype=self.dtype, mode="r", offset=self._offset, shape=(n_items,))
         strides = tuple(stride * self.dtype.itemsize for stride in self._strides)
         return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.pickled_arrays import BFLOAT16, Refused, Tensor, interpret
-from reid_dist.stores.importers.raw import BFloat16Rows, MemberRows, drain, offset_of
+from reid_dist.stores.importers.raw import BFloat16Rows, MemberRows, drain, items_spanned, offset_of
 from reid_dist.stores.importers.source import HeldRows, RowArray, text_rows
 
 _MOST_REPEATS = 16
@@ -30,8 +30,7 @@ class TensorRows(RowArray):
         self._offsets: dict[str, int] = {}
         self._lock = threading.Lock()
         for tensor in tensors:
-            spans = [(length - 1) * stride for length, stride in zip(tensor.shape, tensor.strides, strict=True)]
-            needed = (tensor.offset + sum(spans) + 1) * dtype.itemsize
+            needed = (tensor.offset + items_spanned(tensor.shape, tensor.strides)) * dtype.itemsize
             if 0 not in tensor.shape and needed > members[tensor.storage.key].file_size:
                 raise StoreError(
                     f"{path} is cut short: a tensor of shape {tensor.shape} needs {needed} bytes of its storage"
@@ -44,7 +43,7 @@ class TensorRows(RowArray):
             self._check({tensor.storage.key for tensor in tensors})
             for at, tensor in enumerate(tensors):
                 stride = tensor.strides[0] if tensor.strides else 1
-                n_items = (math.prod(tensor.shape) - 1) * stride + 1 if math.prod(tensor.shape) else 0
+                n_items = items_spanned(tensor.shape, tensor.strides)
                 file.seek(self._offsets[tensor.storage.key] + tensor.offset * self.dtype.itemsize)
                 items = np.frombuffer(file.read(n_items * self.dtype.itemsize), dtype=self.dtype)
                 made[at] = items[:: max(1, stride)].reshape(tensor.shape) if stride else items[0]
