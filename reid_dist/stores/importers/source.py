@@ -126,14 +126,14 @@ class OpenRows(RowArray):
 
 
 class HeldRows(RowArray):
-    """An array that is in memory already."""
+    """Rows of an array object that can be sliced: in memory, or of Zarr."""
 
-    def __init__(self, array: NDArray[Any]) -> None:
-        super().__init__(array.shape, array.dtype)
+    def __init__(self, array: Any) -> None:
+        super().__init__(array.shape, np.dtype(array.dtype))
         self._array = array
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        return self._array[start:stop]
+        return np.asarray(self._array[start:stop])
 
 
 @dataclass(frozen=True)

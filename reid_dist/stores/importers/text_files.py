@@ -97,9 +97,8 @@ def _open_csv(path: Path) -> Source:
             f"{path}: record {uneven + 1} has {len(records[uneven])} values, and the first line names {len(header)} "
             "columns"
         )
-    arrays: dict[str, RowArray] = {
-        name.strip(): HeldRows(text_rows([row[at].strip() for row in records], name)) for at, name in enumerate(header)
-    }
+    columns = {name: [row[at].strip() for row in records] for at, name in enumerate(header)}
+    arrays: dict[str, RowArray] = {name.strip(): HeldRows(text_rows(texts, name)) for name, texts in columns.items()}
     # The index of a data frame is a column without a name.
     arrays.pop("", None)
     return Source(str(path), arrays)

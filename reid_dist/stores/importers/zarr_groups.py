@@ -27,17 +27,6 @@ class StoredFeatures(RowArray):
         return self._rows.read_raw(start, stop) if stop > start else np.empty((0, self.shape[1]), self.dtype)
 
 
-class ZarrRows(RowArray):
-    """An array of a group of another writer."""
-
-    def __init__(self, array: zarr.Array[Any]) -> None:
-        super().__init__(array.shape, np.dtype(array.dtype))
-        self._array = array
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(self._array[start:stop])
-
-
 def _open_zarr(path: Path) -> Source:
     return _open_stores(str(path)) or _source_of_group(path)
 
@@ -86,7 +75,7 @@ def _source_of_group(path: Path) -> Source:
     node = zarr.open(folder.zarr_store(read_only=True), mode="r")
     arrays = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     found = {
-        name: ZarrRows(array)
+        name: HeldRows(array)
         if array.dtype.kind in "fiubU" and array.shape
         else f"{array.dtype} of shape {array.shape}"
         for name, array in arrays.items()
