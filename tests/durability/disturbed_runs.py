@@ -7,6 +7,7 @@ before it is computed, so that a test can strike in the middle and count what wa
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from local_workers import dask_words
@@ -44,16 +46,22 @@ if graph.tile_task.__name__ != "noted":
 
 
 def save_sets(folder: Path, n_query: int = 60, n_gallery: int = 900) -> None:
-    """Write two small stores, ``query.zarr`` and ``gallery.zarr``."""
+    """Write ``query.zarr`` and ``gallery.zarr``, both small, and ``threads.yaml``, the cluster of this process."""
+    (folder / "threads.yaml").write_text("kind: threads\n")
     rng = np.random.default_rng(3)
     for name, n in (("query", n_query), ("gallery", n_gallery)):
         features = rng.standard_normal((n, 16)).astype(np.float32)
         FeatureSet.from_arrays(features, rng.integers(0, 12, n), rng.integers(0, 3, n)).save(folder / f"{name}.zarr")
 
 
+def open_sets(folder: Path) -> tuple[FeatureSet, FeatureSet]:
+    """Query and gallery of `save_sets`."""
+    return FeatureSet.open(folder / "query.zarr"), FeatureSet.open(folder / "gallery.zarr")
+
+
 def undisturbed(folder: Path) -> str:
     """Digest of a run of the two stores that nothing happens to."""
-    return evaluate(*(FeatureSet.open(folder / f"{name}.zarr") for name in ("query", "gallery"))).result_digest
+    return evaluate(*open_sets(folder)).result_digest
 
 
 def slow_module(folder: Path, seconds: float) -> Path:
@@ -61,12 +69,6 @@ def slow_module(folder: Path, seconds: float) -> Path:
     path = folder / "slow.py"
     path.write_text(_SLOW.format(begun=str(folder / "begun"), seconds=seconds))
     return path
-
-
-def errors_of(text: str) -> list[str]:
-    """Errors on standard error; a traceback is none."""
-    assert "Traceback" not in text, text
-    return [line for line in text.splitlines() if line.startswith("Error: ")]
 
 
 def begun(folder: Path) -> list[str]:
@@ -98,6 +100,19 @@ class Command:
     def end(self, seconds: float = 120) -> int:
         """Wait for the end, and return the exit code."""
         return self.process.wait(seconds)
+
+    def report(self) -> dict[str, Any]:
+        """What a command with ``--json`` that must succeed prints."""
+        assert self.end() == 0, self.err
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    def error(self, *codes: int) -> str:
+        """The one error, and no traceback, of a command that must end with one of these codes."""
+        assert self.end() in codes, self.err
+        assert "Traceback" not in self.err, self.err
+        (line,) = [line for line in self.err.splitlines() if line.startswith("Error: ")]
+        return line
 
     def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
         """Wait for something that the command brings about."""
@@ -156,7 +171,6 @@ class Processes:
 
     def kill_scheduler(self) -> None:
         """SIGKILL."""
-        assert self.scheduler is not None
         self.scheduler.send_signal(signal.SIGKILL)
         self.scheduler.wait()
 

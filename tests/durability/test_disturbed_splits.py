@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
 import pytest
-from disturbed_runs import command, errors_of, save_sets
+from disturbed_runs import command, save_sets
 
 pytestmark = pytest.mark.slow
 
@@ -41,11 +40,9 @@ def finished(folder: Path) -> list[Path]:
 
 def test_killed_splits_go_on_where_they_were(tmp_path: Path) -> None:
     save_sets(tmp_path)
-    (tmp_path / "threads.yaml").write_text("kind: threads\n")
     words = (*_WORDS, "--repeats", N_SPLITS)
     with command(tmp_path, *words) as run:
-        assert run.end() == 0, run.err
-    expected = json.loads(run.out)
+        expected = run.report()
     with command(tmp_path, *words, "--output", "out", program=_PROGRAM) as run:
         run.wait_until(lambda: len(finished(tmp_path)) >= 3, "three splits")
         run.process.send_signal(signal.SIGKILL)
@@ -55,23 +52,19 @@ def test_killed_splits_go_on_where_they_were(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "splits.json").exists()
 
     with command(tmp_path, *words, "--output", "out") as refused:
-        assert refused.end() == 2
-    assert "not empty" in errors_of(refused.err)[0]
+        assert "not empty" in refused.error(2)
     other = (*_WORDS, "--repeats", N_SPLITS - 1, "--output", "out", "--resume")
     with command(tmp_path, *other) as refused:
-        assert refused.end() == 2
-    assert "unfinished run of another job (draw differ)" in errors_of(refused.err)[0]
+        assert "unfinished run of another job (draw differ)" in refused.error(2)
 
     with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as resumed:
-        assert resumed.end() == 0, resumed.err
+        shown = resumed.report()
     assert begun(tmp_path) - n_begun == N_SPLITS - n_kept
-    shown = json.loads(resumed.out)
     apart = ("timing", "environment", "run", "document_digest")
     assert {name: each for name, each in shown.items() if name not in apart} == {
         name: each for name, each in expected.items() if name not in apart
     }
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]
     with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as again:
-        assert again.end() == 0, again.err
-    assert json.loads(again.out) == shown
+        assert again.report() == shown
     assert begun(tmp_path) - n_begun == N_SPLITS - n_kept

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disturbed_runs import Processes, cluster_of_processes, command, errors_of, save_sets, slow_module
+from disturbed_runs import Processes, command, slow_module
 
 _JOB = """\
 query: query.zarr
@@ -22,14 +20,6 @@ sweep:
 chunk_rows: 32
 """
 _WORDS = ("run", "sweep.yaml", "--cluster", "cluster.yaml", "--json", "--output")
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    save_sets(tmp_path)
-    (tmp_path / "sweep.yaml").write_text(_JOB)
-    with cluster_of_processes(tmp_path) as running:
-        yield running
 
 
 def points_of(text: str) -> list[int]:
@@ -49,10 +39,9 @@ def workers_of(processes: Processes) -> list[int]:
 
 @pytest.mark.slow
 def test_a_sweep_whose_workers_and_scheduler_are_killed(processes: Processes, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(_JOB)
     with command(tmp_path, "run", "sweep.yaml", "--cluster", "threads.yaml", "--json") as run:
-        (tmp_path / "threads.yaml").write_text("kind: threads\n")
-        assert run.end() == 0, run.err
-    expected = json.loads(run.out)["result_digest"]
+        expected = run.report()["result_digest"]
     processes.start(preload=slow_module(tmp_path, 0.1))
     with command(tmp_path, *_WORDS, "out") as run:
         run.wait_until(lambda: points_of(run.err), "the first point")
@@ -61,18 +50,15 @@ def test_a_sweep_whose_workers_and_scheduler_are_killed(processes: Processes, tm
         done = len(points_of(run.err))
         run.wait_until(lambda: len(points_of(run.err)) > done, "a point after workers were killed")
         processes.kill_scheduler()
-        assert run.end() == 3, run.err
-        (error,) = errors_of(run.err)
+        error = run.error(3)
         before = len(points_of(run.err))
     assert "lost the scheduler" in error
     assert "--resume" in error
     processes.start(preload=slow_module(tmp_path, 0.01))
     with command(tmp_path, *_WORDS, "out", "--resume", "--set", "sweep.k=0:2") as other:
-        assert other.end() == 2, other.err
-    assert "unfinished run of another job (parameters differ)" in errors_of(other.err)[0]
+        assert "unfinished run of another job (parameters differ)" in other.error(2)
     with command(tmp_path, *_WORDS, "out", "--resume") as resumed:
-        assert resumed.end() == 0, resumed.err
-    assert json.loads(resumed.out)["result_digest"] == expected
+        assert resumed.report()["result_digest"] == expected
     # Only what was not done yet; points that were found are reported as well, or not at all.
     assert before >= 2
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["sweep.html", "sweep.json"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from disturbed_runs import CHUNK_ROWS, Command, command, errors_of, finished, save_sets, undisturbed
+from disturbed_runs import CHUNK_ROWS, Command, command, finished, save_sets, undisturbed
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +43,6 @@ _WORDS = ("evaluate", "query.zarr", "gallery.zarr", "--chunk-rows", CHUNK_ROWS, 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     save_sets(tmp_path)
-    (tmp_path / "threads.yaml").write_text("kind: threads\n")
     return tmp_path
 
 
@@ -73,8 +71,7 @@ def files_in(path: Path) -> list[str]:
 
 
 def assert_refused(run: Command, *message: str) -> None:
-    assert run.end() in (2, 3), run.err
-    (error,) = errors_of(run.err)
+    error = run.error(2, 3)
     assert all(words in error for words in message), error
     assert run.out == ""
 
@@ -89,8 +86,7 @@ def test_a_full_disk_under_the_workspace(folder: Path, disk: Callable[[str], Pat
     assert len(files_in(room)) == len(left) + bool(left)
     disk("20m")
     with command(folder, *_WORDS, "--workspace", room, "--output", "out", "--resume") as run:
-        assert run.end() == 0, run.err
-    assert json.loads(run.out)["result_digest"] == undisturbed(folder)
+        assert run.report()["result_digest"] == undisturbed(folder)
 
 
 def test_a_full_disk_under_the_output(folder: Path, disk: Callable[[str], Path]) -> None:
@@ -100,8 +96,7 @@ def test_a_full_disk_under_the_output(folder: Path, disk: Callable[[str], Path])
     assert not files_in(room)
     disk("20m")
     with command(folder, *_WORDS, "--workspace", folder / "work", "--output", room / "out", "--resume") as run:
-        assert run.end() == 0, run.err
-    assert json.loads(run.out)["result_digest"] == undisturbed(folder)
+        assert run.report()["result_digest"] == undisturbed(folder)
     assert (room / "out" / "report.json").exists()
 
 
@@ -112,8 +107,7 @@ def test_files_that_may_not_be_large(folder: Path) -> None:
         assert_refused(run, "File too large", "make room or choose another --workspace")
     assert not files_in(folder / "out")
     with command(folder, *_WORDS, "--output", "out", "--resume") as run:
-        assert run.end() == 0, run.err
-    assert json.loads(run.out)["result_digest"] == expected
+        assert run.report()["result_digest"] == expected
 
 
 def test_unfinished_files_of_a_killed_run_are_removed_by_the_next(folder: Path) -> None:

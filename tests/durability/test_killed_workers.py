@@ -8,10 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from disturbed_runs import CHUNK_ROWS, N_WORKERS, begun, finished, save_sets, slow_module, undisturbed, wait_until
+from disturbed_runs import CHUNK_ROWS, N_WORKERS, begun, finished, open_sets, save_sets, slow_module, undisturbed
 from local_workers import started
+from processes import wait_until
 
-from reid_dist import FeatureSet, evaluate
+from reid_dist import evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -37,8 +38,7 @@ def test_killed_workers_are_replaced(tmp_path: Path, n_killed: int) -> None:
 
         thread = threading.Thread(target=kill)
         thread.start()
-        pair = (FeatureSet.open(tmp_path / f"{name}.zarr") for name in ("query", "gallery"))
-        report = evaluate(*pair, client=client, workspace=workspace, chunk_rows=CHUNK_ROWS)
+        report = evaluate(*open_sets(tmp_path), client=client, workspace=workspace, chunk_rows=CHUNK_ROWS)
         thread.join()
     assert len(killed) == n_killed
     assert report.result_digest == undisturbed(tmp_path)

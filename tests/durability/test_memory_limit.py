@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disturbed_runs import CHUNK_ROWS, cluster_of_processes, command, errors_of, save_sets
+from disturbed_runs import CHUNK_ROWS, Processes, command, open_sets, save_sets
 
 import reid_dist.engine.graph as graph
-from reid_dist import FeatureSet, evaluate
+from reid_dist import evaluate
 from reid_dist.errors import RunFailedError
 
 pytestmark = pytest.mark.slow
@@ -32,16 +32,13 @@ if tasks.tile_task.__name__ != "greedy":
 """
 
 
-def test_a_worker_over_its_limit(tmp_path: Path) -> None:
-    save_sets(tmp_path)
+def test_a_worker_over_its_limit(processes: Processes, tmp_path: Path) -> None:
     greedy = tmp_path / "greedy.py"
     greedy.write_text(_GREEDY)
-    with cluster_of_processes(tmp_path) as processes:
-        processes.start(preload=greedy, memory="800MiB", allowed_failures=1)
-        words = ("evaluate", "query.zarr", "gallery.zarr", "--chunk-rows", CHUNK_ROWS, "--cluster", "cluster.yaml")
-        with command(tmp_path, *words, "--output", "out") as run:
-            assert run.end() == 3, run.err
-    (error,) = errors_of(run.err)
+    processes.start(preload=greedy, memory="800MiB", allowed_failures=1)
+    words = ("evaluate", "query.zarr", "gallery.zarr", "--chunk-rows", CHUNK_ROWS, "--cluster", "cluster.yaml")
+    with command(tmp_path, *words, "--output", "out") as run:
+        error = run.error(3)
     assert run.err.rstrip().endswith(error)
     # Dask blames whatever a worker had been given when it died, which may be a neighbour of the greedy one: that one is
     # named nevertheless, if need be with the other that the worker had.
@@ -62,8 +59,7 @@ def test_workers_whose_memory_stays_full(tmp_path: Path) -> None:
     )
     words = ("evaluate", "query.zarr", "gallery.zarr", "--cluster", "cluster.yaml", "--output", "out")
     with command(tmp_path, *words) as run:
-        assert run.end() == 3, run.err
-    (error,) = errors_of(run.err)
+        error = run.error(3)
     assert run.err.rstrip().endswith(error)
     for message in ("out of memory", "for 4 s", "memory_limit", "--chunk-rows"):
         assert message in error
@@ -78,4 +74,4 @@ def test_a_task_that_gets_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(graph, "tile_task", failing)
     with pytest.raises(RunFailedError, match=r"ran out of memory \(Unable to allocate 3.00 TiB\).*--chunk-rows"):
-        evaluate(*(FeatureSet.open(tmp_path / f"{name}.zarr") for name in ("query", "gallery")))
+        evaluate(*open_sets(tmp_path))

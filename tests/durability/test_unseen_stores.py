@@ -5,13 +5,12 @@ Below ``/proc/self/cwd`` every process has a folder of its own, as machines with
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from disturbed_runs import cluster_of_processes, command, errors_of, save_sets, undisturbed
+from disturbed_runs import cluster_of_processes, command, save_sets, undisturbed
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")]
 
@@ -37,16 +36,13 @@ def test_what_workers_cannot_see(tmp_path: Path) -> None:
             (("evaluate", "query.zarr", "gallery.zarr", "--workspace", f"{_HERE}/work"), (f"workspace {_HERE}/work",)),
         ):
             with command(mine, *words, *cluster) as run:
-                assert run.end() == 2, run.err
-            (error,) = errors_of(run.err)
+                error = run.error(2)
             assert "cannot read the " in error
             assert all(part in error for part in message), error
         assert not list((mine / "work").iterdir())
         # Another store under the same name is not taken for it.
         (theirs / "other.zarr").rename(theirs / "gallery.zarr")
         with command(mine, "evaluate", f"{_HERE}/query.zarr", f"{_HERE}/gallery.zarr", *cluster) as run:
-            assert run.end() == 2, run.err
-        assert "holds something else there" in errors_of(run.err)[0]
+            assert "holds something else there" in run.error(2)
         with command(mine, "evaluate", "query.zarr", "gallery.zarr", "--json", *cluster) as run:
-            assert run.end() == 0, run.err
-        assert json.loads(run.out)["result_digest"] == undisturbed(mine)
+            assert run.report()["result_digest"] == undisturbed(mine)
