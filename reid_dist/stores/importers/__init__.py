@@ -1,6 +1,6 @@
 """Readers of file formats, one file each, and what is made of them; importing this package fills the registry."""
 
-from reid_dist.stores.importers import (
+from reid_dist.stores.importers import (  # noqa: F401 - each registers its formats
     hdf5_files,
     matlab,
     numpy_files,
@@ -12,23 +12,6 @@ from reid_dist.stores.importers import (
 )
 from reid_dist.stores.importers.ingest import ingest, open_features
 from reid_dist.stores.importers.names import ArrayNames
-from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, open_source
+from reid_dist.stores.importers.source import FORMATS, open_source
 
-__all__ = [
-    "FORMATS",
-    "ArrayNames",
-    "Format",
-    "RowArray",
-    "Source",
-    "hdf5_files",
-    "ingest",
-    "matlab",
-    "numpy_files",
-    "open_features",
-    "open_source",
-    "parquet",
-    "safetensors_files",
-    "text_files",
-    "torch_files",
-    "zarr_groups",
-]
+__all__ = ["FORMATS", "ArrayNames", "ingest", "open_features", "open_source"]
