@@ -208,11 +208,7 @@ def ambiguous_numbers(*sets: Iterable[str]) -> set[int]:
 def _with_one_spelling(columns: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Write a number alike in all sets, unless one of them holds two spellings of it."""
     each = [np.unique(column).tolist() for column in columns]
-    spellings: dict[int, set[str]] = {}
-    for text in set().union(*each):
-        if (value := number_in_digits(text)) is not None:
-            spellings.setdefault(value, set()).add(text)
-    same = {value for value, texts in spellings.items() if len(texts) > 1} - ambiguous_numbers(*each)
+    same = ambiguous_numbers(set().union(*each)) - ambiguous_numbers(*each)
     if not same:
         return columns
     return [
