@@ -48,13 +48,18 @@ def in_memory(arrays: Arrays) -> FeatureSet:
     return FeatureSet.from_arrays(arrays.features, **arrays.labels())
 
 
-def save_model(path: Path, seed: int, sizes: tuple[int, int] = (30, 50), dim: int = 7) -> Path:
-    """Write the archive that a model's test script saves: features, identities and cameras of both sides."""
+def model_arrays(seed: int, sizes: tuple[int, int] = (30, 50), dim: int = 7) -> dict[str, np.ndarray]:
+    """What a model's test script saves: features, identities and cameras of both sides."""
     held: dict[str, np.ndarray] = {}
     for role, n in zip(SIDES, sizes, strict=True):
         arrays = make_arrays(n, dim, seed=seed + n)
         held |= {f"{role}_f": arrays.features, f"{role}_label": arrays.pids, f"{role}_cam": arrays.camids}
-    np.savez(path, **held)
+    return held
+
+
+def save_model(path: Path, seed: int, sizes: tuple[int, int] = (30, 50), dim: int = 7, **changed: np.ndarray) -> Path:
+    """Write `model_arrays`, some of them changed, to an archive."""
+    np.savez(path, **(model_arrays(seed, sizes, dim) | changed))
     return path
 
 

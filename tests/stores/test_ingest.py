@@ -9,25 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from feature_arrays import Arrays, make_arrays
+from feature_arrays import Arrays, make_arrays, model_arrays, save_model
 
 from reid_dist.errors import InputError, StoreExistsError
 from reid_dist.stores import ArrayNames, FeatureSet, ingest, open_features
 
 
-def save_both(path: Path, **changed: np.ndarray) -> Path:
-    query, gallery = make_arrays(30, seed=1), make_arrays(50, seed=2)
-    held = {
-        "query_f": query.features, "query_label": query.pids, "query_cam": query.camids,
-        "gallery_f": gallery.features, "gallery_label": gallery.pids, "gallery_cam": gallery.camids,
-    }  # fmt: skip
-    np.savez(path, **(held | changed))
-    return path
-
-
 def test_text_identities_are_numbered_over_both_sides(tmp_path: Path) -> None:
-    source = save_both(
-        tmp_path / "a.npz",
+    source = save_model(
+        tmp_path / "a.npz", 1,
         query_label=np.array(["m", "z"] * 15), gallery_label=np.array(["a", "z", "-1", "m", "k"] * 10),
     )  # fmt: skip
     query, gallery = ingest(source, tmp_path / "out")
@@ -55,7 +45,7 @@ def test_dropped_identities(tmp_path: Path, arrays: Arrays) -> None:
 def test_zero_rows_are_refused_unless_allowed(tmp_path: Path) -> None:
     gallery = make_arrays(50, seed=2).features
     gallery[[4, 40]] = 0
-    source = save_both(tmp_path / "a.npz", gallery_f=gallery)
+    source = save_model(tmp_path / "a.npz", 1, gallery_f=gallery)
     with pytest.raises(InputError, match=r"gallery holds 2 rows \(first: 4, 40\) of zeros.*--allow-zero"):
         ingest(source, tmp_path / "out")
     assert not (tmp_path / "out").exists(), "query.zarr went with gallery.zarr"
@@ -65,8 +55,8 @@ def test_zero_rows_are_refused_unless_allowed(tmp_path: Path) -> None:
 
 
 def test_what_is_dropped_is_counted_side_by_side(tmp_path: Path) -> None:
-    source = save_both(
-        tmp_path / "a.npz", query_label=np.arange(1, 31), gallery_label=np.repeat([-1, 1, 2, 3, 4], 10)
+    source = save_model(
+        tmp_path / "a.npz", 1, query_label=np.arange(1, 31), gallery_label=np.repeat([-1, 1, 2, 3, 4], 10)
     )  # fmt: skip
     query, gallery = ingest(source, tmp_path / "out", drop_pids=[-1, 2, 77])
     assert query.notes == ["left out 1 of 30 rows: pid 2; no row has pid -1, 77"]
@@ -80,9 +70,8 @@ def test_what_is_dropped_is_counted_side_by_side(tmp_path: Path) -> None:
 
 def test_multi_query_features_are_named_and_can_be_read(tmp_path: Path) -> None:
     io = pytest.importorskip("scipy.io")
-    held = dict(np.load(save_both(tmp_path / "a.npz")))
     multi = make_arrays(90, seed=3)
-    held |= {"mquery_f": multi.features, "mquery_label": multi.pids, "mquery_cam": multi.camids}
+    held = model_arrays(1) | {"mquery_f": multi.features, "mquery_label": multi.pids, "mquery_cam": multi.camids}
     io.savemat(tmp_path / "a.mat", held)
     query, gallery = ingest(tmp_path / "a.mat", tmp_path / "out")
     (note,) = [note for note in query.notes if "mquery_f" in note]
@@ -114,14 +103,14 @@ def test_dropping_the_zero_rows_makes_them_no_reason(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_gallery_leaves_no_query(tmp_path: Path, changed: dict[str, np.ndarray], what: str) -> None:
-    source = save_both(tmp_path / "a.npz", **changed)
+    source = save_model(tmp_path / "a.npz", 1, **changed)
     with pytest.raises(InputError, match=what):
         ingest(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_existing_stores_are_kept_without_overwrite(tmp_path: Path) -> None:
-    source = save_both(tmp_path / "a.npz")
+    source = save_model(tmp_path / "a.npz", 1)
     first = ingest(source, tmp_path / "out")
     with pytest.raises(StoreExistsError, match="complete store already"):
         ingest(source, tmp_path / "out")
@@ -192,7 +181,9 @@ def test_further_columns(tmp_path: Path) -> None:
 
 def test_progress_counts_rows_of_both_sides(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    ingest(save_both(tmp_path / "a.npz"), tmp_path / "out", progress=lambda done, total, _: seen.append((done, total)))
+    ingest(
+        save_model(tmp_path / "a.npz", 1), tmp_path / "out", progress=lambda done, total, _: seen.append((done, total))
+    )
     assert seen == [(30, 80), (80, 80)]
 
 
