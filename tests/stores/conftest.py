@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from feature_arrays import Arrays, make_arrays
@@ -23,7 +24,7 @@ def s3_server() -> Iterator[Server]:
     server.stop()
 
 
-@pytest.fixture(params=["s3_server"])
+@pytest.fixture
 def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """An empty bucket on a real S3 API, and the environment that leads there."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -32,3 +33,9 @@ def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucke
         monkeypatch.setenv(name, value)
     yield Bucket(f"tests-{next(_NUMBERS)}", s3_server)
     s3_server.reset()
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URI of a folder that is not there yet."""
+    return str(tmp_path / "place") if request.param == "disk" else request.getfixturevalue("bucket").uri("place")

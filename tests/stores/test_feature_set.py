@@ -26,7 +26,7 @@ from reid_dist.errors import (
     StoreExistsError,
     StoreNotFoundError,
 )
-from reid_dist.stores import FeatureSet, FeatureWriter
+from reid_dist.stores import FeatureSet, FeatureWriter, check_store
 
 
 def in_memory(arrays: Arrays) -> FeatureSet:
@@ -106,11 +106,12 @@ def test_content_digest_covers_every_part(arrays: Arrays) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"chunk_rows": 64}, {"chunk_rows": 50, "shard_rows": 120}])
-def test_saved_and_opened(tmp_path: Path, arrays: Arrays, options: dict[str, int]) -> None:
-    held = in_memory(arrays)
-    held.save(tmp_path / "a.zarr", **options)
-    stored = FeatureSet.open(f"file://{tmp_path}/a.zarr")
-    assert (stored.is_stored, stored.uri) == (True, str(tmp_path / "a.zarr"))
+def test_saved_and_opened(place: str, arrays: Arrays, options: dict[str, int]) -> None:
+    held, uri = in_memory(arrays), f"{place}/deep/er.zarr"
+    held.save(uri, **options)
+    stored = FeatureSet.open(uri if uri.startswith("s3://") else f"file://{uri}")
+    assert (stored.is_stored, stored.uri) == (True, uri)
+    assert not check_store(uri).damaged
     assert stored.describe() == held.describe() | {"uri": stored.uri}
     json.dumps(stored.describe())
     assert stored.labels.keys() == held.labels.keys()
@@ -204,24 +205,27 @@ def test_threads_read_at_once(tmp_path: Path, arrays: Arrays) -> None:
 
 
 class TestOpenRefuses:
-    def test_nothing(self, tmp_path: Path) -> None:
+    def test_nothing(self, place: str) -> None:
         with pytest.raises(StoreNotFoundError, match="nothing is there"):
-            FeatureSet.open(tmp_path / "a.zarr")
+            FeatureSet.open(place)
 
     def test_unknown_scheme(self) -> None:
         with pytest.raises(InputError, match=r"known are paths, file:// URIs of this machine, and s3://"):
             FeatureSet.open("gs://bucket/a.zarr")
 
-    def test_half_written(self, tmp_path: Path) -> None:
-        writer = FeatureWriter(tmp_path / "a.zarr", dim=2, chunk_rows=2)
+    def test_half_written(self, place: str) -> None:
+        writer = FeatureWriter(place, dim=2, chunk_rows=2)
         writer.append(np.ones((5, 2), np.float32), pids=np.arange(5))
         with pytest.raises(IncompleteStoreError, match="no commit marker"):
-            FeatureSet.open(tmp_path / "a.zarr")
+            FeatureSet.open(place)
         writer.finish()
         with pytest.raises(IncompleteStoreError, match="no commit marker"):
-            FeatureSet.open(tmp_path / "a.zarr")
+            FeatureSet.open(place)
+        line = check_store(place).lines()[1]
+        assert "no commit marker" in line
+        assert "3 files of features" in line
         writer.commit()
-        assert FeatureSet.open(tmp_path / "a.zarr").n_rows == 5
+        assert FeatureSet.open(place).n_rows == 5
 
     def test_another_group(self, tmp_path: Path) -> None:
         zarr.create_group(tmp_path / "a.zarr").create_array("features", data=np.ones((3, 2)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
 
 
-@pytest.fixture(params=["disk", "s3"])
-def workspace(request: pytest.FixtureRequest, bucket: Bucket, tmp_path: Path) -> Workspace:
-    return Workspace.at(tmp_path / "work" if request.param == "disk" else bucket.uri("work"))
+@pytest.fixture
+def workspace(place: str) -> Workspace:
+    return Workspace.at(place)
 
 
 ARRAYS = {"index": np.arange(12).reshape(3, 4), "distance": np.linspace(0, 1, 5)}
