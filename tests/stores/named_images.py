@@ -18,8 +18,6 @@ def assert_named(store: FeatureSet, names: list[str] = NAMES) -> None:
     order = [NAMES.index(Path(name).name) for name in names]
     np.testing.assert_array_equal(store.read(0, 6), FEATURES[order])
     assert store.pids.tolist() == [PIDS[at] for at in order]
-    assert store.camids is not None
     assert store.camids.tolist() == [CAMIDS[at] for at in order]
-    assert store.image_paths is not None
     assert store.image_paths.tolist() == names
     assert any("layout market1501" in note and "pids " in note for note in store.notes)

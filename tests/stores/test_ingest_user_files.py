@@ -56,7 +56,6 @@ def test_names_replace_customary_labels_and_not_named_ones(tmp_path: Path) -> No
     assert_named(open_features(tmp_path / "a.npz", names_file=tmp_path / "list.txt"))
     mixed = open_features(tmp_path / "a.npz", names={"pids": "own"}, names_file=tmp_path / "list.txt")
     assert mixed.pids.tolist() == list(range(10, 16))
-    assert mixed.camids is not None
     assert mixed.camids.tolist() == CAMIDS
 
 
@@ -67,7 +66,6 @@ def test_labels_of_a_file_are_not_replaced_by_its_paths(tmp_path: Path) -> None:
     assert found.camids is None
     cameras = open_features(tmp_path / "a.npz", pattern="_c(?P<camid>[0-9]+)")
     assert cameras.pids.tolist() == list(range(6))
-    assert cameras.camids is not None
     assert cameras.camids.tolist() == CAMIDS
 
 
@@ -80,7 +78,6 @@ def test_a_pattern_reads_base_names_or_paths_and_further_columns(reid_dist: Any,
     assert base.code == 0, base.err
     store = FeatureSet.open(target)
     assert store.pids.tolist() == [12, 12, 13]
-    assert store.camids is not None
     assert store.camids.tolist() == [3, 1, 2]
     assert store.columns["tracklet"].tolist() == [7, 8, 9]
     path = reid_dist(*words, target, "--pattern", r"^(?P<pid>[^/]+)/")
@@ -194,7 +191,6 @@ def test_a_list_of_records(tmp_path: Path) -> None:
     found = open_features(write_pth(tmp_path / "a.pth", records))
     np.testing.assert_array_equal(found.read(0, 6), FEATURES)
     assert found.pids.tolist() == PIDS
-    assert found.image_paths is not None
     assert found.image_paths.tolist() == NAMES
 
 
@@ -212,7 +208,6 @@ def test_numpy_arrays_of_torch_save(tmp_path: Path) -> None:
         assert [store.n_rows for store in again] == [2, 4]
     np.testing.assert_array_equal(np.concatenate([query.read(0, 2), gallery.read(0, 4)]), FEATURES)
     assert [*query.pids.tolist(), *gallery.pids.tolist()] == PIDS
-    assert gallery.image_paths is not None
     assert gallery.image_paths.tolist() == NAMES[2:]
 
 

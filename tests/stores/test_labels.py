@@ -46,7 +46,6 @@ def test_decimal_texts_that_would_collide_stay_apart() -> None:
 def test_text_of_two_sets_is_numbered_jointly() -> None:
     (query, gallery), names = number_jointly([["bob"], ["ann", "-1", "bob"]], "pids")
     assert (query.tolist(), gallery.tolist()) == ([2], [1, -1, 2])
-    assert names is not None
     assert names.tolist() == ["ann", "bob"]
     with pytest.raises(InputError, match="text in one set and numbers in the other"):
         number_jointly([["bob"], [1, 2]], "pids")
@@ -67,8 +66,6 @@ def test_item_ids_may_be_numbers_or_text() -> None:
     features = np.ones((2, 2), np.float32)
     numbers = FeatureSet.from_arrays(features, [1, 2], item_ids=[5, 6]).item_ids
     texts = FeatureSet.from_arrays(features, [1, 2], item_ids=["5", "06"]).item_ids
-    assert numbers is not None
-    assert texts is not None
     assert numbers.tolist() == [5, 6]
     assert texts.tolist() == ["5", "06"]
 

@@ -53,7 +53,6 @@ def started(*words: object) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     process.stdout.readline()
     return process
 
@@ -216,7 +215,6 @@ def test_users_of_a_stage_take_turns(tmp_path: Path) -> None:
     stage = str(tmp_path / "workspace" / "neighbours-1")
     warnings: list[str] = []
     with subprocess.Popen([sys.executable, "-c", HELD, stage], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         killing = threading.Timer(0.7, other.kill)
         killing.start()
