@@ -141,8 +141,16 @@ class StoredRows:
         return np.concatenate(parts)
 
     def _decode(self, start: int, stop: int) -> FeatureArray:
-        with storage_errors(self.uri):
-            return np.asarray(self._features[start:stop])
+        try:
+            with storage_errors(self.uri):
+                return np.asarray(self._features[start:stop])
+        except StoreError:
+            # A shard is read by ranges of bytes.  An empty one has none, which object storage reports in its own ways.
+            chunks = range(start // self.chunk_rows, -(-stop // self.chunk_rows))
+            shards = {self.manifest.file_of_chunk(chunk) for chunk in chunks if self.manifest.shard_rows is not None}
+            if any(self._folder.size(shard) == 0 for shard in shards):
+                raise EOFError("a shard is empty") from None
+            raise
 
     def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
         """Return scattered rows, not verified where that would mean to read whole chunks for a few rows.

@@ -79,11 +79,8 @@ def test_a_damaged_chunk_is_named(store: FeatureSet, harm: Harm | str, arrays: A
                 store.read_unverified(np.array(rows))
 
 
-@pytest.mark.parametrize(
-    ("place", "harm"),
-    [("disk", flip), ("disk", empty), ("disk", remove), ("s3", flip), ("s3", remove)],
-    indirect=["place"],
-)
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("harm", [flip, empty, remove])
 def test_a_damaged_shard_is_named(place: str, arrays: Arrays, harm: Harm) -> None:
     store = FeatureSet.from_arrays(arrays.features, arrays.pids).save(place, chunk_rows=25, shard_rows=100)
     damage(store, "features/c/1/0", harm)
