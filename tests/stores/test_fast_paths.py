@@ -13,7 +13,7 @@ from reid_dist.stores import featureset
 from reid_dist.stores.stored import StoredRows, open_stored
 
 
-def make(path: Path, n: int = 103, dim: int = 7, **options: object) -> tuple[StoredRows, np.ndarray]:
+def make(path: Path | str, n: int = 103, dim: int = 7, **options: object) -> tuple[StoredRows, np.ndarray]:
     rng = np.random.default_rng(n)
     dtype = np.dtype(options.pop("dtype", np.float32))
     features = rng.standard_normal((n, dim)).astype(dtype)
@@ -37,8 +37,8 @@ def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("options", [{"chunk_rows": 10}, {"chunk_rows": 103}, {"chunk_rows": 10, "shard_rows": 30}])
-def test_gather_gives_the_rows(tmp_path: Path, dtype: type, options: dict[str, int]) -> None:
-    rows, features = make(tmp_path / "s.zarr", dtype=dtype, **options)
+def test_gather_gives_the_rows(place: str, dtype: type, options: dict[str, int]) -> None:
+    rows, features = make(place, dtype=dtype, **options)
     for wanted in ([0], [102], [3, 9, 10, 11, 57, 100], list(range(103))):
         assert rows.read_unverified(np.array(wanted)).tobytes() == features[wanted].tobytes()
     assert FeatureSet(rows).read_unverified(np.array([4, 90])).dtype == np.float32

@@ -36,14 +36,6 @@ def fast_to_give_up(work: Callable[[], Made]) -> Made:
             objects._make_store.cache_clear()
 
 
-@pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("rows", [[0], [3, 4, 5, 299], list(range(0, 300, 7)), list(range(300))])
-def test_scattered_rows(bucket: Bucket, rows: list[int]) -> None:
-    arrays = make_arrays(300, 5)
-    stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
-    np.testing.assert_array_equal(stored.read_unverified(np.array(rows)), arrays.features[rows])
-
-
 def test_ingest_of_both_sides(bucket: Bucket, tmp_path: Path) -> None:
     source = save_model(tmp_path / "both.npz", 1, (30, 200))
     local = ingest(source, tmp_path / "out")
