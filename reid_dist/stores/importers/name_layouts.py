@@ -70,18 +70,9 @@ def layout_of_pattern(pattern: str) -> NameLayout:
 def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, NDArray[Any]]:
     """Read labels from names of images, (n,), as texts by what they are: ``pids``, ``camids``, ``columns/NAME``."""
     whole = "/" in layout.pattern.pattern
-    groups = tuple(layout.pattern.groupindex)
-    read: dict[str, list[str]] = {group: [] for group in groups}
-    unfit: list[int] = []
-    for row, name in enumerate(names.tolist()):
-        path = name.replace("\\", "/")
-        found = layout.pattern.search(path if whole else path.rpartition("/")[2])
-        values = found.groupdict() if found else {}
-        if not all(values.get(group) for group in groups):
-            unfit.append(row)
-            continue
-        for group in groups:
-            read[group].append(values[group] or "")
+    paths = (name.replace("\\", "/") for name in names.tolist())
+    found = [layout.pattern.search(path if whole else path.rpartition("/")[2]) for path in paths]
+    unfit = [row for row, match in enumerate(found) if match is None or not all(match.groupdict().values())]
     if unfit:
         shown = ", ".join(f"row {row}: {str(names[row])[:80]!r}" for row in unfit[:_SHOWN])
         more = ", …" if len(unfit) > _SHOWN else ""
@@ -90,7 +81,10 @@ def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, ND
             f"({layout.pattern.pattern}): {shown}{more}; give --pattern with the groups pid and camid, such as "
             "'(?P<pid>[0-9]+)_c(?P<camid>[0-9]+)', or leave these rows out"
         )
-    return {_LABEL_OF_GROUP.get(group, COLUMN_PREFIX + group): text_rows(texts, group) for group, texts in read.items()}
+    return {
+        what: text_rows([match[group] for match in found if match is not None], group)
+        for what, group in zip(layout.labels, layout.pattern.groupindex, strict=True)
+    }
 
 
 def first_file_name(values: NDArray[Any]) -> int | None:
