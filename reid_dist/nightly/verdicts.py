@@ -10,21 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
-from reid_dist.nightly.gating import (
-    AccuracyGate,
-    Gates,
-    Night,
-    RatioGate,
-    TrendGate,
-    dropped,
-    gate_accuracy,
-    gate_memory,
-    gate_speed,
-    gate_trend,
-    gated_metrics,
-    night_of,
-    tested_metrics,
-)
+from reid_dist.nightly.gating.accuracy import dropped, gate_accuracy, gated_metrics
+from reid_dist.nightly.gating.nights import Night, night_of, tested_metrics
+from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
+from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, TrendGate
+from reid_dist.nightly.gating.trend import gate_trend
 from reid_dist.nightly.history import History, Past
 from reid_dist.nightly.history.values import DONE, INCOMPARABLE, Entry, Finding
 from reid_dist.reports import Report

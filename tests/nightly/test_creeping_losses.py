@@ -14,7 +14,7 @@ from small_nights import save_model, write_suite
 
 from reid_dist import Report
 from reid_dist.nightly.delivery import deliver_night, recent_runs
-from reid_dist.nightly.gating import AccuracyGate, Gates, TrendGate
+from reid_dist.nightly.gating.settings import AccuracyGate, Gates, TrendGate
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.values import Entry, Estimate, Finding, Run
 from reid_dist.nightly.running import Surroundings, run_suite

@@ -7,7 +7,8 @@ import dataclasses
 import example_nights as nights
 import pytest
 
-from reid_dist.nightly.gating import RatioGate, gate_memory, gate_speed
+from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
+from reid_dist.nightly.gating.settings import RatioGate
 from reid_dist.nightly.history.values import INCOMPARABLE, SAME, Entry, Finding
 from reid_dist.nightly.notices import summary_markdown
 from reid_dist.nightly.page import render_nights

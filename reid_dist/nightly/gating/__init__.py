@@ -39,26 +39,3 @@ noise of up to 10 % and three times in four at 15 %; after 7 runs nearly always 
 -m tests.benchmarks nights`` measures the rates of all gates together and how soon losses are seen, ``python -m
 tests.benchmarks gates`` those of each gate.
 """
-
-from reid_dist.nightly.gating.accuracy import dropped, gate_accuracy, gated_metrics
-from reid_dist.nightly.gating.nights import Night, night_of, tested_metrics
-from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
-from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, SpeedGate, TrendGate
-from reid_dist.nightly.gating.trend import gate_trend
-
-__all__ = [
-    "AccuracyGate",
-    "Gates",
-    "Night",
-    "RatioGate",
-    "SpeedGate",
-    "TrendGate",
-    "dropped",
-    "gate_accuracy",
-    "gate_memory",
-    "gate_speed",
-    "gate_trend",
-    "gated_metrics",
-    "night_of",
-    "tested_metrics",
-]

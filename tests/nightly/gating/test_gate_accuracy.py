@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reid_dist import Report
-from reid_dist.nightly.gating import AccuracyGate, gate_accuracy
+from reid_dist.nightly.gating.accuracy import gate_accuracy
+from reid_dist.nightly.gating.settings import AccuracyGate
 from reid_dist.nightly.history.values import ALARM, Change, Entry, Finding, Past
 
 NAN = float("nan")

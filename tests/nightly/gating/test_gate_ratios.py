@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating import RatioGate, SpeedGate, gate_memory, gate_speed
+from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
+from reid_dist.nightly.gating.settings import RatioGate, SpeedGate
 from reid_dist.nightly.history.values import FAILED, Entry
 
 GATE = RatioGate()

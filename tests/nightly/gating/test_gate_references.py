@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating import Night, TrendGate, gate_trend
 from reid_dist.nightly.gating.best import drop_from_best
-from reid_dist.nightly.gating.trend import night_weights, permutation_p_value
+from reid_dist.nightly.gating.nights import Night
+from reid_dist.nightly.gating.settings import TrendGate
+from reid_dist.nightly.gating.trend import gate_trend, night_weights, permutation_p_value
 from reid_dist.nightly.history.values import Finding
 
 PIDS = np.repeat(np.arange(100), 3)

@@ -18,7 +18,8 @@ import pytest
 from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, small_report
 
 from reid_dist.errors import InputError
-from reid_dist.nightly.gating import RatioGate, gate_memory, gate_speed
+from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
+from reid_dist.nightly.gating.settings import RatioGate
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.address import Address, is_address
 from reid_dist.nightly.history.values import Estimate

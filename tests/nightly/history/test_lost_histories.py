@@ -15,7 +15,7 @@ import pytest
 from history_entries import GOOD, NAME, entry_of, one_line, small_report
 
 from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError
-from reid_dist.nightly.gating import Gates
+from reid_dist.nightly.gating.settings import Gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.backups import KEPT_COPIES, copies, marker_path
 from reid_dist.nightly.verdicts import apply_gates
