@@ -17,18 +17,8 @@ from reid_dist.reports.documents import plain
 _INPUTS: Final = frozenset({"ground_truth"})
 
 
-def done_entry(
-    planned: PlannedJob,
-    report: Report,
-    *,
-    started: str,
-    seconds: float,
-    peak_bytes: int | None,
-    reused: tuple[str, ...],
-    machine: Mapping[str, Any],
-    folder: str,
-) -> Entry:
-    """Entry of a job that is done; values beside the report are as in `Entry`."""
+def done_entry(planned: PlannedJob, report: Report) -> Entry:
+    """Entry of a job that is done, with what its report holds."""
     intervals = (report.confidence or {}).get("intervals", {})
     conventions = {
         "protocol": {name: each for name, each in report.protocol.items() if name not in _INPUTS},
@@ -48,12 +38,7 @@ def done_entry(
         dataset=planned.dataset,
         job=planned.job,
         labels=planned.labels,
-        started=started,
-        seconds=seconds,
         timing=report.timing,
-        peak_bytes=peak_bytes,
-        reused=reused,
-        machine=machine,
         metrics={
             name: Estimate(plain(value), *intervals.get(name, (None, None))) for name, value in report.metrics.items()
         },
@@ -64,11 +49,10 @@ def done_entry(
         input_digest=fingerprint(digests),
         job_digest=fingerprint(plain(_without_prose(conventions))),
         result_digest=report.result_digest,
-        folder=folder,
     )
 
 
-def undone_entry(planned: PlannedJob, state: str, reason: str, *, started: str) -> Entry:
+def undone_entry(planned: PlannedJob, state: str, reason: str) -> Entry:
     """Entry of a job that failed or was skipped; the reason becomes one line without passwords of URIs."""
     return Entry(
         model=planned.model,
@@ -77,7 +61,6 @@ def undone_entry(planned: PlannedJob, state: str, reason: str, *, started: str) 
         labels=planned.labels,
         state=state,
         reason=without_credentials(" ".join(reason.split())),
-        started=started,
     )
 
 

@@ -133,6 +133,7 @@ def _run_jobs(
     with _Session(surroundings) as session:
         for at, planned in enumerate(jobs, start=1):
             surroundings.begun(at, len(jobs), planned.name)
+            started = utc_now()
             report: Report | None = None
             findings: tuple[Finding, ...] = ()
             try:
@@ -151,8 +152,8 @@ def _run_jobs(
                 signals.acknowledge("jobs that had ended are in the history and on its page")
             if left_out:
                 # Also an evaluated job that was not gated: it must not become a baseline.
-                entry, report, findings = undone_entry(planned, SKIPPED, left_out, started=utc_now()), None, ()
-            entry = replace(entry, findings=findings)
+                entry, report, findings = undone_entry(planned, SKIPPED, left_out), None, ()
+            entry = replace(entry, started=started, findings=findings)
             history.add(places.number, entry, report)
             surroundings.ended(at, len(jobs), entry)
             if at == len(jobs) or (jobs[at].model, jobs[at].dataset) != (planned.model, planned.dataset):
@@ -301,7 +302,7 @@ def _evaluated(
     deadline: float | None,
 ) -> tuple[Entry, Report | None]:
     """Evaluate one job; any failure becomes its entry, except for an interruption of the night."""
-    started, target = utc_now(), places.folder / places.report(planned)
+    target = places.folder / places.report(planned)
     try:
         client = session.client()
         reset_peaks(client)
@@ -316,16 +317,14 @@ def _evaluated(
         raise
     except (ClusterError, RunFailedError) as error:
         session.close()
-        return undone_entry(planned, FAILED, str(error), started=started), None
+        return undone_entry(planned, FAILED, str(error)), None
     except ReidDistError as error:
-        return undone_entry(planned, FAILED, str(error), started=started), None
+        return undone_entry(planned, FAILED, str(error)), None
     except Exception as error:  # A defect in one job: the night continues, and the traceback is kept.
         session.close()
-        return _defect(planned, error, target, started), None
-    entry = done_entry(
-        planned,
-        report,
-        started=started,
+        return _defect(planned, error, target), None
+    entry = replace(
+        done_entry(planned, report),
         seconds=measured.seconds,
         peak_bytes=measured.peak_bytes,
         reused=reused,
@@ -335,11 +334,11 @@ def _evaluated(
     return entry, report
 
 
-def _defect(planned: PlannedJob, error: Exception, target: Path, started: str) -> Entry:
+def _defect(planned: PlannedJob, error: Exception, target: Path) -> Entry:
     where = ""
     with contextlib.suppress(OSError):
         target.mkdir(parents=True, exist_ok=True)
         (target / DEFECTS).write_text(traceback.format_exc(), encoding="utf-8")
         where = f"; its traceback is in {target / DEFECTS}"
     reason = f"a defect of reid-dist: {type(error).__name__}: {error}{where}"
-    return undone_entry(planned, FAILED, reason, started=started)
+    return undone_entry(planned, FAILED, reason)
