@@ -30,7 +30,6 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 _MACHINE: Final = ("platform", "cpu", "cores")
 _HOST: Final = "host"
 _DIGESTS: Final = {"content_digest": "content", "labels_digest": "identities and cameras"}
-_MOST_LISTED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +61,6 @@ def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | N
     number = None if finding is None else finding.baseline
     found = [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == DONE]
     return next((pair for pair in found if pair[0].number == number), found[-1] if found else None)
-
-
-def causes_text(found: Sequence[Cause]) -> str:
-    """Return causes in one clause: the first three and the number of the others."""
-    texts = [str(cause) for cause in found[:_MOST_LISTED]]
-    if len(found) > _MOST_LISTED:
-        texts.append(f"{len(found) - _MOST_LISTED} more")
-    return ", ".join(texts)
 
 
 def _causes(before: Entry, after: Entry) -> Iterator[Cause]:

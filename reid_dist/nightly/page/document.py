@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from reid_dist.core import formatting
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
-from reid_dist.nightly.history.values import BETTER, DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Finding, Run
+from reid_dist.nightly.history.values import BETTER, DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Run
 from reid_dist.nightly.page.causes import KINDS, causes, compared_with
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.outcome import (
@@ -37,7 +38,6 @@ from reid_dist.nightly.wording import (
 )
 from reid_dist.reports import words
 from reid_dist.reports.html import page_environment
-from reid_dist.reports.words import is_share
 
 _URGENT: Final = (FAILED, MOVED, WORSE)
 _GLANCE: Final = 14
@@ -169,6 +169,7 @@ def _values(entry: Entry) -> list[tuple[str, str, str]]:
 def _job(number: int, entry: Entry, runs: Sequence[Run], place: int, last_nights: Sequence[Run]) -> dict[str, Any]:
     """Return one job in the table of today, among the last nights, and in its section."""
     past, trend = past_entries(entry.name, runs), entry.finding("trend")
+    is_moving = trend is not None and trend.verdict in (WORSE, BETTER)
     earlier = [run.entry(entry.name) for run in last_nights]
     return {
         "id": number,
@@ -179,7 +180,7 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], place: int, last_nights
         "shown": _values(entry),
         "reasons": reasons(entry),
         "signs": [None if each is None else SIGNS[outcome(each)] for each in earlier],
-        "open": (place < _MOST_OPEN and outcome(entry) in _URGENT) or _is_moving(trend),
+        "open": (place < _MOST_OPEN and outcome(entry) in _URGENT) or is_moving,
         "trend": None if trend is None else (sign_of_finding(trend), trend.reason),
         "gates": [
             (finding.gate, sign_of_finding(finding), finding_text(finding), finding.baseline)
@@ -194,10 +195,6 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], place: int, last_nights
         "facts": _job_facts(entry),
         "link": report_link(entry),
     }
-
-
-def _is_moving(trend: Finding | None) -> bool:
-    return trend is not None and trend.verdict in (WORSE, BETTER)
 
 
 def _metric_table(entry: Entry) -> list[tuple[str, str, str, str, str]]:
@@ -228,7 +225,7 @@ def _lost(entry: Entry) -> list[dict[str, Any]]:
                     "-" if moved.camid is None else f"{moved.camid}",
                     value_text(change.name, moved.baseline),
                     value_text(change.name, moved.candidate),
-                    _points(change.name, moved.candidate - moved.baseline),
+                    difference_text(replace(change, difference=moved.candidate - moved.baseline)),
                 ]
                 for moved in change.lost[:_MOST_LOST]
             ],
@@ -238,11 +235,6 @@ def _lost(entry: Entry) -> list[dict[str, Any]]:
         for change in finding.changes
         if change.lost
     ]
-
-
-def _points(name: str, difference: float) -> str:
-    text = f"{100 * difference:+.2f} points" if is_share(name) else f"{difference:+.4g}"
-    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _timing(entry: Entry) -> list[tuple[str, str, str]]:

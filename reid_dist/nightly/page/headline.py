@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reid_dist.core.formatting import upper_first
+from reid_dist.core.formatting import first_few, upper_first
 from reid_dist.nightly.history.earlier_runs import streak
 from reid_dist.nightly.history.values import (
     BETTER,
@@ -20,11 +20,12 @@ from reid_dist.nightly.history.values import (
     Entry,
     Run,
 )
-from reid_dist.nightly.page.causes import causes, causes_text, compared_with
+from reid_dist.nightly.page.causes import causes, compared_with
 from reid_dist.nightly.page.outcome import ACCEPTED, MOVED, counted, outcome
 from reid_dist.nightly.wording import change_text, jobs, shortened
 
 _LONGEST_REASON: Final = 240
+_MOST_CAUSES: Final = 3
 
 # Phrases for one job and for several, by outcome.
 _PHRASES: Final = {
@@ -125,8 +126,9 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
     if against is None:
         return text
     run, before = against
-    found = causes(before, entry)
-    return f"{text}; since run {run.number} " + (f"changed: {causes_text(found)}" if found else nothing)
+    found = [str(cause) for cause in causes(before, entry)]
+    changed = f"changed: {first_few(found, _MOST_CAUSES)}" if found else nothing
+    return f"{text}; since run {run.number} {changed}"
 
 
 def _significance(change: Change | None) -> str:

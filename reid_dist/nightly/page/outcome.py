@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from reid_dist.core.formatting import upper_first
 from reid_dist.nightly.history.values import (
@@ -29,35 +27,28 @@ MOVED: Final = "alarm"
 ACCEPTED: Final = "accepted"
 """An accepted regression."""
 
-OUTCOMES: Final = (FAILED, MOVED, WORSE, SKIPPED, INCOMPARABLE, UNDECIDED, ACCEPTED, BETTER, SAME)
-"""All outcomes, the most urgent first."""
 
-
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(NamedTuple):
     """Presentation of an outcome or a verdict without colour: its name, which also names its style, and a mark."""
 
     kind: str
     mark: str
 
 
-SIGNS: Final = MappingProxyType(
-    {
-        kind: Sign(kind, mark)
-        for kind, mark in {
-            FAILED: "\N{BALLOT X}",
-            MOVED: "!",
-            WORSE: "\N{BLACK DOWN-POINTING TRIANGLE}",
-            SKIPPED: "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}",
-            INCOMPARABLE: "?",
-            UNDECIDED: "\N{PLUS-MINUS SIGN}",
-            ACCEPTED: "\N{CHECK MARK}",
-            BETTER: "\N{BLACK UP-POINTING TRIANGLE}",
-            SAME: "=",
-        }.items()
-    }
-)
-"""By outcome."""
+_MARKS: Final = {
+    FAILED: "\N{BALLOT X}",
+    MOVED: "!",
+    WORSE: "\N{BLACK DOWN-POINTING TRIANGLE}",
+    SKIPPED: "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}",
+    INCOMPARABLE: "?",
+    UNDECIDED: "\N{PLUS-MINUS SIGN}",
+    ACCEPTED: "\N{CHECK MARK}",
+    BETTER: "\N{BLACK UP-POINTING TRIANGLE}",
+    SAME: "=",
+}
+SIGNS: Final = {kind: Sign(kind, mark) for kind, mark in _MARKS.items()}
+OUTCOMES: Final = tuple(SIGNS)
+"""All outcomes, the most urgent first."""
 
 
 def outcome(entry: Entry) -> str:
