@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Final
 
 from reid_dist.core import formatting
 from reid_dist.core.formatting import byte_size
-from reid_dist.nightly.history.values import INCOMPARABLE, UNDECIDED, Change, Estimate, Finding
+from reid_dist.nightly.history.values import INCOMPARABLE, UNDECIDED, Change, Estimate, Finding, moment
 from reid_dist.reports import words
 from reid_dist.reports.words import is_share
 
-_STAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)")
 _HEXADECIMAL: Final = re.compile(r"\b[0-9a-f]{16,}\b")
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LONGEST: Final = 100
 _NAMES: Final = {"seconds": "time", "peak_bytes": "peak memory"}
 _TOO_FEW: Final = re.compile(r"no verdict yet \((\d+ of \d+ [a-z]+)")
@@ -22,24 +19,22 @@ _TOO_FEW: Final = re.compile(r"no verdict yet \((\d+ of \d+ [a-z]+)")
 
 def when(stamp: str) -> str:
     """Return a time of ISO 8601 as ``2026-03-09 02:00 UTC``; any other text unchanged."""
-    found = _STAMP.match(stamp)
-    return f"{stamp[:10]} {found[4]}:{found[5]} UTC" if found else stamp
+    found = moment(stamp)
+    return stamp if found is None else f"{found:%Y-%m-%d %H:%M} UTC"
 
 
 def tick_day(stamp: str) -> str:
     """Return the day of a time as ``Mar 9``; of any other text its first 10 characters."""
-    found = _STAMP.match(stamp)
-    if found is None or not 1 <= int(found[2]) <= 12:
-        return stamp[:10]
-    return f"{_MONTHS[int(found[2]) - 1]} {int(found[3])}"
+    found = moment(stamp)
+    return stamp[:10] if found is None else f"{found:%b} {found.day}"
 
 
 def took(started: str, finished: str | None) -> str:
     """Return the duration of a run; empty if unknown."""
-    try:
-        seconds = (datetime.fromisoformat(finished or "") - datetime.fromisoformat(started)).total_seconds()
-    except (ValueError, TypeError):  # not a time, or one of them without its zone
+    begin, end = moment(started), moment(finished or "")
+    if begin is None or end is None:
         return ""
+    seconds = (end - begin).total_seconds()
     # Times of runs have whole seconds.
     return "" if seconds < 0 else formatting.duration(seconds) if seconds else "less than 1 s"
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from reid_dist.nightly.history.values import Run
+from reid_dist.nightly.history.values import Run, moment
 
 FINISHED: Final = "finished"
 RUNNING: Final = "running"
@@ -43,7 +43,7 @@ def run_state(run: Run, *, at: datetime | None = None) -> str:
         return FINISHED
     if run.host == this_host():
         return RUNNING if _is_its_process(run) else KILLED
-    seen = _moment(run.seen)
+    seen = moment(run.seen)
     silence = LONGEST_SILENCE if run.hours is None else max(LONGEST_SILENCE, timedelta(hours=run.hours) + _MARGIN)
     return KILLED if seen is not None and (at or datetime.now(UTC)) - seen > silence else RUNNING
 
@@ -55,20 +55,11 @@ def _is_its_process(run: Run) -> bool:
         return False
     except PermissionError:
         pass
-    began, started = _began(run.pid), _moment(run.started)
+    began, started = _began(run.pid), moment(run.started)
     if began is None or started is None:
         return True
     # Another process may have the number by now.
     return began <= started.timestamp() + _SLACK
-
-
-def _moment(stamp: str) -> datetime | None:
-    """Parse a time of a history; None if it is invalid."""
-    try:
-        found = datetime.fromisoformat(stamp)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _began(pid: int) -> float | None:

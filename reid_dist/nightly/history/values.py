@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from reid_dist.reports import Report
@@ -199,6 +200,15 @@ class Past(NamedTuple):
     run: int
     entry: Entry
     report: Report | None = None
+
+
+def moment(stamp: str) -> datetime | None:
+    """Parse a time of a history, UTC where it has no zone; None if it is invalid."""
+    try:
+        found = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def reports_folder(number: int) -> str:
