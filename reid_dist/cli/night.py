@@ -57,9 +57,9 @@ def run_night(
     jobs = _chosen(suite, only)
     refuse_unobservable(cluster, None)
     if mlflow_uri is not None:
-        from reid_dist.nightly.mlflow_export import refuse_without_mlflow
+        from reid_dist.nightly.mlflow_export import import_mlflow
 
-        refuse_without_mlflow()
+        import_mlflow()
     folder = refuse_folder(_default_folder(history_file) if output is None else output, suite.suite)
     surroundings = Surroundings(
         connect=lambda: observed_cluster(cluster, None),

@@ -11,13 +11,13 @@ import json
 import math
 import os
 import re
-import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
+from reid_dist.core.credentials import without_credentials
 from reid_dist.core.extras import import_extra
 from reid_dist.errors import RunFailedError
 from reid_dist.nightly.history.values import DONE, FAILED, Entry, Run
@@ -44,7 +44,7 @@ def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
     such as an acceptance.  An interrupted export is completed.  InputError if MLflow is not installed, RunFailedError
     if it cannot be reached, or refuses something.
     """
-    mlflow = _import_mlflow()
+    mlflow = import_mlflow()
     try:
         client = mlflow.MlflowClient(tracking_uri=tracking_uri)
         experiment_id = _experiment_id(client, experiment)
@@ -52,32 +52,19 @@ def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
         return [_export_entry(mlflow, client, experiment_id, run, entry, exported) for entry in run.entries]
     # MLflow passes on errors of SQLAlchemy for a missing database, and of Python for a missing package.
     except Exception as error:
-        address, credentials = _without_password(tracking_uri)
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        if credentials:
-            first_line = first_line.replace(credentials, "***")
+        failed = f"run {run.number} of suite {run.suite} was not exported to MLflow at {tracking_uri}: {first_line}"
         raise RunFailedError(
-            f"run {run.number} of suite {run.suite} was not exported to MLflow at {address}: {first_line}; it is in "
-            f"the history: check the address and the experiment, {experiment!r}, and export again"
+            f"{without_credentials(failed)}; it is in the history: check the address and the experiment, "
+            f"{experiment!r}, and export again"
         ) from error
 
 
-def refuse_without_mlflow() -> None:
-    """Raise InputError before a night if MLflow is not installed."""
-    _import_mlflow()
-
-
-def _import_mlflow() -> ModuleType:
+def import_mlflow() -> ModuleType:
+    """Import MLflow, without telemetry; InputError if it is not installed."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     return import_extra("mlflow", "mlflow", "an export to MLflow")
-
-
-def _without_password(tracking_uri: str) -> tuple[str, str]:
-    """Return the address with masked credentials, and the credentials."""
-    parts = urllib.parse.urlsplit(tracking_uri)
-    credentials, at, host = parts.netloc.rpartition("@")
-    return (parts._replace(netloc=f"***@{host}").geturl() if at else tracking_uri), credentials
 
 
 def _experiment_id(client: Any, name: str) -> str:
