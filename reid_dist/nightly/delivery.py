@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 from dataclasses import replace
-from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.nightly.history import History
@@ -75,7 +75,7 @@ def deliver_night(runs: list[Run], folder: Path) -> None:
         VERDICT: verdict_json(runs),
     }
     # "replace": a text may contain a path that is not UTF-8; it is not read back.
-    writers = {name: partial(_write, text.encode("utf-8", "replace")) for name, text in contents.items()}
+    writers = {name: methodcaller("write", text.encode("utf-8", "replace")) for name, text in contents.items()}
     try:
         write_together(folder, writers)
     except StoreError as error:
@@ -103,7 +103,3 @@ def _suite_of(folder: Path) -> str:
 
 def _json(content: object) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
-
-
-def _write(content: bytes, file: IO[bytes]) -> None:
-    file.write(content)

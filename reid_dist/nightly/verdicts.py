@@ -74,6 +74,10 @@ class _EarlierNights:
         except DamagedStoreError as error:
             raise _UnreadableReportError(str(error)) from error
 
+    def window(self, gate: RatioGate) -> list[Entry]:
+        """Return the entries in which a gate of speed or memory searches for comparable ones, oldest first."""
+        return [each.entry for each in self.measured(_WINDOWS * gate.window)]
+
     def measured(self, last: int) -> list[Past]:
         """Return the last nights in which the job was done, oldest first."""
         return self.history.measured(self.suite, self.entry.name, before=self.number, last=last)
@@ -129,17 +133,9 @@ def _trend(earlier: _EarlierNights, gate: TrendGate) -> Finding:
     return gate_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)
 
 
-def _speed(earlier: _EarlierNights, gate: RatioGate) -> Finding:
-    return gate_speed(earlier.entry, [each.entry for each in earlier.measured(_WINDOWS * gate.window)], gate)
-
-
-def _memory(earlier: _EarlierNights, gate: RatioGate) -> Finding:
-    return gate_memory(earlier.entry, [each.entry for each in earlier.measured(_WINDOWS * gate.window)], gate)
-
-
 _GATES: Final[Mapping[str, Callable[[_EarlierNights, Any], Finding]]] = {
     "accuracy": _accuracy,
     "trend": _trend,
-    "speed": _speed,
-    "memory": _memory,
+    "speed": lambda earlier, gate: gate_speed(earlier.entry, earlier.window(gate), gate),
+    "memory": lambda earlier, gate: gate_memory(earlier.entry, earlier.window(gate), gate),
 }

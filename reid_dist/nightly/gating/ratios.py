@@ -41,26 +41,23 @@ def gate_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding
 
 @dataclass(frozen=True, slots=True)
 class _Quantity:
-    """Quantity of a gate: its name in a `Change`, its value in an entry, and the value and its absence as text."""
+    """Quantity of a gate: its name in an `Entry` and in a `Change`, its values as text, and its name as text."""
 
     gate: str
     name: str
-    of: Callable[[Entry], float | None]
     words: Callable[[float], str]
-    unknown: str
+    title: str
 
 
-_SECONDS: Final = _Quantity("speed", "seconds", lambda entry: entry.seconds, duration, "its time is not known")
-_PEAK_BYTES: Final = _Quantity(
-    "memory", "peak_bytes", lambda entry: entry.peak_bytes, byte_size, "its peak memory is not known"
-)
+_SECONDS: Final = _Quantity("speed", "seconds", duration, "time")
+_PEAK_BYTES: Final = _Quantity("memory", "peak_bytes", byte_size, "peak memory")
 
 
 def _gated(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
     value = _known(quantity, entry)
     change = Change(name=quantity.name, baseline=None, candidate=value)
     if value is None:
-        return _finding(quantity, change, quantity.unknown)
+        return _finding(quantity, change, f"its {quantity.title} is not known")
     known = [(each, earlier) for each in past if (earlier := _known(quantity, each)) is not None]
     known = known[_first_of_new_normal(quantity, [each for each, _ in known]) :]
     comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
@@ -91,7 +88,7 @@ def _finding(quantity: _Quantity, change: Change, reason: str) -> Finding:
 
 def _known(quantity: _Quantity, entry: Entry) -> float | None:
     """Return the positive finite value of an entry that was done; None otherwise."""
-    value = quantity.of(entry) if entry.state == DONE else None
+    value = getattr(entry, quantity.name) if entry.state == DONE else None
     return float(value) if value is not None and 0 < value < math.inf else None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from reid_dist._version import __version__
 from reid_dist.core.formatting import utc_now
@@ -35,10 +35,6 @@ from reid_dist.nightly.history.rows import (
 from reid_dist.nightly.history.run_state import run_state, this_host
 from reid_dist.nightly.history.values import DONE, Entry, Finding, Past, Run
 from reid_dist.reports import Report
-
-# Runs per query of `newest_first`: few at first, as few are mostly enough.
-_FIRST_BATCH: Final = 4
-_LARGEST_BATCH: Final = 128
 
 
 class History:
@@ -230,11 +226,10 @@ class History:
     def newest_first(
         self, *, suite: str | None = None, name: str | None = None, before: int | None = None
     ) -> Iterator[Run]:
-        """Yield runs as :meth:`runs` returns them, newest first, read in batches."""
-        size = _FIRST_BATCH
-        while batch := self.runs(suite=suite, name=name, before=before, last=size):
-            yield from reversed(batch)
-            before, size = batch[0].number, min(2 * size, _LARGEST_BATCH)
+        """Yield runs as :meth:`runs` returns them, newest first, each read when it is needed."""
+        while found := self.runs(suite=suite, name=name, before=before, last=1):
+            yield from found
+            before = found[0].number
 
     def run(self, number: int) -> Run:
         """Return a run with entries and findings; StoreNotFoundError if there is none of that number."""
