@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.checksums import update_row
 from reid_dist.nightly.history.values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
@@ -109,8 +119,60 @@ def failed_entry(name: str = NAME) -> Entry:
     return Entry(model=model, dataset=dataset, job=job, state="failed", reason="query.zarr is damaged: chunk 3")
 
 
-def one_line(error: BaseException) -> str:
-    """The text of an error, which has no line break."""
-    text = str(error)
-    assert "\n" not in text
-    return text
+def record(
+    history: History,
+    *entries: Entry | tuple[Entry, Report],
+    suite: str = "market",
+    digest: str = "",
+    exit_code: int | None = 0,
+    **begun: Any,
+) -> int:
+    """Record a run of entries, with or without their reports; it does not end without an exit code."""
+    number = history.begin(suite, digest, **begun)
+    for each in entries:
+        entry, report = each if isinstance(each, tuple) else (each, None)
+        history.add(number, entry, report)
+    if exit_code is not None:
+        history.finish(number, exit_code)
+    return number
+
+
+def reported(report: Report, **changes: Any) -> tuple[Entry, Report]:
+    """A report and its entry."""
+    return entry_of(report, **changes), report
+
+
+def alter(path: Path, *statements: str) -> None:
+    """Execute statements on the file of a history, as another program."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def last_seen(path: Path, number: int, at: datetime) -> None:
+    """Set the time at which a run was last seen."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        update_row(connection, "runs", number, seen=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def output_of(program: str, path: Path) -> str:
+    """What a process prints that has `path`, `History`, `entry_of`, `small_report`, `NAME` and `ReidDistError`."""
+    head = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from history_entries import NAME, entry_of, small_report
+from reid_dist.errors import ReidDistError
+from reid_dist.nightly.history import History
+path = {str(path)!r}
+"""
+    done = subprocess.run([sys.executable, "-c", head + program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def refused(kind: type[Exception], match: str) -> Iterator[pytest.ExceptionInfo[Exception]]:
+    """Expect an error of one line."""
+    with pytest.raises(kind, match=match) as caught:
+        yield caught
+    assert "\n" not in str(caught.value)

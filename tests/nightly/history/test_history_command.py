@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, small_report
+from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, record, reported, small_report
 
 from reid_dist.errors import InputError
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
@@ -40,14 +40,15 @@ def nights(path: Path) -> Path:
     """Three nights of two jobs: a good one, a worse one, and one that was killed."""
     with History.open(path) as history:
         for seed, findings in enumerate(([GOOD, SLOW], [BAD], [ALARMED])):
-            number = history.begin(
-                "market", "0123456789abcdef0123", started=f"2026-05-0{seed + 1}T02:00:00Z", pid=2**22 + 1
+            record(
+                history,
+                reported(report_of(seed), findings=tuple(findings)),
+                failed_entry(OTHER),
+                digest="0123456789abcdef0123",
+                exit_code=3 + seed if seed < 2 else None,
+                started=f"2026-05-0{seed + 1}T02:00:00Z",
+                pid=2**22 + 1,
             )
-            report = report_of(seed)
-            history.add(number, entry_of(report, findings=tuple(findings)), report)
-            history.add(number, failed_entry(OTHER), None)
-            if seed < 2:
-                history.finish(number, 3 + seed)
     return path
 
 
@@ -80,9 +81,7 @@ def test_show_chooses_runs_entries_and_metrics(reid_dist, nights: Path) -> None:
 def test_show_is_limited_to_a_month_of_nights_by_default(reid_dist, path: Path) -> None:
     with History.open(path) as history:
         for _ in range(32):
-            number = history.begin("market", "")
-            history.add(number, failed_entry(), None)
-            history.finish(number, 3)
+            record(history, failed_entry(), exit_code=3)
 
     def shown(*words: object) -> list[int]:
         lines = reid_dist("history", "show", path, *words).out.splitlines()
@@ -195,7 +194,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(reid_dist, nights: Path, why: str) -
 
 def test_negative_numbers_of_a_csv_file_are_numbers(reid_dist, path: Path) -> None:
     with History.open(path) as history:
-        history.add(history.begin("market", ""), entry_of(metrics={"threshold": Estimate(-0.25)}), None)
+        record(history, entry_of(metrics={"threshold": Estimate(-0.25)}))
     (row,) = csv.DictReader(io.StringIO(reid_dist("history", "export", path, "--format", "csv").out))
     assert row["value"] == "-0.25"
 
@@ -204,10 +203,10 @@ def test_control_codes_in_stored_texts_never_reach_the_terminal(reid_dist, path:
     """A job that failed on a path with an escape sequence, a reason to accept with one, a label, a host, a metric."""
     codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
     with History.open(path) as history:
-        number = history.begin(f"market{codes}", "", host=f"host{codes}", folder=f"/nights/{codes}")
         done = entry_of(labels={"team": codes, codes: "x"}, metrics={f"mAP{codes}": Estimate(0.5)}, accepted=codes)
-        history.add(number, replace(done, findings=(replace(BAD, reason=f"lost {codes}"),)), None)
-        history.add(number, replace(failed_entry(OTHER), reason=f"there is no {codes}.zarr"), None)
+        done = replace(done, findings=(replace(BAD, reason=f"lost {codes}"),))
+        failed = replace(failed_entry(OTHER), reason=f"there is no {codes}.zarr")
+        record(history, done, failed, suite=f"market{codes}", host=f"host{codes}", folder=f"/nights/{codes}")
     for words in (
         ("show", path),
         ("show", f"{path}#1"),
@@ -223,7 +222,7 @@ def test_control_codes_in_stored_texts_never_reach_the_terminal(reid_dist, path:
 
 def test_control_codes_of_an_error_never_reach_the_terminal(reid_dist, path: Path) -> None:
     with History.open(path) as history:
-        history.add(history.begin("market", ""), entry_of(name="a/b/\x1b[31m"), None)
+        record(history, entry_of(name="a/b/\x1b[31m"))
     printed = reid_dist("history", "accept", f"{path}#1:a/b/none", "--why", "so")
     assert (printed.code, printed.err) == (
         2,
@@ -281,11 +280,9 @@ def test_prune_removes_the_reports_of_removed_runs(reid_dist, path: Path, tmp_pa
     elsewhere.mkdir()
     (elsewhere / "mine").write_text("mine")
     with History.open(path) as history:
-        for _ in range(5):
-            number = history.begin("market", "", folder=str(page))
-            history.add(number, entry_of(report_of(0), job_digest=f"{number}"), None)
-            history.finish(number, 0)
-        history.finish(history.begin("market", ""), 0)
+        for job in "abcde":
+            record(history, entry_of(report_of(0), job_digest=job), folder=str(page))
+        record(history)
     for number in (1, 2, 5):
         (page / "runs" / f"{number:05}" / NAME).mkdir(parents=True)
         (page / "runs" / f"{number:05}" / "link").symlink_to(elsewhere)
@@ -311,7 +308,7 @@ def test_reports_behind_a_link_stay(reid_dist, path: Path, tmp_path: Path) -> No
     (tmp_path / "other" / "00001").mkdir(parents=True)
     (tmp_path / "page" / "runs").symlink_to(tmp_path / "other")
     with History.open(path) as history:
-        history.finish(history.begin("market", "", folder=str(tmp_path / "page")), 0)
+        record(history, folder=str(tmp_path / "page"))
     assert "a link leads" in reid_dist("history", "prune", path, "--keep", 0, "--reports").out
     assert (tmp_path / "other" / "00001").is_dir()
 
@@ -333,7 +330,7 @@ def test_show_has_the_first_night_of_a_failure(reid_dist, nights: Path) -> None:
 def test_show_abbreviates_gates_that_need_more_runs(reid_dist, path: Path) -> None:
     waits = [gate(entry_of(), [], RatioGate()) for gate in (gate_speed, gate_memory)]
     with History.open(path) as history:
-        history.add(history.begin("market", ""), entry_of(findings=(GOOD, *waits)), None)
+        record(history, entry_of(findings=(GOOD, *waits)))
     text = " ".join(reid_dist("history", "show", path).out.split())
     assert "accuracy same; speed, memory 0 of 7 runs" in text
     assert "incomparable" not in text
@@ -400,7 +397,7 @@ def test_report_writes_the_page_of_an_entry_to_its_output(reid_dist, nights: Pat
 
 def test_a_run_of_one_entry_needs_no_name(reid_dist, path: Path) -> None:
     with History.open(path) as history:
-        history.add(history.begin("market", ""), entry_of(report_of(0)), report_of(0))
+        record(history, reported(report_of(0)))
     assert reid_dist("report", f"{path}#latest").code == 0
     assert reid_dist("report", f"{path}#last-good").code == 0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_entries import BAD, GOOD, NAME, entry_of, one_line, small_report
+from history_entries import BAD, GOOD, NAME, alter, output_of, record, refused, reported, small_report
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history import History
@@ -28,19 +28,15 @@ def digest_of(path: Path) -> str:
 
 def two_nights(path: Path) -> None:
     with History.open(path) as history:
-        for seed in (0, 1):
-            number = history.begin("market", "digest")
-            report = small_report(seed)
-            history.add(number, entry_of(report), report)
-            history.set_findings(number, NAME, [GOOD if seed == 0 else BAD])
-            history.finish(number, 4 * seed)
+        for seed, finding in enumerate((GOOD, BAD)):
+            record(history, reported(small_report(seed), findings=(finding,)), exit_code=4 * seed)
 
 
 def test_a_missing_file_is_made_only_with_create(path: Path) -> None:
     for options in ({"create": False}, {"create": False, "read_only": True}, {"read_only": True}):
-        with pytest.raises(StoreNotFoundError) as caught:
+        with refused(StoreNotFoundError, "there is no history") as caught:
             History.open(path, **options)
-        assert one_line(caught.value) == f"there is no history {path}; `reid-dist nightly` makes one"
+        assert str(caught.value) == f"there is no history {path}; `reid-dist nightly` makes one"
     assert not path.exists()
     with History.open(path.parent / "deep" / "down" / "nightly.db") as history:
         assert history.runs() == []
@@ -72,9 +68,7 @@ def test_a_history_has_a_rollback_journal_and_strict_tables(path: Path) -> None:
 def test_other_files_are_refused_and_left_alone(path: Path, tmp_path: Path) -> None:
     path.write_text("run;mAP\n1;0.5\n" * 100)
     other = tmp_path / "other.db"
-    with sqlite3.connect(other) as connection:
-        connection.execute("CREATE TABLE runs (number INTEGER)")
-    connection.close()
+    alter(other, "CREATE TABLE runs (number INTEGER)")
     for file, words in (
         (path, "no SQLite file"),
         (other, "an SQLite file of another program"),
@@ -82,9 +76,8 @@ def test_other_files_are_refused_and_left_alone(path: Path, tmp_path: Path) -> N
     ):
         before = digest_of(file) if file.is_file() else ""
         for options in ({}, {"create": False}, {"create": False, "read_only": True}):
-            with pytest.raises(StoreError, match=words) as caught:
+            with refused(StoreError, words) as caught:
                 History.open(file, **options)
-            assert one_line(caught.value)
             assert not isinstance(caught.value, DamagedStoreError)
             assert caught.value.exit_code == 2
         assert not file.is_file() or digest_of(file) == before
@@ -96,14 +89,11 @@ def test_other_files_are_refused_and_left_alone(path: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("schema", [0, 1, SCHEMA - 1, SCHEMA + 1, 99])
 def test_a_history_of_another_schema_is_refused_and_left_alone(path: Path, schema: int) -> None:
     two_nights(path)
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(f"PRAGMA user_version = {schema}")
-    connection.close()
+    alter(path, f"PRAGMA user_version = {schema}")
     before = digest_of(path)
     for read_only in (False, True):
-        with pytest.raises(StoreError) as caught:
+        with refused(StoreError, f"has schema {schema}, reid-dist ") as caught:
             History.open(path, create=False, read_only=read_only)
-        assert f"has schema {schema}, reid-dist " in one_line(caught.value)
         assert f"reads and writes {SCHEMA};" in str(caught.value)
         assert not isinstance(caught.value, DamagedStoreError)
         assert "use the version of reid-dist that wrote it, or name another file" in str(caught.value)
@@ -138,34 +128,19 @@ def test_a_file_that_another_process_is_making_is_a_history(path: Path, monkeypa
         assert history.begin("market", "") == 1
 
 
-def test_a_lock_is_waited_for_and_then_reported(path: Path) -> None:
+@pytest.mark.parametrize("words", ["BEGIN IMMEDIATE", "BEGIN; SELECT count(*) FROM runs"], ids=["writer", "reader"])
+def test_a_writer_waits_for_another_process_and_loses_nothing(path: Path, words: str) -> None:
     two_nights(path)
-    holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    with History.open(path, timeout=0.2) as history:
-        assert len(history.runs()) == 2  # reading goes on beside a writer
-        with pytest.raises(StoreError) as caught:
-            history.begin("market", "")
-        assert "is locked: another process has been using it for more than 0.2 s" in one_line(caught.value)
-        holder.execute("ROLLBACK")
-        assert history.begin("market", "") == 3
-    holder.close()
-
-
-def test_a_reader_delays_a_writer_and_loses_nothing(path: Path) -> None:
-    two_nights(path)
-    reader = sqlite3.connect(path, isolation_level=None)
-    reader.execute("BEGIN")
-    assert reader.execute("SELECT count(*) FROM runs").fetchone() == (2,)
-    with History.open(path, timeout=0.2) as history:
-        with pytest.raises(StoreError, match="is locked: another process has been using it") as caught:
-            history.begin("market", "")
-        assert one_line(caught.value)
-        assert [run.number for run in history.runs()] == [1, 2]
-        assert History.open(path).caution == "", "no run is missing"
-        reader.execute("ROLLBACK")
-        assert history.begin("market", "") == 3
-    reader.close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        for statement in words.split("; "):
+            holder.execute(statement).fetchall()
+        with History.open(path, timeout=0.2) as history:
+            with refused(StoreError, "is locked: another process has been using it for more than 0.2 s"):
+                history.begin("market", "")
+            assert [run.number for run in history.runs()] == [1, 2], "reading goes on"
+            assert History.open(path).caution == "", "no run is missing"
+            holder.execute("ROLLBACK")
+            assert history.begin("market", "") == 3
 
 
 def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:
@@ -174,9 +149,8 @@ def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:
     holder.execute("PRAGMA locking_mode = EXCLUSIVE")
     holder.execute("BEGIN EXCLUSIVE")
     for read_only in (False, True):
-        with pytest.raises(StoreError, match="is locked") as caught:
+        with refused(StoreError, "is locked"):
             History.open(path, create=False, read_only=read_only, timeout=0.1)
-        assert one_line(caught.value)
     holder.execute("ROLLBACK")
     holder.close()
     assert len(History.open(path).runs()) == 2
@@ -189,36 +163,29 @@ def test_a_full_disk_loses_nothing_that_was_there(path: Path) -> None:
         with history._database.apart() as connection:
             pages = connection.execute("PRAGMA page_count").fetchone()[0]
             connection.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall()
-        report = small_report(5, n_query=50_000)
-        with pytest.raises(StoreError, match="the disk is full") as caught:
-            history.add(number, entry_of(report), report)
-        assert one_line(caught.value)
+        with refused(StoreError, "the disk is full"):
+            history.add(number, *reported(small_report(5, n_query=50_000)))
         assert [len(run.entries) for run in history.runs()] == [1, 1, 0]
 
 
 _BOUNDED = """
-import resource, sys
-sys.path.insert(0, {tests!r})
-from history_entries import entry_of, small_report
-from reid_dist.errors import StoreError
-from reid_dist.nightly.history import History
-with History.open({path!r}) as history:
+import resource
+with History.open(path) as history:
     number = history.begin("market", "")
     report = small_report(5, n_query=50_000)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
     try:
         history.add(number, entry_of(report), report)
-    except StoreError as error:
+    except ReidDistError as error:
         print(error)
 """
 
 
 def test_a_write_error_is_one_line(path: Path) -> None:
     two_nights(path)
-    words = _BOUNDED.format(tests=str(Path(__file__).parent), path=str(path))
-    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"cannot use history {path}: disk I/O error")
-    assert done.stdout.count("\n") == 1
+    printed = output_of(_BOUNDED, path)
+    assert printed.startswith(f"cannot use history {path}: disk I/O error")
+    assert printed.count("\n") == 1
     with History.open(path) as history:
         assert [len(run.entries) for run in history.runs()] == [1, 1, 0]
 
@@ -232,19 +199,14 @@ def path_for_all() -> Iterator[Path]:
 
 
 _AS_NOBODY = """
-import os, sys
-sys.path.insert(0, {tests!r})
-import history_entries
-from reid_dist.errors import ReidDistError
-from reid_dist.nightly.history import History
 def look():
-    with History.open({path!r}, create=False, read_only=True) as history:
-        print(len(history.runs()), history.report(1, history_entries.NAME).counts["n_query"])
+    with History.open(path, create=False, read_only=True) as history:
+        print(len(history.runs()), history.report(1, NAME).counts["n_query"])
 look()  # imports modules that the user "nobody" cannot read
 os.setgid(65534), os.setuid(65534)
 look()
 try:
-    History.open({path!r}).begin("market", "")
+    History.open(path).begin("market", "")
 except ReidDistError as error:
     print(error)
 """
@@ -254,10 +216,7 @@ except ReidDistError as error:
 def test_a_directory_that_cannot_be_written_to_is_enough_for_reading(path_for_all: Path) -> None:
     path = path_for_all
     two_nights(path)
-    words = _AS_NOBODY.format(tests=str(Path(__file__).parent), path=str(path))
-    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True)
-    assert done.stderr == ""
-    *looks, last = done.stdout.splitlines()
+    *looks, last = output_of(_AS_NOBODY, path).splitlines()
     assert looks == ["2 40", "2 40"]
     assert last.startswith(f"cannot write to history {path}: the file or its directory is read-only")
 
@@ -273,14 +232,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 _READ_AS_NOBODY = """
-import os, sys
-sys.path.insert(0, {tests!r})
-import history_entries
-from reid_dist.errors import ReidDistError
-from reid_dist.nightly.history import History
 os.setgid(65534), os.setuid(65534)
 try:
-    History.open({path!r}, create=False, read_only=True)
+    History.open(path, create=False, read_only=True)
 except ReidDistError as error:
     print(error)
 """
@@ -293,9 +247,8 @@ def test_the_first_reader_rolls_back_what_a_killed_process_left(path_for_all: Pa
     subprocess.run([sys.executable, "-c", _KILLED.format(path=str(path))], check=False)
     assert journal.stat().st_size
     if os.getuid() == 0:
-        words = _READ_AS_NOBODY.format(tests=str(Path(__file__).parent), path=str(path))
-        done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
-        assert done.stdout.startswith(f"cannot read history {path}: a process was killed while it wrote, and rolling ")
+        printed = output_of(_READ_AS_NOBODY, path)
+        assert printed.startswith(f"cannot read history {path}: a process was killed while it wrote, and rolling ")
         assert journal.exists()
     with History.open(path, create=False, read_only=True) as history:
         assert [history.report(number, NAME).result_digest for number in (1, 2)] == [
@@ -310,9 +263,8 @@ def test_a_cut_file_is_damaged(path: Path) -> None:
     for size in (len(whole) - 4096, len(whole) // 2, 5000, 700, 90):
         path.write_bytes(whole[:size])
         for read_only in (True, False):
-            with pytest.raises(DamagedStoreError, match="damaged") as caught:
+            with refused(DamagedStoreError, "damaged"):
                 History.open(path, read_only=read_only, create=False)
-            assert one_line(caught.value)
         assert path.read_bytes() == whole[:size]
 
 
@@ -348,21 +300,15 @@ def test_a_change_by_another_program_is_found_when_the_file_is_opened(path: Path
     two_nights(path)
     with History.open(path) as history:
         history.accept(2, NAME, "on purpose")
-    connection = sqlite3.connect(path, isolation_level=None)
+    triggers: list[tuple[str, str]] = []
     if change in REMOVALS:
         # As a bit that takes a row away: no trigger runs.
-        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for name, _ in triggers:
-            connection.execute(f"DROP TRIGGER {name}")
-    connection.execute(change)
-    if change in REMOVALS:
-        for _, statement in triggers:
-            connection.execute(statement)
-    connection.close()
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    alter(path, *(f"DROP TRIGGER {name}" for name, _ in triggers), change, *(text for _, text in triggers))
     for read_only in (True, False):
-        with pytest.raises(DamagedStoreError, match="is damaged") as caught:
+        with refused(DamagedStoreError, "is damaged"):
             History.open(path, create=False, read_only=read_only)
-        assert one_line(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -381,12 +327,9 @@ def test_a_change_while_the_file_is_open_is_found_when_rows_are_read(path: Path,
     two_nights(path)
     with History.open(path) as history:
         history.accept(2, NAME, "on purpose")
-        with sqlite3.connect(path, isolation_level=None) as connection:
-            connection.execute(change)
-        connection.close()
-        with pytest.raises(DamagedStoreError, match="is not what was written") as caught:
+        alter(path, change)
+        with refused(DamagedStoreError, "is not what was written"):
             history.runs()
-        assert one_line(caught.value)
         if "runs" in change:
             with pytest.raises(DamagedStoreError, match="row 2 of runs is not what was written"):
                 history.finish(2, 0)
@@ -395,7 +338,7 @@ def test_a_change_while_the_file_is_open_is_found_when_rows_are_read(path: Path,
 def test_names_of_a_suite_are_kept_once_and_a_change_of_them_is_found(path: Path) -> None:
     with History.open(path) as history:
         for planned in ([NAME, "a/b/c"], [NAME, "a/b/c"], [NAME], []):
-            history.finish(history.begin("market", "", planned=planned), 0)
+            record(history, planned=planned)
         assert history.prune(keep=3).runs == (1,)
         assert [run.planned for run in history.runs()] == [(NAME, "a/b/c"), (NAME,), ()]
         assert history.prune(keep=2).runs == (2,)
@@ -406,9 +349,8 @@ def test_names_of_a_suite_are_kept_once_and_a_change_of_them_is_found(path: Path
         connection.execute("UPDATE descriptions SET content = '[\"another\"]' WHERE content != '[]'")
         connection.close()
         for look in (history.runs, history.states, lambda: history.run(3)):
-            with pytest.raises(DamagedStoreError, match="of descriptions is not what was written") as caught:
+            with refused(DamagedStoreError, "of descriptions is not what was written"):
                 look()
-            assert one_line(caught.value)
         assert history.run(4).planned == ()
 
 
@@ -416,13 +358,10 @@ def test_names_of_a_suite_are_kept_once_and_a_change_of_them_is_found(path: Path
 def test_a_changed_report_is_found(path: Path, table: str, column: str) -> None:
     """Reports are large: they are compared by who writes to the history, and by who reads them."""
     two_nights(path)
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(f"UPDATE {table} SET {column} = x'00' WHERE rowid = 2")
-    connection.close()
+    alter(path, f"UPDATE {table} SET {column} = x'00' WHERE rowid = 2")
     with pytest.raises(DamagedStoreError, match=f"{column} of row .* of {table} is not what was written"):
         History.open(path, create=False)
     with History.open(path, create=False, read_only=True) as history:
-        with pytest.raises(DamagedStoreError) as caught:
+        with refused(DamagedStoreError, f"report of {NAME} of run 2 in history {path} is not what was written"):
             history.report(2, NAME)
-        assert f"report of {NAME} of run 2 in history {path} is not what was written" in one_line(caught.value)
         assert history.report(1, NAME).result_digest == small_report(0).result_digest

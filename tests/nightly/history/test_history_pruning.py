@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import subprocess
@@ -10,13 +11,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from history_entries import BAD, GOOD, NAME, entry_of, failed_entry, small_report
+from history_entries import BAD, GOOD, NAME, entry_of, failed_entry, record, reported, small_report
 
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.values import Finding
 
 OTHER = "vit/market1501/plain"
+NIGHTS = itertools.count()
 
 
 def night(
@@ -32,15 +34,11 @@ def night(
 
     Without `job` every run has another job, so that none is the reference of a later one.
     """
-    number = history.begin(suite, "", started=f"2026-01-{day:02}T02:00:00Z")
-    if finding is None:
-        history.add(number, failed_entry(name), None)
-    else:
-        report = small_report(1000 * len(suite) + number)
-        history.add(number, entry_of(report, name=name, job_digest=job or f"job {number}"), report)
-        history.set_findings(number, name, [finding])
-    history.finish(number, 0)
-    return number
+    at = next(NIGHTS)
+    report = small_report(1000 * len(suite) + at)
+    done = reported(report, name=name, job_digest=job or f"job {at}", findings=(finding,))
+    entry = failed_entry(name) if finding is None else done
+    return record(history, entry, suite=suite, started=f"2026-01-{day:02}T02:00:00Z")
 
 
 def numbers(history: History) -> list[int]:
@@ -166,10 +164,8 @@ def test_reports_are_removed_without_their_runs(history: History, path: Path) ->
 
 def test_arrays_stay_as_long_as_one_report_needs_them(history: History, path: Path) -> None:
     report = small_report(0)
-    for _ in range(3):
-        number = history.begin("market", "")
-        history.add(number, entry_of(report, job_digest=f"{number}"), report)
-        history.finish(number, 0)
+    for job in "abc":
+        record(history, reported(report, job_digest=job))
     assert history.prune(keep=1).n_reports == 2
     assert count(path, "arrays") == 1
     assert history.report(3, NAME).to_dict() == report.to_dict()
@@ -190,10 +186,7 @@ def test_a_run_whose_process_is_there_stays_and_a_killed_one_goes(history: Histo
 
 def test_the_file_becomes_smaller(history: History, path: Path) -> None:
     for seed in range(6):
-        report = small_report(seed, n_query=20_000)
-        number = history.begin("market", "")
-        history.add(number, entry_of(report, job_digest=f"{number}"), report)
-        history.finish(number, 0)
+        record(history, reported(small_report(seed, n_query=20_000), job_digest=f"{seed}"))
     history.prune(keep=6)
     before = path.stat().st_size
     pruned = history.prune(keep=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, small_report
+from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, record, reported, small_report
 
 from reid_dist._version import __version__
 from reid_dist.errors import InputError, StoreNotFoundError
@@ -48,10 +48,9 @@ def test_a_run_is_read_as_it_was_written(history: History, path: Path) -> None:
     "value", [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, 0.0, float("inf"), float(np.nextafter(0.5, 1)), float("nan")]
 )
 def test_metrics_are_read_in_their_order_and_to_the_bit(history: History, value: float) -> None:
-    number = history.begin("market", "")
     written = {f"CMC@{rank}": Estimate(value, value, 1.0) for rank in (10, 1, 5)}
     labels = {"z": "1", "a": "2", "m": "3"}
-    history.add(number, entry_of(metrics=written, labels=labels), None)
+    number = record(history, entry_of(metrics=written, labels=labels))
     (entry,) = history.run(number).entries
     # What is not a number is None.
     expected = Estimate(None, None, 1.0) if np.isnan(value) else written["CMC@1"]
@@ -60,18 +59,16 @@ def test_metrics_are_read_in_their_order_and_to_the_bit(history: History, value:
 
 
 def test_text_that_is_not_unicode_and_quotes_are_only_text(history: History) -> None:
-    number = history.begin("mar'ket\"; DROP TABLE runs; --", "", folder=os.fsdecode(b"n\xffght"))
-    history.add(number, replace(failed_entry(), reason="cannot read '\udcff.zarr'\nand more\0"), None)
-    run = history.run(number)
+    failed = replace(failed_entry(), reason="cannot read '\udcff.zarr'\nand more\0")
+    record(history, failed, suite="mar'ket\"; DROP TABLE runs; --", folder=os.fsdecode(b"n\xffght"))
+    run = history.run(1)
     assert run.suite == "mar'ket\"; DROP TABLE runs; --"
     assert run.folder == "n\\udcffght"
     assert run.entries[0].reason == "cannot read '\\udcff.zarr'\nand more\0"
 
 
 def test_names_are_unique_in_a_run(history: History) -> None:
-    first, second = history.begin("market", ""), history.begin("market", "")
-    history.add(first, entry_of(), None)
-    history.add(second, entry_of(), None)
+    first, _ = (record(history, entry_of()) for _ in range(2))
     with pytest.raises(InputError, match=f"run {first} has an entry {NAME} already"):
         history.add(first, failed_entry(), None)
     assert history.run(first).entries == (entry_of(),)
@@ -86,9 +83,7 @@ def test_a_name_or_a_state_that_cannot_be_is_refused(history: History, field: st
 
 
 def test_refused_findings_leave_the_earlier_ones(history: History) -> None:
-    number = history.begin("market", "")
-    history.add(number, entry_of(), None)
-    history.set_findings(number, NAME, [GOOD])
+    number = record(history, entry_of(findings=(GOOD,)))
     with pytest.raises(InputError, match="'fine'"):
         history.set_findings(number, NAME, [BAD, Finding(gate="speed", verdict="fine", reason="")])
     assert history.run(number).entries[0].findings == (GOOD,)
@@ -99,8 +94,7 @@ def test_refused_findings_leave_the_earlier_ones(history: History) -> None:
 def test_errors_for_missing_runs_and_entries_list_the_existing_ones(history: History) -> None:
     with pytest.raises(StoreNotFoundError, match=r"no run 1 in history .*: it is empty"):
         history.run(1)
-    number = history.begin("market", "")
-    history.add(number, entry_of(), None)
+    record(history, entry_of())
     for call in (lambda: history.run(9), lambda: history.finish(9, 0), lambda: history.add(9, entry_of(), None)):
         with pytest.raises(StoreNotFoundError, match=r"no run 9 in history .*: it has runs 1 to 1"):
             call()
@@ -115,9 +109,7 @@ def test_errors_for_missing_runs_and_entries_list_the_existing_ones(history: His
 
 def test_runs_are_chosen_by_suite_number_and_name(history: History) -> None:
     for suite in ("market", "veri", "market", "market"):
-        number = history.begin(suite, "")
-        history.add(number, entry_of(), None)
-        history.add(number, entry_of(name="a/b/c"), None)
+        record(history, entry_of(), entry_of(name="a/b/c"), suite=suite)
     assert [run.number for run in history.runs()] == [1, 2, 3, 4]
     assert [run.number for run in history.runs(suite="market")] == [1, 3, 4]
     assert [run.number for run in history.runs(suite="market", last=2)] == [3, 4]
@@ -131,7 +123,7 @@ def test_runs_are_chosen_by_suite_number_and_name(history: History) -> None:
 
 def test_runs_come_newest_first_however_many_there_are(history: History) -> None:
     for night in range(15):
-        history.add(history.begin("market" if night % 3 else "veri", ""), entry_of(), None)
+        record(history, entry_of(), suite="market" if night % 3 else "veri")
     assert list(history.newest_first()) == history.runs()[::-1]
     of_one = history.newest_first(suite="market", name=NAME, before=14)
     assert [run.number for run in of_one] == [12, 11, 9, 8, 6, 5, 3, 2]
@@ -139,19 +131,12 @@ def test_runs_come_newest_first_however_many_there_are(history: History) -> None
 
 
 def test_the_last_good_entry_is_neither_worse_nor_alarmed_nor_failed_nor_of_another_suite(history: History) -> None:
-    def night(findings: list[Finding], suite: str = "market", failed: bool = False) -> int:
-        number = history.begin(suite, "")
-        history.add(number, failed_entry() if failed else entry_of(), None)
-        history.set_findings(number, NAME, findings)
-        return number
-
     assert history.last_good("market", NAME, before=99) is None
-    good = night([GOOD])
-    slow = night([GOOD, SLOW])
-    bad = night([BAD])
-    alarmed = night([ALARMED])
-    failed = night([], failed=True)
-    night([GOOD], suite="veri")
+    good, slow, bad, alarmed = (
+        record(history, entry_of(findings=findings)) for findings in ((GOOD,), (GOOD, SLOW), (BAD,), (ALARMED,))
+    )
+    failed = record(history, failed_entry())
+    record(history, entry_of(findings=(GOOD,)), suite="veri")
     assert [history.last_good("market", NAME, before=at) for at in (good, slow)] == [
         None,
         Past(good, history.run(good).entries[0]),
@@ -172,10 +157,7 @@ def test_the_last_good_entry_is_neither_worse_nor_alarmed_nor_failed_nor_of_anot
 
 
 def test_accepting_a_run_accepts_what_was_done(history: History) -> None:
-    number = history.begin("market", "")
-    history.add(number, entry_of(), None)
-    history.add(number, entry_of(name="a/b/c"), None)
-    history.add(number, failed_entry("a/b/d"), None)
+    number = record(history, entry_of(), entry_of(name="a/b/c"), failed_entry("a/b/d"))
     assert history.accept(number, None, " new test set ") == 2
     assert [entry.accepted for entry in history.run(number).entries] == ["new test set", "new test set", ""]
     assert history.accept(number, "a/b/c", "again") == 1
@@ -191,8 +173,7 @@ def test_same_options_needs_equal_inputs_and_an_equal_job(history: History) -> N
         (("in", "job2"), GOOD),
         (("in", "job"), BAD),
     ):
-        number = history.begin("market", "")
-        history.add(number, entry_of(input_digest=digests[0], job_digest=digests[1], findings=(finding,)), None)
+        record(history, entry_of(input_digest=digests[0], job_digest=digests[1], findings=(finding,)))
     found = [history.same_options("market", NAME, *digests, before=9) for digests in (("in", "job"), ("in2", "job"))]
     assert [past and past.run for past in found] == [1, 2]
     assert history.same_options("market", NAME, "in2", "job2", before=9) is None
@@ -202,9 +183,7 @@ def test_same_options_needs_equal_inputs_and_an_equal_job(history: History) -> N
 def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -> None:
     topk = TopK(index=np.zeros((40, 2), np.int64), distance=np.zeros((40, 2)))
     report = small_report(1, metrics={"mAP": 0.5, "EER": float("inf"), "none": float("nan")}, topk=topk)
-    number = history.begin("market", "")
-    history.add(number, entry_of(report), report)
-    kept = history.report(number, NAME)
+    kept = history.report(record(history, reported(report)), NAME)
     assert kept.topk is None
     assert kept.result_digest == report.result_digest
     assert kept.to_dict() == replace(report, topk=None).to_dict()
@@ -215,12 +194,10 @@ def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -
 def test_equal_results_share_their_arrays(history: History, path: Path) -> None:
     rows = 20_000
     for _ in range(2):
-        report = small_report(1, n_query=rows)
-        history.add(history.begin("market", ""), entry_of(report), report)
+        record(history, reported(small_report(1, n_query=rows)))
     once = path.stat().st_size
     for _ in range(8):
-        slower = small_report(1, n_query=rows, timing={"open": 7.0})
-        history.add(history.begin("market", ""), entry_of(slower), slower)
+        record(history, reported(small_report(1, n_query=rows, timing={"open": 7.0})))
     with History.open(path, read_only=True, create=False) as reader:
         assert reader.report(1, NAME).timing == {"open": 0.25, "counts": 1.5}
         assert reader.report(9, NAME).timing == {"open": 7.0}
@@ -239,7 +216,7 @@ def test_a_report_must_be_the_one_of_its_entry(history: History) -> None:
 
 def test_numbers_are_never_used_again(history: History) -> None:
     for _ in range(3):
-        history.finish(history.begin("market", ""), 0)
+        record(history)
     assert history.prune(keep=0).runs == (1, 2, 3)
     assert history.begin("market", "") == 4
     assert isinstance(history.run(4), Run)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_entries import GOOD, NAME, entry_of, one_line, small_report
+from history_entries import GOOD, NAME, entry_of, record, refused, reported, small_report
 
 from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError
 from reid_dist.nightly.gating.settings import Gates
@@ -25,10 +25,7 @@ def nights(path: Path, seeds: range) -> None:
     for seed in seeds:
         with History.open(path) as history:
             history.back_up()
-            number = history.begin("market", "digest", planned=[NAME])
-            report = small_report(seed)
-            history.add(number, entry_of(report, findings=(GOOD,)), report)
-            history.finish(number, 0)
+            record(history, reported(small_report(seed), findings=(GOOD,)), planned=[NAME])
 
 
 def the_next_night(path: Path) -> list[Any]:
@@ -68,7 +65,7 @@ def test_flipped_bits_are_errors_or_have_no_effect(path: Path, read: Callable[[P
         for more in ("-wal", "-shm", "-journal"):
             path.with_name(f"{path.name}{more}").unlink(missing_ok=True)
     assert len(errors) > 30
-    assert all(str(path) in one_line(error) and error.exit_code == 2 for error in errors)
+    assert all(str(path) in str(error) and "\n" not in str(error) and error.exit_code == 2 for error in errors)
 
 
 # -------------------------------------------------------------------------------------------------------- the marker
@@ -83,10 +80,9 @@ def test_a_history_that_had_runs_is_not_taken_for_a_new_one(path: Path, harm: st
     if harm == "empty":
         path.touch()
     for options in ({}, {"create": False}, {"create": False, "read_only": True}):
-        with pytest.raises(DamagedStoreError) as caught:
+        with refused(DamagedStoreError, f"^the runs of history {path} are lost: its file is {harm}, and ") as caught:
             History.open(path, **options)
-        message = one_line(caught.value)
-        assert message.startswith(f"the runs of history {path} are lost: its file is {harm}, and ")
+        message = str(caught.value)
         assert "began with run 1 of suite market at 20" in message
         assert f"copy {before[-1]} to {path}" in message
         assert message.endswith(f"or, to begin a new history on purpose, remove {marker_path(path)}")
@@ -190,10 +186,9 @@ def test_a_copy_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pyte
 
     with History.open(path) as history:
         monkeypatch.setattr(Path, "replace", full)
-        with pytest.raises(StoreError, match="No space left on device") as caught:
+        with refused(StoreError, "No space left on device"):
             history.back_up()
         monkeypatch.undo()
-    assert one_line(caught.value)
     assert copies(path) == before
     assert len(list(before[0].parent.iterdir())) == len(before), "no temporary file is left"
 
@@ -227,8 +222,8 @@ def test_a_file_system_without_locks_is_not_another_process(path: Path, monkeypa
     with pytest.raises(StoreError, match="is locked: another process"):
         History.open(path, timeout=0.05)
     monkeypatch.setattr(fcntl, "lockf", no_locks)
-    with pytest.raises(StoreError, match=r"its file system has no locks \(No locks available\)") as caught:
+    with refused(StoreError, r"its file system has no locks \(No locks available\)") as caught:
         History.open(path, timeout=0.05)
-    assert "another process" not in one_line(caught.value)
+    assert "another process" not in str(caught.value)
     holder.execute("ROLLBACK")
     holder.close()

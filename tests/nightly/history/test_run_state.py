@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from history_entries import NAME, entry_of, failed_entry
+from history_entries import NAME, alter, entry_of, failed_entry, last_seen, record
 
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.checksums import update_row
 from reid_dist.nightly.history.run_state import FINISHED, KILLED, LONGEST_SILENCE, RUNNING, run_state, this_host
 from reid_dist.nightly.history.values import Run
 
@@ -23,14 +21,6 @@ SEEN = datetime(2026, 5, 9, 2, 30, tzinfo=UTC)
 def unfinished(host: str, seen: str, **more: object) -> Run:
     fields = {"number": 1, "suite": "market", "suite_digest": "", "started": "2026-05-09T02:00:00Z", **more}
     return Run(host=host, pid=2**22 + 1, seen=seen, **fields)
-
-
-def last_seen(path: Path, number: int, at: datetime) -> None:
-    """Set the time at which a run was last seen."""
-    stamp = at.strftime("%Y-%m-%dT%H:%M:%SZ")
-    connection = sqlite3.connect(path, isolation_level=None)
-    update_row(connection, "runs", number, seen=stamp)
-    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -96,9 +86,7 @@ def test_states_are_read_without_entries(history: History, path: Path) -> None:
     last_seen(path, numbers[3], SEEN + 2 * LONGEST_SILENCE)
     history.add(numbers[1], entry_of(), None)
     last_seen(path, numbers[1], SEEN)
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE entries SET whole_checksum = 'another'")
-    connection.close()
+    alter(path, "UPDATE entries SET whole_checksum = 'another'")
     expected = [RUNNING, RUNNING, FINISHED, RUNNING]
     assert history.states(at=SEEN + LONGEST_SILENCE) == dict(zip(numbers, expected, strict=True))
     expected[1] = KILLED
@@ -108,7 +96,7 @@ def test_states_are_read_without_entries(history: History, path: Path) -> None:
 def test_pruning_keeps_what_runs_on_another_host(history: History, path: Path) -> None:
     killed, running, long = (history.begin("market", "", host="another", hours=hours) for hours in (None, None, 50.0))
     here = history.begin("market", "", pid=os.getpid())
-    history.finish(history.begin("market", ""), 0)
+    record(history)
     last_seen(path, killed, SEEN - 2 * LONGEST_SILENCE)
     last_seen(path, running, SEEN)
     last_seen(path, long, SEEN - 2 * LONGEST_SILENCE)
