@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ import numpy as np
 import yaml
 
 from reid_dist import FeatureSet
+from reid_dist.nightly.history import History
+from reid_dist.nightly.history.values import Run
+from reid_dist.nightly.running import Surroundings, run_suite
+from reid_dist.nightly.suite import read_suite
 
 N_IDENTITY, N_CAMERA, DIM = 60, 4, 24
 _RNG = np.random.default_rng(5)
@@ -41,6 +46,18 @@ def write_suite(folder: Path, models: dict[str, Path], jobs: dict[str, Any], **m
     path = folder / "suite.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     return path
+
+
+def threads(**callbacks: Any) -> Surroundings:
+    """The threads of this process."""
+    return Surroundings(connect=contextlib.nullcontext, **callbacks)
+
+
+def run_night(suite: Path, surroundings: Surroundings | None = None, *, most_jobs: int = 99) -> Run:
+    """Run the first jobs of a suite, with history and page beside it."""
+    read, folder = read_suite(suite), suite.parent
+    with History.open(folder / "nights.db") as history:
+        return run_suite(read, [*read.planned()][:most_jobs], history, folder / "nights", surroundings or threads())
 
 
 def damage(store: Path) -> None:

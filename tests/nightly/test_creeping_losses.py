@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_nights import save_model, write_suite
+from small_nights import run_night, save_model, write_suite
 
 from reid_dist import Report
 from reid_dist.nightly.delivery import deliver_night, recent_runs
 from reid_dist.nightly.gating.settings import AccuracyGate, Gates, TrendGate
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.values import Entry, Estimate, Finding, Run
-from reid_dist.nightly.running import Surroundings, run_suite
-from reid_dist.nightly.suite import read_suite
 from reid_dist.nightly.verdicts import apply_gates
 from tests.benchmarks.gates import entry_of, report_of
 
@@ -41,12 +38,10 @@ def test_losses_of_a_third_of_a_point_a_night_are_found(tmp_path: Path) -> None:
 
     def night(noise: float) -> Run:
         save_model(model, noise)
-        read = read_suite(suite)
+        run = run_night(suite)
         with History.open(tmp_path / "nights.db") as history:
-            surroundings = Surroundings(connect=contextlib.nullcontext)
-            run = run_suite(read, list(read.planned()), history, folder, surroundings)
             deliver_night(recent_runs(run, history, folder), folder)
-            return run
+        return run
 
     runs = [night(1.0 + 0.0025 * number) for number in range(4)]
     values = [run.entries[0].metrics["mAP"].value for run in runs]

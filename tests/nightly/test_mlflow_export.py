@@ -87,19 +87,13 @@ def test_every_entry_is_a_run_with_its_values(tracking_uri: str, night: Run) -> 
 
 
 @pytest.mark.slow
-def test_a_second_export_finds_the_first(tracking_uri: str, night: Run) -> None:
+def test_a_second_export_finds_the_first_and_adds_acceptances(tracking_uri: str, night: Run) -> None:
     first = export_run(night, tracking_uri=tracking_uri, experiment="nights")
-    assert export_run(night, tracking_uri=tracking_uri, experiment="nights") == first
-    assert len(all_runs(tracking_uri, "nights")) == len(night.entries)
-
-
-@pytest.mark.slow
-def test_later_acceptances_are_exported(tracking_uri: str, night: Run) -> None:
-    (run_id, *_) = export_run(night, tracking_uri=tracking_uri, experiment="nights")
     accepted = dataclasses.replace(night.entries[0], accepted="the new labels are right")
     again = dataclasses.replace(night, entries=(accepted, *night.entries[1:]))
-    assert export_run(again, tracking_uri=tracking_uri, experiment="nights")[0] == run_id
-    run = logged(tracking_uri, run_id)
+    assert export_run(again, tracking_uri=tracking_uri, experiment="nights") == first
+    assert len(all_runs(tracking_uri, "nights")) == len(night.entries)
+    run = logged(tracking_uri, first[0])
     assert run.data.tags["reid_dist.accepted"] == "the new labels are right"
     assert run.info.status == "FINISHED"
 

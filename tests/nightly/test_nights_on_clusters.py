@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 from distributed import Client
 from local_workers import dask_words
-from small_nights import save_model, write_suite
+from small_nights import run_night, save_model, write_suite
 
 from reid_dist.clusters import ExistingCluster, connect
-from reid_dist.nightly.history import History
 from reid_dist.nightly.history.values import DONE, FAILED
-from reid_dist.nightly.running import Surroundings, run_suite
-from reid_dist.nightly.suite import read_suite
+from reid_dist.nightly.running import Surroundings
 
 
 @dataclass
@@ -68,10 +66,8 @@ def test_a_scheduler_that_is_killed_between_jobs(tmp_path: Path, scheduler: Sche
             scheduler.process.kill()
             scheduler.process.wait()
 
-    suite = read_suite(write_suite(tmp_path, models, {"plain": {}}))
-    with History.open(tmp_path / "nights.db") as history:
-        surroundings = Surroundings(connect=lambda: connect(cluster), begun=begun)
-        run = run_suite(suite, list(suite.planned()), history, tmp_path / "nights", surroundings)
+    surroundings = Surroundings(connect=lambda: connect(cluster), begun=begun)
+    run = run_night(write_suite(tmp_path, models, {"plain": {}}), surroundings)
     assert [entry.state for entry in run.entries] == [DONE, FAILED, FAILED, FAILED]
     for entry in run.entries[1:]:
         assert scheduler.address.removeprefix("tcp://") in entry.reason

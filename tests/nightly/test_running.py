@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from distributed import Client
 from local_workers import started
-from small_nights import damage, save_model, write_suite
+from small_nights import damage, run_night, save_model, threads, write_suite
 
 import reid_dist.evaluation.runs as runs
 import reid_dist.nightly.running as running
@@ -24,21 +24,16 @@ from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, St
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.checksums import update_row
 from reid_dist.nightly.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
-from reid_dist.nightly.running import Surroundings, run_suite
-from reid_dist.nightly.suite import read_suite
+from reid_dist.nightly.running import Surroundings
 from reid_dist.reports import Report
 
 JOBS = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}
 
 
-def threads() -> Surroundings:
-    return Surroundings(connect=contextlib.nullcontext, machine={"cluster": "threads"})
-
-
-def night(suite: Path, folder: Path, surroundings: Surroundings | None = None, **more: Any) -> Run:
-    read = read_suite(suite)
-    with History.open(folder / "nights.db") as history:
-        return run_suite(read, list(read.planned()), history, folder / "nights", surroundings or threads(), **more)
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """A suite of one job."""
+    return write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
 
 
 def by_name(run: Run) -> dict[str, Entry]:
@@ -47,7 +42,7 @@ def by_name(run: Run) -> dict[str, Entry]:
 
 def test_every_job_has_the_result_of_its_evaluation(tmp_path: Path) -> None:
     models = {"good": save_model(tmp_path / "good", 0.8), "bad": save_model(tmp_path / "bad", 1.6)}
-    run = night(write_suite(tmp_path, models, JOBS), tmp_path)
+    run = run_night(write_suite(tmp_path, models, JOBS))
     assert (run.number, run.exit_code, run.finished is not None) == (1, 0, True)
     assert [entry.name for entry in run.entries] == [f"{m}/set/{j}" for m in models for j in JOBS]
     for entry in run.entries:
@@ -81,13 +76,9 @@ def test_stages_are_shared_and_recorded(tmp_path: Path) -> None:
         def start(self, totals: dict[str, int]) -> None:
             counted[-1].update(totals)
 
-    shown = Surroundings(
-        connect=contextlib.nullcontext,
-        stages=lambda: contextlib.nullcontext(Count()),
-        begun=lambda *_: counted.append({}),
-    )
+    shown = threads(stages=lambda: contextlib.nullcontext(Count()), begun=lambda *_: counted.append({}))
     models = {"one": save_model(tmp_path / "one", 0.8), "two": save_model(tmp_path / "two", 0.9)}
-    run = night(write_suite(tmp_path, models, jobs), tmp_path, shown)
+    run = run_night(write_suite(tmp_path, models, jobs), shown)
     computed = [sorted(set(totals) & {"neighbours", "weights", "means"}) for totals in counted]
     assert computed == [["means", "neighbours", "weights"], [], []] * 2
     assert [entry.reused for entry in run.entries] == [(), *[("means", "neighbours", "weights")] * 2] * 2
@@ -109,7 +100,7 @@ def test_what_fails_does_not_stop_the_rest(tmp_path: Path, monkeypatch: pytest.M
         return real(job, *rest)
 
     monkeypatch.setattr(runs, "evaluate_features", defective)
-    run = night(write_suite(tmp_path, models, JOBS), tmp_path)
+    run = run_night(write_suite(tmp_path, models, JOBS))
     assert run.exit_code == 3
     entries = by_name(run)
     assert [entry.state for entry in run.entries] == [DONE, DONE, *[FAILED] * 5, DONE]
@@ -134,9 +125,9 @@ def test_what_the_budget_leaves_out_is_skipped(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", 0.8)
     jobs = {f"job{number}": {"chunk_rows": 16} for number in range(4)}
     suite = write_suite(tmp_path, {"model": model}, jobs, hours=1.2 / 3600)
-    slow = Surroundings(connect=contextlib.nullcontext, stages=lambda: contextlib.nullcontext(_Slow()))
+    slow = threads(stages=lambda: contextlib.nullcontext(_Slow()))
     begin = time.monotonic()
-    run = night(suite, tmp_path, slow)
+    run = run_night(suite, slow)
     # A job that runs when the time is over ends with the task that it is at.
     assert time.monotonic() - begin < 6
     assert run.exit_code == 0
@@ -166,7 +157,7 @@ def test_a_broken_cluster_is_replaced(tmp_path: Path, monkeypatch: pytest.Monkey
         return real(job, query, gallery, client, *rest)
 
     monkeypatch.setattr(runs, "evaluate_features", broken)
-    run = night(write_suite(tmp_path, models, {"plain": {}}), tmp_path, Surroundings(connect=connect))
+    run = run_night(write_suite(tmp_path, models, {"plain": {}}), Surroundings(connect=connect))
     assert [entry.state for entry in run.entries] == [DONE, FAILED, DONE]
     assert len(connected) == 2
     assert run.entries[0].peak_bytes > 10_000_000
@@ -182,7 +173,7 @@ def test_a_cluster_that_never_starts_is_not_waited_for_again_and_again(tmp_path:
         yield
 
     models = {name: save_model(tmp_path / name, 0.8) for name in ("a", "b", "c", "d")}
-    run = night(write_suite(tmp_path, models, {"plain": {}}), tmp_path, Surroundings(connect=connect))
+    run = run_night(write_suite(tmp_path, models, {"plain": {}}), Surroundings(connect=connect))
     assert [entry.state for entry in run.entries] == [FAILED] * 4
     assert all("no scheduler at" in entry.reason for entry in run.entries)
     assert len(tried) == 2
@@ -198,7 +189,7 @@ def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path) -> None:
     def ended(*_: object) -> None:
         names.update(path.name for path in workspace.glob("run-*"))
 
-    night(suite, tmp_path, Surroundings(connect=contextlib.nullcontext, ended=ended))
+    run_night(suite, threads(ended=ended))
     (name,) = names
     assert name.startswith("run-00001-")
     with History.open(tmp_path / "nights.db") as history:
@@ -212,26 +203,23 @@ def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path) -> None:
     left += [workspace / f"run-{killed:05}-0123456789ab", workspace / "mine"]
     for folder in left:
         (folder / "a" / "set" / "weights-0").mkdir(parents=True)
-    run = night(suite, tmp_path)
+    run = run_night(suite)
     assert run.exit_code == 0
     assert [folder.exists() for folder in left] == [False, True, False, True, True, True]
 
 
 def test_a_run_holds_the_whole_suite_and_its_budget(tmp_path: Path) -> None:
     """Its jobs, also those that are left out, and the time after which another host takes it for killed."""
-    suite = read_suite(write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, JOBS))
-    suite = suite.model_copy(update={"hours": 30.0})
-    with History.open(tmp_path / "nights.db") as history:
-        run = run_suite(suite, [*suite.planned()][:1], history, tmp_path / "nights", threads())
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, JOBS, hours=30.0)
+    run = run_night(suite, most_jobs=1)
     assert [entry.name for entry in run.entries] == ["a/set/plain"]
     assert run.planned == ("a/set/plain", "a/set/reranked")
     assert run.hours == 30.0
     assert run.started <= run.seen <= str(run.finished)
 
 
-def test_another_wording_is_not_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
-    first = night(suite, tmp_path)
+def test_another_wording_is_not_another_job(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_night(suite)
     real = runs.evaluate_features
 
     def reworded(*given: Any) -> Report:
@@ -240,16 +228,17 @@ def test_another_wording_is_not_another_job(tmp_path: Path, monkeypatch: pytest.
         return report
 
     monkeypatch.setattr(runs, "evaluate_features", reworded)
-    second = night(suite, tmp_path)
+    second = run_night(suite)
     assert first.entries[0].job_digest == second.entries[0].job_digest
     findings = {finding.gate: finding for finding in second.entries[0].findings}
     assert (findings["accuracy"].verdict, findings["accuracy"].alarm) == ("same", "")
     assert findings["accuracy"].baseline == first.number
 
 
-def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
-    night(suite, tmp_path)
+def test_numbers_that_move_without_a_cause_are_an_alarm(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_night(suite)
     real = runs.evaluate_features
 
     def moved(*given: Any) -> Report:
@@ -259,43 +248,41 @@ def test_numbers_that_move_without_a_cause_are_an_alarm(tmp_path: Path, monkeypa
         return replace(report, per_query={**report.per_query, "AP": found["AP"]})
 
     monkeypatch.setattr(runs, "evaluate_features", moved)
-    run = night(suite, tmp_path)
+    run = run_night(suite)
     assert run.exit_code == 4
     (accuracy,) = (finding for finding in run.entries[0].findings if finding.gate == "accuracy")
     assert accuracy.alarm == "numbers moved without a cause"
     # And again until it is accepted.
-    assert night(suite, tmp_path).exit_code == 4
+    assert run_night(suite).exit_code == 4
     with History.open(tmp_path / "nights.db") as history:
         assert history.accept(3, None, "the old one was wrong") == 1
-    assert night(suite, tmp_path).exit_code == 0
+    assert run_night(suite).exit_code == 0
     assert json.loads((tmp_path / "nights" / run.entries[0].folder / "report.json").read_text())["schema"] == 1
 
 
-def test_a_history_that_was_begun_anew_leaves_old_reports_alone(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
-    assert [night(suite, tmp_path).number for _ in range(2)] == [1, 2]
+def test_a_history_that_was_begun_anew_leaves_old_reports_alone(suite: Path, tmp_path: Path) -> None:
+    assert [run_night(suite).number for _ in range(2)] == [1, 2]
     assert [path.name for path in (tmp_path / "nights.db.copies").iterdir()] == ["before-run-00002.db"]
     (tmp_path / "nights.db").unlink()
     with pytest.raises(
         DamagedStoreError, match=r"are lost: its file is missing.* to begin a new history on purpose, remove "
     ):
-        night(suite, tmp_path)
+        run_night(suite)
     (tmp_path / "nights.db.marker.json").unlink()
-    again = night(suite, tmp_path)
+    again = run_night(suite)
     assert (again.number, again.exit_code) == (3, 0)
     assert again.entries[0].folder == "runs/00003/a/set/plain"
-    assert night(suite, tmp_path).number == 4
+    assert run_night(suite).number == 4
 
 
-def test_a_history_that_breaks_ends_the_night_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
+def test_a_history_that_breaks_ends_the_night_as_failed(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def locked(*_: object) -> None:
         raise StoreError("history is locked")
 
     monkeypatch.setattr(History, "add", locked)
     with pytest.raises(RunFailedError, match="run 1 of suite small was aborted: history is locked; jobs"):
-        night(suite, tmp_path)
+        run_night(suite)
 
 
 def test_an_ungated_entry_of_an_interrupted_night_is_no_baseline(
@@ -307,14 +294,14 @@ def test_an_ungated_entry_of_an_interrupted_night_is_no_baseline(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "apply_gates", interrupted)
-    run = night(suite, tmp_path)
+    run = run_night(suite)
     assert ([entry.state for entry in run.entries], run.exit_code) == ([SKIPPED, SKIPPED], 130)
 
 
-def test_passwords_do_not_reach_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_do_not_reach_the_history(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> Report:
         raise RunFailedError("lost tcp://me:hunter2@host:8786")
 
     monkeypatch.setattr(runs, "evaluate_features", failing)
-    run = night(write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}}), tmp_path)
+    run = run_night(suite)
     assert run.entries[0].reason == "lost tcp://…@host:8786"

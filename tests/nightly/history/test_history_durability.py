@@ -37,6 +37,13 @@ def start(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
     return process
 
 
+def join_all(started: list[ForkServerProcess]) -> None:
+    """Wait for processes, none of which fails."""
+    for process in started:
+        process.join(120)
+    assert [process.exitcode for process in started] == [0] * len(started)
+
+
 def append_runs(path: Path, seed: int, n_runs: int) -> None:
     """Append runs of two entries with reports; the first results are the same in all processes."""
     with History.open(path) as history:
@@ -112,10 +119,7 @@ def is_intact(path: Path) -> bool:
 @pytest.mark.slow
 def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
     n_processes, n_runs = 4, 10
-    started = [start(append_runs, path, seed, n_runs) for seed in range(n_processes)]
-    for process in started:
-        process.join(120)
-    assert [process.exitcode for process in started] == [0] * n_processes
+    join_all([start(append_runs, path, seed, n_runs) for seed in range(n_processes)])
     assert is_intact(path)
     with History.open(path, create=False, read_only=True) as history:
         runs = history.runs()
@@ -133,10 +137,7 @@ def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
 
 @pytest.mark.slow
 def test_pruning_beside_processes_that_append_takes_no_run_from_them(path: Path) -> None:
-    started = [start(append_runs, path, seed, 20) for seed in range(2)] + [start(prune_often, path, 60)]
-    for process in started:
-        process.join(120)
-    assert [process.exitcode for process in started] == [0] * 3
+    join_all([start(append_runs, path, seed, 20) for seed in range(2)] + [start(prune_often, path, 60)])
     assert is_intact(path)
     with History.open(path) as history:
         history.prune(keep=2)
@@ -151,10 +152,7 @@ def test_pruning_beside_processes_that_append_takes_no_run_from_them(path: Path)
 @pytest.mark.slow
 def test_processes_that_open_at_once_make_the_file_once(path: Path) -> None:
     for _ in range(5):
-        started = [start(append_runs, path, seed, 0) for seed in range(4)]
-        for process in started:
-            process.join(60)
-        assert [process.exitcode for process in started] == [0] * 4
+        join_all([start(append_runs, path, seed, 0) for seed in range(4)])
         connection = sqlite3.connect(path)
         assert connection.execute("SELECT count(*) FROM made").fetchone() == (1,)
         assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
