@@ -130,7 +130,7 @@ def _run_jobs(
 ) -> str:
     """Evaluate, gate and record the jobs; return why some were left out, empty if none was."""
     left_out = ""
-    with _Session(surroundings) as session:
+    with contextlib.closing(_Session(surroundings)) as session:
         for at, planned in enumerate(jobs, start=1):
             surroundings.begun(at, len(jobs), planned.name)
             started = utc_now()
@@ -157,7 +157,7 @@ def _run_jobs(
             history.add(places.number, entry, report)
             surroundings.ended(at, len(jobs), entry)
             if at == len(jobs) or (jobs[at].model, jobs[at].dataset) != (planned.model, planned.dataset):
-                places.clear(planned)
+                places.workspace(planned).clear()
     return left_out
 
 
@@ -205,10 +205,6 @@ class _Places:
         """Return the workspace of the jobs of one model on one data set, which read the same features."""
         return Workspace(f"{self.shared}/{planned.model}/{planned.dataset}")
 
-    def clear(self, planned: PlannedJob) -> None:
-        """Clear this workspace."""
-        self.workspace(planned).clear()
-
 
 class _Session:
     """Cluster for all jobs of a night; a broken one is replaced for the next job."""
@@ -218,12 +214,6 @@ class _Session:
         self._open: contextlib.ExitStack | None = None
         self._client: Client | None = None
         self._failures: list[ReidDistError] = []
-
-    def __enter__(self) -> _Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def client(self) -> Client | None:
         """Return the client of the cluster, which is started if none runs."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from reid_dist._version import __version__
@@ -67,9 +66,7 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -176,13 +173,10 @@ class History:
             raise InputError("the reason to accept the findings is empty; give one, it is shown with the entry")
         with self._database.writing() as connection:
             require_run(connection, run_number, file=self.path)
-            if name is None:
-                rows = connection.execute(
-                    "SELECT id FROM entries WHERE run = ? AND state = ?", (run_number, DONE)
-                ).fetchall()
-            else:
-                row = require_entry_row(connection, run_number, name, file=self.path)
-                rows = connection.execute("SELECT id FROM entries WHERE id = ? AND state = ?", (row, DONE)).fetchall()
+            if name is not None:
+                require_entry_row(connection, run_number, name, file=self.path)
+            done = "SELECT id FROM entries WHERE run = ?1 AND state = ?2 AND (?3 IS NULL OR name = ?3)"
+            rows = connection.execute(done, (run_number, DONE, name)).fetchall()
             if not rows:
                 what = f"run {run_number}" if name is None else f"{name} of run {run_number}"
                 raise InputError(f"{what} has no result to accept: it was not evaluated")
