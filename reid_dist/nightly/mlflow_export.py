@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.extras import import_extra
 from reid_dist.errors import RunFailedError
-from reid_dist.nightly.history.values import DONE, FAILED, Entry, Run
+from reid_dist.nightly.history.values import DONE, FAILED, SKIPPED, Entry, Run
 
 _MAX_NAME: Final = 250
 _MAX_PARAM: Final = 6000
@@ -33,8 +33,7 @@ _Value = TypeVar("_Value")
 # Defaults of the environment: no telemetry, and no retries for minutes.
 _SETTINGS: Final = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
-_TERMINAL: Final = {DONE: "FINISHED", FAILED: "FAILED"}
-_SKIPPED: Final = "KILLED"
+_STATUS: Final = {DONE: "FINISHED", FAILED: "FAILED", SKIPPED: "KILLED"}
 
 
 def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
@@ -113,7 +112,7 @@ def _export_entry(
         client.log_artifact(run_id, str(report))
     ended = started + round(1000 * (entry.seconds or 0))
     # Last, so that a run of MLflow that has ended is whole.
-    client.set_terminated(run_id, _TERMINAL.get(entry.state, _SKIPPED), ended)
+    client.set_terminated(run_id, _STATUS[entry.state], ended)
     return run_id
 
 
