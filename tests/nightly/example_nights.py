@@ -252,14 +252,10 @@ def nights_full_of(text: str, *, folder: str = "") -> list[Run]:
     ]
 
 
-def undone_entry(state: str, reason: str, *, night: int, **more: Any) -> Entry:
-    names = {name: more[name] for name in ("model", "dataset", "job") if name in more}
-    return Entry(
-        **({"model": "resnet50", "dataset": "market1501", "job": "plain"} | names),
-        state=state,
-        reason=reason,
-        started=stamp(night),
-    )
+def undone_entry(
+    state: str, reason: str, *, night: int, model: str = "resnet50", dataset: str = "market1501", job: str = "plain"
+) -> Entry:
+    return Entry(model=model, dataset=dataset, job=job, state=state, reason=reason, started=stamp(night))
 
 
 def new_entry(night: int, **more: Any) -> Entry:

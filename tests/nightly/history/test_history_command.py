@@ -35,6 +35,14 @@ def report_of(seed: int) -> Report:
     return small_report(seed, per_query=dict(report.per_query) | LABELS)
 
 
+def refusal(reid_dist, *words: object) -> str:
+    """The only line of a refused command."""
+    wrong = reid_dist(*words)
+    assert (wrong.code, wrong.out, wrong.err.count("\n")) == (2, "", 1)
+    assert wrong.err.startswith("Error: ")
+    return str(wrong.err)
+
+
 @pytest.fixture
 def nights(path: Path) -> Path:
     """Three nights of two jobs: a good one, a worse one, and one that was killed."""
@@ -73,9 +81,8 @@ def test_show_chooses_runs_entries_and_metrics(reid_dist, nights: Path) -> None:
     rows = [line.split() for line in shown.out.splitlines() if "75.00 %" in line]
     assert [row[0] for row in rows] == ["2", "3"]
     assert reid_dist("history", "show", nights, "--last", 2, "--name", NAME, "--metric", "rank-1").out == shown.out
-    unknown = reid_dist("history", "show", nights, "--metric", "mPA")
-    assert unknown.code == 2
-    assert unknown.err == "Error: no entry has a metric 'mPA'; there are mAP, CMC@1, undefined\n"
+    unknown = refusal(reid_dist, "history", "show", nights, "--metric", "mPA")
+    assert unknown == "Error: no entry has a metric 'mPA'; there are mAP, CMC@1, undefined\n"
 
 
 def test_show_is_limited_to_a_month_of_nights_by_default(reid_dist, path: Path) -> None:
@@ -111,9 +118,8 @@ def test_show_prints_one_run_in_detail(reid_dist, nights: Path) -> None:
     latest = reid_dist("history", "show", f"{nights}#latest:{NAME}")
     assert "ended killed" in " ".join(latest.out.split())
     assert OTHER not in latest.out
-    missing = reid_dist("history", "show", f"{nights}#1:a/b/c")
-    assert missing.code == 2
-    assert missing.err == f"Error: run 1 has no entry 'a/b/c'; it has {NAME}, {OTHER}\n"
+    missing = refusal(reid_dist, "history", "show", f"{nights}#1:a/b/c")
+    assert missing == f"Error: run 1 has no entry 'a/b/c'; it has {NAME}, {OTHER}\n"
 
 
 def test_show_as_json_is_complete(reid_dist, nights: Path) -> None:
@@ -140,9 +146,8 @@ def test_an_empty_history_prints_one_line(reid_dist, path: Path) -> None:
     assert reid_dist("history", "show", path, "--suite", "veri").out == f"history {path} has no run of suite 'veri'\n"
     assert reid_dist("history", "export", path, "--format", "csv").out.count("\n") == 1
     for words in (("show",), ("accept", "--why", "so")):
-        wrong = reid_dist("history", *words, f"{path}#latest")
-        assert wrong.code == 2
-        assert wrong.err == f"Error: history {path} has no run; see `reid-dist history show {path}`\n"
+        wrong = refusal(reid_dist, "history", *words, f"{path}#latest")
+        assert wrong == f"Error: history {path} has no run; see `reid-dist history show {path}`\n"
     assert reid_dist("history", "prune", path, "--keep", 3).out.startswith("removed: 0 runs, 0 entries, 0 reports")
 
 
@@ -151,12 +156,7 @@ def test_errors_of_the_file_are_one_line(reid_dist, tmp_path: Path, nights: Path
     (tmp_path / "cut.db").write_bytes(nights.read_bytes()[:9000])
     for name, words in (("missing.db", "there is no history"), ("text.db", "no SQLite file"), ("cut.db", "is damaged")):
         for command in (("show",), ("export", "--format", "csv"), ("prune", "--keep", "1")):
-            wrong = reid_dist("history", *command, tmp_path / name)
-            assert wrong.code == 2
-            assert wrong.out == ""
-            assert wrong.err.startswith("Error: ")
-            assert words in wrong.err
-            assert wrong.err.count("\n") == 1
+            assert words in refusal(reid_dist, "history", *command, tmp_path / name)
     assert not (tmp_path / "missing.db").exists()
     holder = sqlite3.connect(nights, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -223,21 +223,18 @@ def test_control_codes_in_stored_texts_never_reach_the_terminal(reid_dist, path:
 def test_control_codes_of_an_error_never_reach_the_terminal(reid_dist, path: Path) -> None:
     with History.open(path) as history:
         record(history, entry_of(name="a/b/\x1b[31m"))
-    printed = reid_dist("history", "accept", f"{path}#1:a/b/none", "--why", "so")
-    assert (printed.code, printed.err) == (
-        2,
-        f"Error: run 1 of history {path} has no entry 'a/b/none'; it has a/b/[31m\n",
-    )
+    printed = refusal(reid_dist, "history", "accept", f"{path}#1:a/b/none", "--why", "so")
+    assert printed == f"Error: run 1 of history {path} has no entry 'a/b/none'; it has a/b/[31m\n"
 
 
 def test_an_export_overwrites_nothing_and_parquet_needs_a_file(reid_dist, nights: Path, tmp_path: Path) -> None:
     output = tmp_path / "table.csv"
     output.write_text("mine")
-    wrong = reid_dist("history", "export", nights, "--format", "csv", "--output", output)
-    assert (wrong.code, wrong.err) == (2, f"Error: {output} exists already; choose another --output\n")
+    wrong = refusal(reid_dist, "history", "export", nights, "--format", "csv", "--output", output)
+    assert wrong == f"Error: {output} exists already; choose another --output\n"
     assert output.read_text() == "mine"
-    wrong = reid_dist("history", "export", nights, "--format", "parquet")
-    assert (wrong.code, wrong.err) == (2, "Error: parquet is a binary format; name a file with --output\n")
+    wrong = refusal(reid_dist, "history", "export", nights, "--format", "parquet")
+    assert wrong == "Error: parquet is a binary format; name a file with --output\n"
     assert reid_dist("history", "export", nights, "--format", "json", "--output", tmp_path / "new.json").code == 0
     assert len(json.loads((tmp_path / "new.json").read_text())["runs"]) == 3
     assert not [item for item in tmp_path.iterdir() if item.name.endswith(".tmp")]
@@ -252,12 +249,8 @@ def test_accept_makes_a_baseline(reid_dist, nights: Path) -> None:
     assert past is not None
     assert past.run == 2
     assert reid_dist("history", "accept", f"{nights}#latest", "--why", "all").out == "accepted: 1 entry of run 3\n"
-    failed = reid_dist("history", "accept", f"{nights}#2:{OTHER}", "--why", "so")
-    assert (failed.code, failed.err.count("\n")) == (2, 1)
-    for words in ((f"{nights}", "--why", "so"), (f"{nights}#2", "--why", " "), (f"{nights}#7", "--why", "so")):
-        wrong = reid_dist("history", "accept", *words)
-        assert wrong.code == 2
-        assert wrong.err.count("\n") == 1
+    for address, why in ((f"#2:{OTHER}", "so"), ("", "so"), ("#2", " "), ("#7", "so")):
+        assert refusal(reid_dist, "history", "accept", f"{nights}{address}", "--why", why)
 
 
 def test_prune_prints_what_it_removes(reid_dist, nights: Path) -> None:
@@ -316,8 +309,8 @@ def test_reports_behind_a_link_stay(reid_dist, path: Path, tmp_path: Path) -> No
 def test_an_export_that_cannot_be_written_names_its_file(reid_dist, nights: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     output = tmp_path / "file" / "tables" / "table.csv"
-    wrong = reid_dist("history", "export", nights, "--format", "csv", "--output", output)
-    assert (wrong.code, wrong.err) == (2, f"Error: cannot write {output}: Not a directory; choose another --output\n")
+    wrong = refusal(reid_dist, "history", "export", nights, "--format", "csv", "--output", output)
+    assert wrong == f"Error: cannot write {output}: Not a directory; choose another --output\n"
 
 
 def test_show_has_the_first_night_of_a_failure(reid_dist, nights: Path) -> None:
@@ -368,10 +361,7 @@ def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path
 )
 def test_ambiguous_and_invalid_addresses(reid_dist, nights: Path, address: str, words: str) -> None:
     for command in (("compare", f"{nights}#1:{NAME}"), ("report",)):
-        wrong = reid_dist(*command, f"{nights}{address}")
-        assert wrong.code == 2
-        assert words in wrong.err
-        assert wrong.err.count("\n") == 1
+        assert words in refusal(reid_dist, *command, f"{nights}{address}")
 
 
 def test_report_writes_the_page_of_an_entry_to_its_output(reid_dist, nights: Path, tmp_path: Path) -> None:
@@ -384,9 +374,7 @@ def test_report_writes_the_page_of_an_entry_to_its_output(reid_dist, nights: Pat
     assert written.out.startswith(printed.out)
     assert f"written: {output / 'report.html'}" in written.out
     assert Report.load(output).result_digest == report_of(1).result_digest
-    again = reid_dist("report", address, "--output", output)
-    assert (again.code, again.err.count("\n")) == (2, 1)
-    assert "is not empty" in again.err
+    assert "is not empty" in refusal(reid_dist, "report", address, "--output", output)
     (output / "report.html").unlink()
     assert reid_dist("report", output).code == 0
     assert (output / "report.html").exists()
