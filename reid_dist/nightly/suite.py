@@ -124,13 +124,8 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
     try:
         suite = Suite.model_validate(content)
     except ValidationError as error:
-        known = [
-            *Suite.model_fields,
-            *Model.model_fields,
-            *DataSet.model_fields,
-            *Variant.model_fields,
-            *ProtocolComponents.model_fields,
-        ]
+        models = (Suite, Model, DataSet, Variant, ProtocolComponents)
+        known = [name for model in models for name in model.model_fields]
         # An invalid name may contain a line break.
         raise InputError(explain(f"suite file {where}", error, known).replace("\n", "\\n")) from None
     # Jobs are merged from valid parts only.

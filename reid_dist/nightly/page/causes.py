@@ -45,11 +45,6 @@ class Cause:
         return f"{self.what} {self.before} \N{RIGHTWARDS ARROW} {self.after}"
 
 
-def causes(before: Entry, after: Entry) -> tuple[Cause, ...]:
-    """Return all differences of two entries of one job that a result may depend on, by kind."""
-    return tuple(_causes(before, after))
-
-
 def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | None:
     """Return the baseline of an entry: its run and the entry there.
 
@@ -63,7 +58,8 @@ def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | N
     return next((pair for pair in found if pair[0].number == number), found[-1] if found else None)
 
 
-def _causes(before: Entry, after: Entry) -> Iterator[Cause]:
+def causes(before: Entry, after: Entry) -> Iterator[Cause]:
+    """Yield all differences of two entries of one job that a result may depend on, by kind."""
     # Digests decide: a store may move, and a description may be reworded.
     if before.input_digest != after.input_digest:
         found = list(_differing(INPUTS, before.inputs, after.inputs))

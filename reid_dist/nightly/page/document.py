@@ -120,7 +120,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 def _card(number: int, entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
     """Return the card of an urgent entry: reasons and possible causes."""
     against = compared_with(entry, earlier) if entry.state == DONE else None
-    found = () if against is None else causes(against[1], entry)
+    found = [] if against is None else list(causes(against[1], entry))
     return {
         "id": number,
         "name": entry.name,

@@ -66,9 +66,8 @@ class Headline:
 def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
     """Return the headline of a run; the earlier ones, oldest first, have the baselines of its entries."""
     counts = counted(run)
-    kind = next((name for name in (FAILED, MOVED, WORSE, SKIPPED, BETTER) if counts[name]), "")
-    if not kind:
-        kind = next((name for name in (SAME, UNDECIDED, INCOMPARABLE) if counts[name]), SAME)
+    order = (FAILED, MOVED, WORSE, SKIPPED, BETTER, SAME, UNDECIDED, INCOMPARABLE)
+    kind = next((name for name in order if counts[name]), SAME)
     title = upper_first(_title(counts, len(run.entries)))
     return Headline(kind, title, tuple(_clauses(run, earlier)), counts[UNDECIDED])
 

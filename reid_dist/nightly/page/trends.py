@@ -59,7 +59,7 @@ def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
         if entry is None and not found:
             continue
         done = entry is not None and entry.state == DONE
-        found.append(PastEntry(run, entry, causes(before, entry) if done and before and entry else ()))
+        found.append(PastEntry(run, entry, tuple(causes(before, entry)) if done and before and entry else ()))
         before = entry if done else before
     return found
 
