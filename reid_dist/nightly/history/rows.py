@@ -42,7 +42,6 @@ from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 from reid_dist.reports.documents import plain
 
-_TEXTS_OF_RUN: Final = ("suite", "suite_digest", "started", "host", "version", "folder")
 _DESCRIPTIONS: Final = ("labels", "machine", "counts", "conventions", "inputs", "environment")
 _STATES: Final = (DONE, FAILED, SKIPPED)
 # Without the row and the run, which are not known before.
@@ -58,15 +57,10 @@ def insert_run(connection: sqlite3.Connection, run: Run, *, above: int) -> int:
     (planned,) = _insert_descriptions(connection, [[stored_text(name) for name in run.planned]])
     (last,) = connection.execute("SELECT last_run FROM made").fetchone()
     number = 1 + max(above, int(last))
-    values: dict[str, Any] = {
-        "number": number,
-        **{name: stored_text(getattr(run, name)) for name in _TEXTS_OF_RUN},
-        "pid": int(run.pid),
-        "seen": utc_now(),
-        "hours": None if run.hours is None else float(run.hours),
-        "planned": planned,
-    }
-    insert_rows(connection, "runs", [[values.get(name) for name in CHECKED["runs"]]])
+    values = {name: getattr(run, name) for name in CHECKED["runs"]}
+    values |= {"number": number, "seen": utc_now(), "hours": _number(run.hours), "planned": planned}
+    row = [stored_text(value) if isinstance(value, str) else value for value in values.values()]
+    insert_rows(connection, "runs", [row])
     update_row(connection, "made", 1, last_run=number)
     return number
 
