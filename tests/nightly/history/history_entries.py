@@ -144,14 +144,22 @@ def reported(report: Report, **changes: Any) -> tuple[Entry, Report]:
 
 def alter(path: Path, *statements: str) -> None:
     """Execute statements on the file of a history, as another program."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with holding(path, *statements):
+        pass
+
+
+@contextlib.contextmanager
+def holding(path: Path, *statements: str) -> Iterator[sqlite3.Connection]:
+    """Another program that has executed statements, and holds their locks."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as holder:
         for statement in statements:
-            connection.execute(statement)
+            holder.execute(statement).fetchall()
+        yield holder
 
 
 def last_seen(path: Path, number: int, at: datetime) -> None:
     """Set the time at which a run was last seen."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with holding(path) as connection:
         update_row(connection, "runs", number, seen=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_entries import BAD, GOOD, NAME, alter, output_of, record, refused, reported, small_report
+from history_entries import BAD, GOOD, NAME, alter, holding, output_of, record, refused, reported, small_report
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history import History
@@ -131,28 +131,21 @@ def test_a_file_that_another_process_is_making_is_a_history(path: Path, monkeypa
 @pytest.mark.parametrize("words", ["BEGIN IMMEDIATE", "BEGIN; SELECT count(*) FROM runs"], ids=["writer", "reader"])
 def test_a_writer_waits_for_another_process_and_loses_nothing(path: Path, words: str) -> None:
     two_nights(path)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as holder:
-        for statement in words.split("; "):
-            holder.execute(statement).fetchall()
-        with History.open(path, timeout=0.2) as history:
-            with refused(StoreError, "is locked: another process has been using it for more than 0.2 s"):
-                history.begin("market", "")
-            assert [run.number for run in history.runs()] == [1, 2], "reading goes on"
-            assert History.open(path).caution == "", "no run is missing"
-            holder.execute("ROLLBACK")
-            assert history.begin("market", "") == 3
+    with holding(path, *words.split("; ")) as holder, History.open(path, timeout=0.2) as history:
+        with refused(StoreError, "is locked: another process has been using it for more than 0.2 s"):
+            history.begin("market", "")
+        assert [run.number for run in history.runs()] == [1, 2], "reading goes on"
+        assert History.open(path).caution == "", "no run is missing"
+        holder.execute("ROLLBACK")
+        assert history.begin("market", "") == 3
 
 
 def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:
     two_nights(path)
-    holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
-    holder.execute("BEGIN EXCLUSIVE")
-    for read_only in (False, True):
-        with refused(StoreError, "is locked"):
-            History.open(path, create=False, read_only=read_only, timeout=0.1)
-    holder.execute("ROLLBACK")
-    holder.close()
+    with holding(path, "PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE"):
+        for read_only in (False, True):
+            with refused(StoreError, "is locked"):
+                History.open(path, create=False, read_only=read_only, timeout=0.1)
     assert len(History.open(path).runs()) == 2
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from history_entries import BAD, GOOD, NAME, entry_of, failed_entry, record, reported, small_report
+from history_entries import BAD, GOOD, NAME, entry_of, failed_entry, holding, record, reported, small_report
 
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History
@@ -46,10 +45,8 @@ def numbers(history: History) -> list[int]:
 
 
 def count(path: Path, table: str) -> int:
-    connection = sqlite3.connect(path)
-    (found,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-    connection.close()
-    return int(found)
+    with holding(path) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 def test_the_newest_runs_of_each_suite_stay(history: History, path: Path) -> None:

@@ -6,13 +6,12 @@ import errno
 import fcntl
 import random
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from history_entries import GOOD, NAME, entry_of, record, refused, reported, small_report
+from history_entries import GOOD, NAME, entry_of, holding, record, refused, reported, small_report
 
 from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError
 from reid_dist.nightly.gating.settings import Gates
@@ -212,18 +211,14 @@ def test_a_copy_is_whole_while_others_write(path: Path) -> None:
 def test_a_file_system_without_locks_is_not_another_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite maps ENOLCK to busy: a missing lock service is distinguished from another process."""
     nights(path, range(1))
-    holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
-    holder.execute("BEGIN EXCLUSIVE")
 
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    with pytest.raises(StoreError, match="is locked: another process"):
-        History.open(path, timeout=0.05)
-    monkeypatch.setattr(fcntl, "lockf", no_locks)
-    with refused(StoreError, r"its file system has no locks \(No locks available\)") as caught:
-        History.open(path, timeout=0.05)
+    with holding(path, "PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE"):
+        with pytest.raises(StoreError, match="is locked: another process"):
+            History.open(path, timeout=0.05)
+        monkeypatch.setattr(fcntl, "lockf", no_locks)
+        with refused(StoreError, r"its file system has no locks \(No locks available\)") as caught:
+            History.open(path, timeout=0.05)
     assert "another process" not in str(caught.value)
-    holder.execute("ROLLBACK")
-    holder.close()
