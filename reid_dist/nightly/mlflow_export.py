@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -52,6 +53,9 @@ def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
     # MLflow passes on errors of SQLAlchemy for a missing database, and of Python for a missing package.
     except Exception as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        # Also where it is no part of an address.
+        if credentials := urllib.parse.urlsplit(tracking_uri).netloc.rpartition("@")[0]:
+            first_line = first_line.replace(credentials, "…")
         failed = f"run {run.number} of suite {run.suite} was not exported to MLflow at {tracking_uri}: {first_line}"
         raise RunFailedError(
             f"{without_credentials(failed)}; it is in the history: check the address and the experiment, "

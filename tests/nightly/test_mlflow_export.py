@@ -186,6 +186,15 @@ def test_an_address_of_no_store_is_one_clear_error(night: Run) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_credentials_alone_in_an_error_are_masked(night: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise RuntimeError("login as me:secret was refused")
+
+    monkeypatch.setattr("mlflow.MlflowClient", refuse)
+    with pytest.raises(RunFailedError, match="login as … was refused"):
+        export_run(night, tracking_uri="postgresql://me:secret@store/runs", experiment="nights")
+
+
 def test_without_mlflow_the_error_has_the_install_command(monkeypatch: pytest.MonkeyPatch, night: Run) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     for attempt in (import_mlflow, lambda: export_run(night, tracking_uri="file:x", experiment="nights")):
