@@ -30,11 +30,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, LANES, PairRows, fold
-from reid_dist.kernels.settings import inner_kernel, kernel
-
-# Terms of a lane that are added together, so that lanes are loaded and stored less often.
-_TERMS = 4
+from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, FOURTH, GIVEN, LANES, RUN, THIRD, PairRows, fold
+from reid_dist.kernels.settings import inner_kernel
 
 # Shortest squared length of a row that is bounded.
 _SHORTEST = 2.0**-60
@@ -52,7 +49,7 @@ def _sum_products(
     """Write the sums, in float32, of the products of listed pairs; consecutive pairs of a query two at a time."""
     query, gallery = rows.query, rows.gallery
     n = query.shape[1]
-    whole = n // (_TERMS * LANES) * (_TERMS * LANES)
+    whole = n - n % RUN
     lanes, others = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     done = 0
     while done < len(sums):
@@ -63,30 +60,30 @@ def _sum_products(
         for lane in range(LANES):
             lanes[lane] = 0.0
             others[lane] = 0.0
-        for start in range(0, whole, _TERMS * LANES):
-            xs = query[i, start : start + _TERMS * LANES]
-            ys = gallery[j, start : start + _TERMS * LANES]
-            zs = gallery[k, start : start + _TERMS * LANES]
+        x, y, z = query[i], gallery[j], gallery[k]
+        for start in range(0, whole, RUN):
+            stop = start + RUN
+            xs, ys, zs = x[start:stop], y[start:stop], z[start:stop]
             for lane in range(LANES):
-                first, second = xs[lane], xs[lane + LANES]
-                third, fourth = xs[lane + 2 * LANES], xs[lane + 3 * LANES]
-                total = lanes[lane] + first * ys[lane]
-                other = others[lane] + first * zs[lane]
-                total += second * ys[lane + LANES]
-                other += second * zs[lane + LANES]
-                total += third * ys[lane + 2 * LANES]
-                other += third * zs[lane + 2 * LANES]
-                lanes[lane] = total + fourth * ys[lane + 3 * LANES]
-                others[lane] = other + fourth * zs[lane + 3 * LANES]
+                second, third, fourth = lane + LANES, lane + THIRD, lane + FOURTH
+                total = lanes[lane] + xs[lane] * ys[lane]
+                other = others[lane] + xs[lane] * zs[lane]
+                total += xs[second] * ys[second]
+                other += xs[second] * zs[second]
+                total += xs[third] * ys[third]
+                other += xs[third] * zs[third]
+                lanes[lane] = total + xs[fourth] * ys[fourth]
+                others[lane] = other + xs[fourth] * zs[fourth]
         for start in range(whole, n, LANES):
             for lane in range(min(LANES, n - start)):
-                lanes[lane] += query[i, start + lane] * gallery[j, start + lane]
-                others[lane] += query[i, start + lane] * gallery[k, start + lane]
+                at = start + lane
+                lanes[lane] += x[at] * y[at]
+                others[lane] += x[at] * z[at]
         sums[done], sums[after] = fold(lanes), fold(others)
         done = after + 1
 
 
-@kernel
+@inner_kernel
 def bound_pairs(
     rows: PairRows,
     query_index: NDArray[np.int64],

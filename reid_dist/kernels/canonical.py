@@ -24,6 +24,12 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 
 LANES = 32
 
+# Four terms of a lane are added together, so that lanes are loaded and stored less often: the elements of such a run,
+# and the first of its third and of its fourth terms.  Computed here, as the compiler takes time for every operation.
+RUN = 4 * LANES
+THIRD = 2 * LANES
+FOURTH = 3 * LANES
+
 COSINE = 0
 SQEUCLIDEAN = 1
 EUCLIDEAN = 2
@@ -98,26 +104,27 @@ def fold(lanes: NDArray[np.floating]) -> float:
 
 @inner_kernel
 def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
-    """Canonical product of two rows; four terms of a lane at a time, so that lanes are loaded and stored less often."""
+    """Canonical product of two rows."""
     n = x.shape[0]
-    lanes[:] = 0.0
-    fours = n // (4 * LANES)
-    for four in range(fours):
-        xs = x[four * 4 * LANES : (four + 1) * 4 * LANES]
-        ys = y[four * 4 * LANES : (four + 1) * 4 * LANES]
+    for lane in range(LANES):
+        lanes[lane] = 0.0
+    whole = n - n % RUN
+    for start in range(0, whole, RUN):
+        stop = start + RUN
+        xs, ys = x[start:stop], y[start:stop]
         for lane in range(LANES):
-            total = lanes[lane] + np.float64(xs[lane]) * np.float64(ys[lane])
-            total += np.float64(xs[lane + LANES]) * np.float64(ys[lane + LANES])
-            total += np.float64(xs[lane + 2 * LANES]) * np.float64(ys[lane + 2 * LANES])
-            lanes[lane] = total + np.float64(xs[lane + 3 * LANES]) * np.float64(ys[lane + 3 * LANES])
-    for block in range(4 * fours, n // LANES):
-        xs = x[block * LANES : (block + 1) * LANES]
-        ys = y[block * LANES : (block + 1) * LANES]
+            second, third, fourth = lane + LANES, lane + THIRD, lane + FOURTH
+            total = lanes[lane] + np.float64(xs[lane]) * ys[lane]
+            total += np.float64(xs[second]) * ys[second]
+            total += np.float64(xs[third]) * ys[third]
+            lanes[lane] = total + np.float64(xs[fourth]) * ys[fourth]
+    tail = n - n % LANES
+    for start in range(whole, tail, LANES):
+        xs, ys = x[start : start + LANES], y[start : start + LANES]
         for lane in range(LANES):
-            lanes[lane] += np.float64(xs[lane]) * np.float64(ys[lane])
-    tail = n // LANES * LANES
+            lanes[lane] += np.float64(xs[lane]) * ys[lane]
     for lane in range(n - tail):
-        lanes[lane] += np.float64(x[tail + lane]) * np.float64(y[tail + lane])
+        lanes[lane] += np.float64(x[tail + lane]) * y[tail + lane]
     return fold(lanes)
 
 
@@ -131,58 +138,58 @@ def _two_dots(
 ) -> tuple[float, float]:
     """Canonical products of a row with two others, equal to those of `_dot`; two rows are loaded concurrently."""
     n = x.shape[0]
-    lanes[:] = 0.0
-    others[:] = 0.0
-    fours = n // (4 * LANES)
-    for four in range(fours):
-        xs = x[four * 4 * LANES : (four + 1) * 4 * LANES]
-        ys = y[four * 4 * LANES : (four + 1) * 4 * LANES]
-        zs = z[four * 4 * LANES : (four + 1) * 4 * LANES]
+    for lane in range(LANES):
+        lanes[lane] = 0.0
+        others[lane] = 0.0
+    whole = n - n % RUN
+    for start in range(0, whole, RUN):
+        stop = start + RUN
+        xs, ys, zs = x[start:stop], y[start:stop], z[start:stop]
         for lane in range(LANES):
-            first, second = xs[lane], xs[lane + LANES]
-            third, fourth = xs[lane + 2 * LANES], xs[lane + 3 * LANES]
-            total = lanes[lane] + first * np.float64(ys[lane])
-            other = others[lane] + first * np.float64(zs[lane])
-            total += second * np.float64(ys[lane + LANES])
-            other += second * np.float64(zs[lane + LANES])
-            total += third * np.float64(ys[lane + 2 * LANES])
-            other += third * np.float64(zs[lane + 2 * LANES])
-            lanes[lane] = total + fourth * np.float64(ys[lane + 3 * LANES])
-            others[lane] = other + fourth * np.float64(zs[lane + 3 * LANES])
-    rest = fours * 4 * LANES
-    for block in range(rest, n, LANES):
-        for lane in range(min(LANES, n - block)):
-            lanes[lane] += x[block + lane] * np.float64(y[block + lane])
-            others[lane] += x[block + lane] * np.float64(z[block + lane])
+            second, third, fourth = lane + LANES, lane + THIRD, lane + FOURTH
+            total = lanes[lane] + xs[lane] * ys[lane]
+            other = others[lane] + xs[lane] * zs[lane]
+            total += xs[second] * ys[second]
+            other += xs[second] * zs[second]
+            total += xs[third] * ys[third]
+            other += xs[third] * zs[third]
+            lanes[lane] = total + xs[fourth] * ys[fourth]
+            others[lane] = other + xs[fourth] * zs[fourth]
+    for start in range(whole, n, LANES):
+        for lane in range(min(LANES, n - start)):
+            at = start + lane
+            lanes[lane] += x[at] * y[at]
+            others[lane] += x[at] * z[at]
     return fold(lanes), fold(others)
 
 
 @inner_kernel
 def _squared(x: np.float32, y: np.float32) -> float:
-    difference = np.float64(x) - np.float64(y)
-    return float(difference * difference)
+    difference = np.float64(x) - y
+    return difference * difference
 
 
 @inner_kernel
 def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
     """Canonical sum of squared differences of two rows; structured as `_dot`."""
     n = x.shape[0]
-    lanes[:] = 0.0
-    fours = n // (4 * LANES)
-    for four in range(fours):
-        xs = x[four * 4 * LANES : (four + 1) * 4 * LANES]
-        ys = y[four * 4 * LANES : (four + 1) * 4 * LANES]
+    for lane in range(LANES):
+        lanes[lane] = 0.0
+    whole = n - n % RUN
+    for start in range(0, whole, RUN):
+        stop = start + RUN
+        xs, ys = x[start:stop], y[start:stop]
         for lane in range(LANES):
+            second, third, fourth = lane + LANES, lane + THIRD, lane + FOURTH
             total = lanes[lane] + _squared(xs[lane], ys[lane])
-            total += _squared(xs[lane + LANES], ys[lane + LANES])
-            total += _squared(xs[lane + 2 * LANES], ys[lane + 2 * LANES])
-            lanes[lane] = total + _squared(xs[lane + 3 * LANES], ys[lane + 3 * LANES])
-    for block in range(4 * fours, n // LANES):
-        xs = x[block * LANES : (block + 1) * LANES]
-        ys = y[block * LANES : (block + 1) * LANES]
+            total += _squared(xs[second], ys[second])
+            total += _squared(xs[third], ys[third])
+            lanes[lane] = total + _squared(xs[fourth], ys[fourth])
+    tail = n - n % LANES
+    for start in range(whole, tail, LANES):
+        xs, ys = x[start : start + LANES], y[start : start + LANES]
         for lane in range(LANES):
             lanes[lane] += _squared(xs[lane], ys[lane])
-    tail = n // LANES * LANES
     for lane in range(n - tail):
         lanes[lane] += _squared(x[tail + lane], y[tail + lane])
     return fold(lanes)
@@ -231,28 +238,32 @@ def mix(weight: float, squares: bool, scale: float, distance: float, jaccard: fl
 
 
 @inner_kernel
+def _rescored(rescoring: Rescoring, i: int, j: int, distance: float) -> float:
+    """Rescored distance of query `i` and gallery row `j`, from the plain one; that is not read with weight 0."""
+    wanted = j + rescoring.first_column
+    start = rescoring.indptr[i]
+    stop = rescoring.indptr[i + 1]
+    last = stop
+    while start < stop:
+        middle = (start + stop) // 2
+        if rescoring.column[middle] < wanted:
+            start = middle + 1
+        else:
+            stop = middle
+    if start < last and rescoring.column[start] == wanted:
+        return float(rescoring.value[start])
+    if rescoring.weight == 0.0:
+        return 1.0
+    return mix(rescoring.weight, rescoring.squares, rescoring.scale[i], distance, 1.0)
+
+
+@inner_kernel
 def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) -> float:
     """Canonical distance of query `i` and gallery row `j`, rescored if `rows.rescoring` is active."""
-    rescoring = rows.rescoring
-    if rescoring.active:
-        wanted = j + rescoring.first_column
-        start = rescoring.indptr[i]
-        stop = rescoring.indptr[i + 1]
-        last = stop
-        while start < stop:
-            middle = (start + stop) // 2
-            if rescoring.column[middle] < wanted:
-                start = middle + 1
-            else:
-                stop = middle
-        if start < last and rescoring.column[start] == wanted:
-            return float(rescoring.value[start])
-        if rescoring.weight == 0.0:
-            return 1.0
     xx, yy = rows.query_norm[i], rows.gallery_norm[j]
     distance = plain_distance(rows.kind, rows.query[i], rows.gallery[j], xx, yy, lanes)
-    if rescoring.active:
-        return mix(rescoring.weight, rescoring.squares, rescoring.scale[i], distance, 1.0)
+    if rows.rescoring.active:
+        return _rescored(rows.rescoring, i, j, distance)
     return distance
 
 
@@ -290,20 +301,23 @@ def _distances_from(
     lanes: NDArray[np.float64],
     others: NDArray[np.float64],
 ) -> None:
-    """Write the plain distances of row `x` and rows ``rows[index]`` to `distances`: symmetric, but for ``GIVEN``."""
-    done = 0
-    if kind == COSINE and len(index) >= 2:
+    """Write the plain distances of row `x` and rows ``rows[index]``, none of them ``GIVEN``, to `distances`."""
+    if kind != COSINE:
+        for p in range(len(index)):
+            total = _squared_difference(x, rows[index[p]], lanes)
+            distances[p] = math.sqrt(total) if kind == EUCLIDEAN else total
+        return
+    if len(index) > 1:
         for k in range(len(wide)):
             wide[k] = x[k]
-        while done + 2 <= len(index):
-            j, k = index[done], index[done + 1]
-            first, second = _two_dots(wide, rows[j], rows[k], lanes, others)
-            distances[done] = _cosine(first, xx, norms[j])
-            distances[done + 1] = _cosine(second, xx, norms[k])
-            done += 2
-    for p in range(done, len(index)):
-        j = index[p]
-        distances[p] = plain_distance(kind, x, rows[j], xx, norms[j], lanes)
+    for p in range(1, len(index), 2):
+        j, k = index[p - 1], index[p]
+        first, second = _two_dots(wide, rows[j], rows[k], lanes, others)
+        distances[p - 1] = _cosine(first, xx, norms[j])
+        distances[p] = _cosine(second, xx, norms[k])
+    if len(index) % 2:
+        j = index[-1]
+        distances[-1] = _cosine(_dot(x, rows[j], lanes), xx, norms[j])
 
 
 @kernel
@@ -311,16 +325,11 @@ def pair_distances(
     rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Canonical distances of listed pairs, shape (n,), float64; fastest if pairs of a gallery row are consecutive."""
-    distances = np.empty(query_index.shape[0], np.float64)
-    lanes = np.empty(LANES, np.float64)
-    if rows.rescoring.active or rows.kind == GIVEN:
-        for pair in range(query_index.shape[0]):
-            distances[pair] = pair_distance(rows, query_index[pair], gallery_index[pair], lanes)
-        return distances
-    # The usual case, with fields extracted once: passing the tuple costs as much as a short sum.
-    kind, query, gallery = rows.kind, rows.query, rows.gallery
+    # Fields are extracted once: passing the tuple costs as much as a short sum.
+    kind, query, gallery, rescoring = rows.kind, rows.query, rows.gallery, rows.rescoring
     query_norm, gallery_norm = rows.query_norm, rows.gallery_norm
-    others = np.empty(LANES, np.float64)
+    distances = np.empty(query_index.shape[0], np.float64)
+    lanes, others = np.empty(LANES, np.float64), np.empty(LANES, np.float64)
     wide = np.empty(gallery.shape[1], np.float64)
     done = 0
     while done < len(distances):
@@ -329,7 +338,14 @@ def pair_distances(
         while stop < len(distances) and gallery_index[stop] == j:
             stop += 1
         own, index, found = gallery[j], query_index[done:stop], distances[done:stop]
-        _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found, wide, lanes, others)
+        if kind == GIVEN:
+            for p in range(len(index)):
+                found[p] = query[index[p], np.int64(own[0])]
+        else:
+            _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found, wide, lanes, others)
+        if rescoring.active:
+            for p in range(len(index)):
+                found[p] = _rescored(rescoring, index[p], j, found[p])
         done = stop
     return distances
 
@@ -348,13 +364,16 @@ def row_distances(
     A call per pair costs several times as much: here the fields of `rows` are read once, and the query is widened to
     float64 once.  `wide` and `lanes` are scratch of shapes (dim,) and (32,).
     """
-    if rows.rescoring.active or rows.kind == GIVEN:
+    own = rows.query[i]
+    if rows.kind == GIVEN:
         for p in range(len(columns)):
-            distances[p] = pair_distance(rows, i, columns[p], lanes)
-        return
-    others = np.empty(LANES, np.float64)
-    query, norm = rows.query[i], rows.query_norm[i]
-    _distances_from(rows.kind, query, norm, rows.gallery, rows.gallery_norm, columns, distances, wide, lanes, others)
+            distances[p] = own[np.int64(rows.gallery[columns[p], 0])]
+    else:
+        norm, norms, others = rows.query_norm[i], rows.gallery_norm, np.empty(LANES, np.float64)
+        _distances_from(rows.kind, own, norm, rows.gallery, norms, columns, distances, wide, lanes, others)
+    if rows.rescoring.active:
+        for p in range(len(columns)):
+            distances[p] = _rescored(rows.rescoring, i, columns[p], distances[p])
 
 
 @kernel

@@ -1,8 +1,10 @@
-"""Compilation of inner kernels to be linked into others only: neither optimized nor made machine code on their own.
+"""Compilation of kernels that call each other: every function is optimized once per kernel that Python calls.
 
 Numba optimizes every compiled function together with all that it calls, and makes machine code of it.  A kernel that
-others call only is optimized in each of them again, so that its own passes, some third of the work, are left out here.
-The class of Numba that does this is not public: `inner_options` returns no options for a Numba that lacks it.
+others call is optimized in each of them again, so that its own passes, some third of the work, are left out here: inner
+kernels, which only kernels call, are neither optimized nor made machine code on their own, and of the others the code
+before optimization is linked, which is also shorter.  The class of Numba that does this is not public:
+`inner_options` and `outer_options` return no options for a Numba that lacks it.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ _register: Any = compiler_machinery.register_pass
 
 # Methods of the library that are replaced or called here.
 _NEEDED = (
+    "_ensure_finalized",
     "_finalize_dynamic_globals",
     "_finalize_final_module",
+    "_get_module_for_linking",
+    "_optimize_functions",
     "_optimize_final_module",
     "_verify_declare_only_symbols",
     "enable_object_caching",
@@ -33,9 +38,16 @@ _NEEDED = (
 
 def inner_options() -> dict[str, Any]:
     """Options of `numba.njit` for kernels that only other kernels call."""
-    if any(not hasattr(_Library, name) for name in _NEEDED):
-        return {}
-    return {"pipeline_class": _InnerCompiler}
+    return _options(_InnerCompiler)
+
+
+def outer_options() -> dict[str, Any]:
+    """Options of `numba.njit` for kernels that Python calls, and possibly other kernels."""
+    return _options(_OuterCompiler)
+
+
+def _options(compiler_class: type[_Compiler]) -> dict[str, Any]:
+    return {"pipeline_class": compiler_class} if all(hasattr(_Library, name) for name in _NEEDED) else {}
 
 
 class _Codegen:
@@ -51,7 +63,26 @@ class _Codegen:
         """Do nothing: the environment serves Python objects, which these kernels do not use."""
 
 
-class _InnerLibrary(_Library):  # type: ignore[misc]
+class _OuterLibrary(_Library):  # type: ignore[misc]
+    """Machine code of one function with those that it calls, and their code before optimization for linking."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        # Numba's own loop also sets up these passes for declarations, of which there are eight times as many.
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:
+                passes, builder = self._codegen._function_pass_manager()
+                passes.run(function, builder)
+
+    def _optimize_final_module(self) -> None:
+        # Makes and keeps the module for linking, of what the final module holds now.
+        self._finalized = True
+        self._get_module_for_linking()
+        self._finalized = False
+        super()._optimize_final_module()
+
+
+class _InnerLibrary(_OuterLibrary):
     """Code of one function and of those that it calls, for linking."""
 
     @property
@@ -74,26 +105,43 @@ class _InnerLibrary(_Library):  # type: ignore[misc]
         return self.serialize_using_bitcode()
 
 
-@_register(mutates_CFG=False, analysis_only=True)
 class _MakeLibrary(_Pass):  # type: ignore[misc]
     """Pass that makes the library of a function, before its lowering would."""
 
-    _name = "reid_dist_make_library"
+    library: type[_OuterLibrary]
 
     def __init__(self) -> None:
         _Pass.__init__(self)
 
     def run_pass(self, state: Any) -> bool:
-        state.library = _InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return False
 
 
-class _InnerCompiler(_Compiler):  # type: ignore[misc]
-    """Numba's own passes, with the library of `_MakeLibrary`."""
+@_register(mutates_CFG=False, analysis_only=True)
+class _MakeInner(_MakeLibrary):
+    _name = "reid_dist_make_inner_library"
+    library = _InnerLibrary
+
+
+@_register(mutates_CFG=False, analysis_only=True)
+class _MakeOuter(_MakeLibrary):
+    _name = "reid_dist_make_outer_library"
+    library = _OuterLibrary
+
+
+class _OuterCompiler(_Compiler):  # type: ignore[misc]
+    """Numba's own passes, with the library of another one."""
+
+    make: type[_MakeLibrary] = _MakeOuter
 
     def define_pipelines(self) -> list[Any]:
         passes = _Passes.define_nopython_pipeline(self.state)
-        passes.add_pass_after(_MakeLibrary, typed_passes.NopythonRewrites)
+        passes.add_pass_after(self.make, typed_passes.NopythonRewrites)
         passes.finalize()
         return [passes]
+
+
+class _InnerCompiler(_OuterCompiler):
+    make = _MakeInner

@@ -37,7 +37,7 @@ from uuid import uuid4
 from numba import config, njit
 from numba.core import event
 
-from reid_dist.kernels.inlining import inner_options
+from reid_dist.kernels.inlining import inner_options, outer_options
 from reid_dist.kernels.sharing import share_compilation
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +52,7 @@ def sources_stamp() -> tuple[tuple[str, int, int], ...]:
 
 def kernel(function: F) -> F:
     """Compile a function of arrays and numbers at its first call; the declared types are kept for readers and mypy."""
-    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True)))
+    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True, **outer_options())))
 
 
 def inner_kernel(function: F) -> F:

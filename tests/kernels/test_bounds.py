@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reid_dist.kernels.bounds import bound_pairs
+from reid_dist.kernels import bounds
 from reid_dist.kernels.canonical import (
     COSINE,
     EUCLIDEAN,
@@ -16,6 +16,9 @@ from reid_dist.kernels.canonical import (
     read_only,
     squared_norms,
 )
+from tests.compiled import from_python
+
+bound_pairs = from_python(bounds.bound_pairs)
 
 
 def _sets(name: str, dim: int) -> tuple[np.ndarray, np.ndarray]:
