@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.arrays import lengthened
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -130,12 +131,7 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int) -> SparseRows:
             # As much as is to be expected, within bounds: the first rows need not be like the others.
             expected = (n + n_touched) // (j + 1) * n_b
             capacity = n_touched + min(max(expected + expected // 8, n + n // 2), 8 * n)
-            longer_row = np.empty(capacity, np.uint32)
-            longer_overlap = np.empty(capacity, np.float64)
-            longer_row[:n] = found_row[:n]
-            longer_overlap[:n] = found_overlap[:n]
-            found_row = longer_row
-            found_overlap = longer_overlap
+            found_row, found_overlap = lengthened(found_row, n, capacity), lengthened(found_overlap, n, capacity)
         for t in range(n_touched):
             i = touched[t]
             found_row[n + t] = i

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.arrays import lengthened, sort
 from reid_dist.kernels.exponential import fixed_exp
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -109,9 +110,7 @@ def reciprocal_sets(
     n = 0
     for i in range(start, stop):
         if n + most > len(member):
-            longer = np.empty(len(member) + len(member) // 2 + most, np.int32)
-            longer[:n] = member[:n]
-            member = longer
+            member = lengthened(member, n, len(member) + len(member) // 2 + most)
         own = member[n:]
         n_reciprocal = _mark_reciprocal(index, i, near, state, own)
         n_own = n_reciprocal
@@ -120,10 +119,10 @@ def reciprocal_sets(
         found = own[:n_own]
         for m in range(len(found)):
             state[found[m]] = 0
-        found.sort()
+        sort(found)
         n += n_own
         indptr[i - start + 1] = n
-    return indptr, member[:n].copy()
+    return indptr, lengthened(member, n, n)
 
 
 @kernel
@@ -148,9 +147,7 @@ def grown_sets(
     n = 0
     for q in range(n_sets):
         if n + most > len(member):
-            longer = np.empty(len(member) + len(member) // 2 + most, np.int32)
-            longer[:n] = member[:n]
-            member = longer
+            member = lengthened(member, n, len(member) + len(member) // 2 + most)
         found = member[n:]
         n_reciprocal = 0
         for place in range(m):
@@ -164,11 +161,11 @@ def grown_sets(
             n_found = _add_candidate(index, found[c], half, inclusive, state, found, n_found)
         for c in range(n_found):
             state[found[c]] = 0
-        found[:n_found].sort()
+        sort(found[:n_found])
         found[n_found] = own
         n += n_found + 1
         indptr[q + 1] = n
-    return indptr, member[:n].copy()
+    return indptr, lengthened(member, n, n)
 
 
 @kernel
@@ -301,15 +298,10 @@ def mean_rows(first: NDArray[np.integer], rows: NDArray[np.int64], source: Spars
             side = 1 - side
         if n + length > len(column):
             capacity = max(len(column) + len(column) // 2, n + length)
-            longer_column = np.empty(capacity, np.int32)
-            longer_value = np.empty(capacity, np.float64)
-            longer_column[:n] = column[:n]
-            longer_value[:n] = value[:n]
-            column = longer_column
-            value = longer_value
+            column, value = lengthened(column, n, capacity), lengthened(value, n, capacity)
         for m in range(length):
             column[n + m] = columns[side, m]
             value[n + m] = values[side, m] / n_places
         n += length
         indptr[i + 1] = n
-    return SparseRows(indptr, column[:n].copy(), value[:n].copy())
+    return SparseRows(indptr, lengthened(column, n, n), lengthened(value, n, n))

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.arrays import put
 from reid_dist.kernels.deciding import ScreenedTile
 from reid_dist.kernels.placing import make_scratch, place_row
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -220,7 +221,7 @@ def copy_active(
         entry = listed.entry[listed.start[q] : listed.stop[q]]
         at = filled[q]
         if n_active[q] == listed.n_active[q]:
-            target[at : at + len(entry)] = entry
+            put(entry, target, at)
             filled[q] = at + len(entry)
             continue
         end = n_active[q] << bits
