@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 
 def run_resumable(
-    run: RunOptions, prepare: Callable[[], Computation[R]], *, on_cluster: bool = True, again: str | None = None
+    run: RunOptions,
+    prepare: Callable[[], Computation[R]],
+    *,
+    on_cluster: bool = True,
+    reranks: bool = False,
+    again: str | None = None,
 ) -> R:
     """Compute and save a report as `run_job` does; `again` is the command that resumes it, by default this one."""
     refuse_unobservable(run.cluster, run.performance_page, computes=on_cluster)
@@ -43,8 +48,8 @@ def run_resumable(
         command=command_line(["reid-dist", *words]) if words else "",
         resumed_by=again or ("the same command" if run.output is None else "the same command with --resume"),
     )
-    connect = partial(observed_cluster, run.cluster, run.performance_page) if on_cluster else contextlib.nullcontext
-    return run_job(prepare, to, connect, partial(click.echo, err=True))
+    connect = partial(observed_cluster, run.cluster, run.performance_page, reranks=reranks)
+    return run_job(prepare, to, connect if on_cluster else contextlib.nullcontext, partial(click.echo, err=True))
 
 
 def open_sides(query: str, gallery: str) -> tuple[FeatureSet, FeatureSet]:
@@ -89,7 +94,7 @@ def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None)
     """Evaluate a job and save its report; parameters and errors as of `run_resumable`."""
     # Lists are read here; there is nothing to distribute.
     prepare = partial(prepare_evaluation, job, rows_progress, stages)
-    return run_resumable(run, prepare, on_cluster=job.lists is None, again=again)
+    return run_resumable(run, prepare, on_cluster=job.lists is None, reranks=job.rerank is not None, again=again)
 
 
 def deliver_report(report: Report, *, as_json: bool, output: Path | None) -> None:

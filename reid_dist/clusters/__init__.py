@@ -18,6 +18,7 @@ from reid_dist.clusters.kinds import (
     cluster_schema,
     read_cluster,
 )
+from reid_dist.clusters.local import compile_beside_workers
 from reid_dist.clusters.single_job import take_part
 from reid_dist.clusters.workers import prepare_local_workers
 
@@ -29,6 +30,7 @@ __all__ = [
     "Threads",
     "cluster_schema",
     "cluster_size",
+    "compile_beside_workers",
     "connect",
     "prepare_local_workers",
     "read_cluster",

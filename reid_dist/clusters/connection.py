@@ -13,7 +13,7 @@ from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.gateway import open_gateway
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
 from reid_dist.clusters.kubernetes import open_kubernetes
-from reid_dist.clusters.local import memory_of_worker, open_local, shares
+from reid_dist.clusters.local import compile_beside_workers, memory_of_worker, open_local, shares
 from reid_dist.clusters.settings import PAGES, in_force
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh
@@ -40,9 +40,10 @@ _OPENERS: dict[str, Callable[[Any], contextlib.AbstractContextManager[Client]]] 
 
 
 @contextlib.contextmanager
-def connect(config: Cluster) -> Iterator[Client | None]:
+def connect(config: Cluster, *, reranks: bool = False) -> Iterator[Client | None]:
     """Start or reach a cluster and yield its client, None for threads; end what was started.
 
+    `reranks` chooses the kernels that are compiled meanwhile, if there are none in the cache.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
     if isinstance(config, Threads):
@@ -50,6 +51,7 @@ def connect(config: Cluster) -> Iterator[Client | None]:
         return
     if isinstance(config, LocalCluster):
         prepare_local_workers()
+        compile_beside_workers(reranks=reranks)
     pages = PAGES if getattr(config, "dashboard", False) else ()
     with in_force(config.dask, pages), _OPENERS[config.kind](config) as client:
         yield client

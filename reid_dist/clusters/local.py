@@ -24,6 +24,8 @@ from reid_dist.kernels.settings import cache_folder
 from reid_dist.kernels.usual import compile_usual, lacks_usual
 
 if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerProcess
+
     from distributed import Client
 
 
@@ -91,23 +93,31 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
     )
 
 
-def compile_beside_workers() -> None:
+class _Compiling:
+    """The process that compiles kernels; None before it is started."""
+
+    process: ForkServerProcess | None = None
+
+
+def compile_beside_workers(*, reranks: bool = False) -> None:
     """Start a process that compiles the kernels of a usual evaluation, if the cache lacks them; do not wait for it.
 
     It is forked from the process that local workers are forked from, and ends with this process at the latest.  Without
-    a cache that both can read, or without a second core, it would be of no use.
+    a cache that both can read, or without a second core, it would be of no use.  A call while it runs does nothing.
     """
-    if usable_cores() < 2 or cache_folder() is None or not lacks_usual():
+    running = _Compiling.process is not None and _Compiling.process.is_alive()
+    if running or usable_cores() < 2 or cache_folder() is None or not lacks_usual(reranks=reranks):
         return
-    process = multiprocessing.get_context("forkserver").Process(target=_compile, daemon=True)
+    process = multiprocessing.get_context("forkserver").Process(target=_compile, args=(reranks,), daemon=True)
     with contextlib.suppress(OSError, EOFError):
         process.start()
+        _Compiling.process = process
 
 
-def _compile() -> None:
+def _compile(reranks: bool) -> None:
     # Workers compile what is missing after a failure.
     with contextlib.suppress(OSError, MemoryError):
-        compile_usual()
+        compile_usual(reranks=reranks)
 
 
 @contextlib.contextmanager
@@ -118,7 +128,6 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
     workers, threads = shares(config)
     limit = memory_of_worker(config)
     _refuse_without_files(workers)
-    compile_beside_workers()
     with contextlib.ExitStack() as stack:
         # Until the cluster is closed, also when it could not be started.
         stack.enter_context(without_logs_of_dask())

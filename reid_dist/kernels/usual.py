@@ -1,7 +1,8 @@
 """Kernels of a usual evaluation, compiled from examples of their arguments, by a process beside the workers.
 
 The first tasks of the workers need the canonical distances and the last ones the k nearest rows: the list begins with
-kernels that need neither.  A kernel that another process compiles meanwhile is loaded from the cache.
+kernels that need neither.  With re-ranking, whose neighbours take the workers a while, it begins with the kernels that
+come after these.  A kernel that another process compiles meanwhile is loaded from the cache.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from reid_dist.kernels.counting import (
     settle_many,
 )
 from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
+from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
+from reid_dist.kernels.lists import listed_distances, merge_lists
+from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
+from reid_dist.kernels.rescoring import mixed_values
 from reid_dist.kernels.selection import order_of
 from reid_dist.kernels.settings import is_compiled
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle, thin
@@ -30,15 +35,33 @@ from reid_dist.kernels.topk import collect_tile, make_candidates, settle, thin
 _type_of: Any = typeof
 
 
-def lacks_usual() -> bool:
+def lacks_usual(*, reranks: bool = False) -> bool:
     """Whether the kernels of a usual evaluation have no current machine code in the cache."""
-    return not (is_compiled(count_tile) and is_compiled(collect_tile))
+    needed = (count_tile, collect_tile, *((overlap_block,) if reranks else ()))
+    return not all(is_compiled(function) for function in needed)
 
 
-def compile_usual() -> None:
-    """Compile the kernels of a usual evaluation that the cache lacks."""
-    for function, arguments in _examples():
+def compile_usual(*, reranks: bool = False) -> None:
+    """Compile the kernels of a usual evaluation that the cache lacks, with re-ranking or without."""
+    for function, arguments in [*(_reranking() if reranks else ()), *_examples()]:
         function.compile(tuple(_type_of(argument) for argument in arguments))
+
+
+def _reranking() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Kernels of k-reciprocal re-ranking after the neighbours, in the order of their stages; as `_examples`."""
+    n = 1
+    ints, member, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
+    table, listed, distance = np.empty((1, 1), np.int64), np.empty((1, 1), np.int32), np.empty((1, 1), np.float64)
+    rows = SparseRows(ints, member, float64s)
+    yield reciprocal_sets, (listed, n, n, n, n, False)
+    yield merge_lists, (table, distance, table, distance, table, distance)
+    yield listed_distances, (ints, member, listed, distance)
+    yield gaussian_rows, (ints, member, float64s, False)
+    yield mean_rows, (table, ints, rows)
+    yield overlap_pairs, (rows, rows, ints, ints)
+    yield row_sums, (rows,)
+    yield mixed_values, (0.0, False, float64s, float64s, float64s)
+    yield overlap_block, (rows, rows, n)
 
 
 def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
