@@ -68,7 +68,7 @@ def _groups_at(ranked: RankedQueries, k: int) -> Int64:
     """
     owner = np.repeat(np.arange(len(ranked.n_relevant)), ranked.n_relevant)
     new = np.ones(len(owner), np.bool_)
-    new[1:] = (np.diff(owner) != 0) | (np.diff(ranked.distance) != 0)
+    new[1:] = (np.diff(owner) != 0) | (ranked.distance[1:] != ranked.distance[:-1])
     start = np.flatnonzero(new)
     stop = np.append(start[1:], len(owner))
     # Every positive of a group has all negatives of the group beside it.
