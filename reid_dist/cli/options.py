@@ -89,7 +89,7 @@ def run_options(check: Callable[[Mapping[str, Any]], None] | None = None) -> Cal
                 check(given)
             own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume")}
             if own["resume"] and own["output"] is None:
-                raise click.UsageError("--resume resumes an output directory; add --output DIR")
+                raise click.UsageError("--resume needs the output directory of the run; add --output DIR")
             cluster = choose_cluster(cluster_file, workers)
             return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
 

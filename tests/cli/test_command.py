@@ -267,7 +267,7 @@ def test_curves_that_do_not_fit_are_refused_before_the_work(
 @pytest.mark.parametrize("words", COMPUTING[1:])
 def test_nothing_is_resumed_without_a_directory(reid_dist, stores, threads, words: list[str]) -> None:
     refused = reid_dist(words[0], *stores, *words[1:], "--cluster", threads, "--resume")
-    refused.assert_refused("--resume resumes an output directory; add --output DIR")
+    refused.assert_refused("--resume needs the output directory of the run; add --output DIR")
 
 
 def test_a_damaged_record_of_an_unfinished_run(reid_dist, stores, threads, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_mistakes_are_reported_in_one_line(refused, data, tmp_path, words, parts
     ("words", "part"),
     [
         (["--topk", "3"], "--topk writes topk.npz to the output directory; add --output DIR"),
-        (["--resume"], "--resume resumes an output directory; add --output DIR"),
+        (["--resume"], "--resume needs the output directory of the run; add --output DIR"),
         (["--resume", "--json"], "add --output DIR"),
     ],
 )
