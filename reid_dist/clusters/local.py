@@ -38,8 +38,9 @@ _THREADS_PER_PROCESS = 8
 _FILES, _FILES_PER_WORKER = 40, 16
 
 # What Dask and multiprocessing raise when a worker, or the process that it is forked from, ends while it starts: the
-# pipes to it break, the handle of the process is empty, or its nanny reports that it failed.
-_ENDED_EARLY = (EOFError, ConnectionError, AttributeError)
+# pipes to it break, the handle of the process is empty, its nanny reports that it failed, or a state that Dask asserts
+# does not hold.
+_ENDED_EARLY = (EOFError, ConnectionError, AttributeError, AssertionError)
 _NANNY_FAILED = "Nanny failed to start"
 
 

@@ -134,6 +134,7 @@ def _not_started(error: Exception) -> type:
     [
         (EOFError("unexpected EOF"), r"a process of theirs ended while it started \(unexpected EOF\)"),
         (RuntimeError("Nanny failed to start worker process"), "a process of theirs ended while it started"),
+        (AssertionError(distributed.Status.starting), "a process of theirs ended while it started"),
         (RuntimeError("can't start new thread"), "1 local worker of [^:]*: this process cannot start more threads"),
         (RuntimeError("no event loop"), "1 local worker of [^:]*: no event loop$"),
     ],
