@@ -24,12 +24,14 @@ def _longest_first(indptr: Int64) -> tuple[Int64, Int64]:
 
 def segment_sums(values: Float64, indptr: Int64) -> Float64:
     """Sum ``values[indptr[i]:indptr[i + 1]]`` from left to right for every ``i``; shape (n,), float64."""
-    sums = np.zeros(len(indptr) - 1)
     order, reaching = _longest_first(indptr)
-    for place, count in enumerate(reaching):
-        some = order[:count]
-        sums[some] += values[indptr[some] + place]
-    return sums
+    start = indptr[order]
+    sums = np.zeros(len(order))
+    for place, count in enumerate(reaching.tolist()):
+        sums[:count] += values[start[:count] + place]
+    out = np.empty_like(sums)
+    out[order] = sums
+    return out
 
 
 def segment_running_sums(values: Int64, indptr: Int64) -> Int64:
@@ -40,11 +42,13 @@ def segment_running_sums(values: Int64, indptr: Int64) -> Int64:
 
 def segment_suffix_maxima(values: Float64, indptr: Int64) -> Float64:
     """Largest of each value and those after it in its segment; shape of `values`, float64."""
-    maxima = values.copy()
+    maxima = np.empty_like(values)
     order, reaching = _longest_first(indptr)
-    for place in range(1, len(reaching)):
-        at = indptr[order[: reaching[place]] + 1] - 1 - place
-        maxima[at] = np.maximum(maxima[at], maxima[at + 1])
+    last = indptr[order + 1] - 1
+    largest = np.full(len(order), -np.inf)
+    for place, count in enumerate(reaching.tolist()):
+        at = last[:count] - place
+        maxima[at] = largest[:count] = np.maximum(largest[:count], values[at])
     return maxima
 
 

@@ -35,8 +35,12 @@ BINS = 4096
 # Bins that are written together.
 _RUN = 64
 
-# Size of the sample that estimates the range of a row.
-_SAMPLE = 64
+# Size of the sample that estimates the range of a row, and what is added to its range on either side.
+_SAMPLE = 16
+_MARGIN = np.float32(0.75)
+
+# Thresholds from which a pass over all bins is faster than a run of bins per threshold.
+_MANY = 256
 
 
 class Steps(NamedTuple):
@@ -107,6 +111,58 @@ def bin_of(value: np.floating, base: np.floating, scale: np.floating) -> np.uint
 
 
 @inner_kernel
+def _fill_by_threshold(
+    enters: NDArray[np.uint32], leaves: NDArray[np.uint32], raised: np.uint32, table: NDArray[np.uint32]
+) -> None:
+    """Fill a table from the bins of both edges, from the farthest threshold to the nearest."""
+    n = len(enters)
+    table[: np.int64(enters[n - 1])] = np.uint32(n)
+    for u in range(n - 1, -1, -1):
+        begin = np.int64(enters[u])
+        end = np.int64(enters[u - 1]) if u > 0 else BINS + 3
+        # Runs of one length, as branches on others are unpredictable; nearer thresholds overwrite the excess.
+        for run in range(begin, max(end, begin + 1), _RUN):
+            table[run : run + _RUN] = np.uint32(u)
+        # If a nearer threshold enters the same bin, the bin has that threshold's place, which is written last.
+        table[begin] = np.uint32(u) + raised
+        # Most bands reach into the next bin at most: written always, as a branch on that is unpredictable.  If a nearer
+        # threshold enters that bin, it overwrites this.
+        table[begin + 1] = np.uint32(u) + raised * np.uint32(np.int64(leaves[u]) > begin)
+        for mixed in range(begin + 2, min(np.int64(leaves[u]) + 1, end)):
+            table[mixed] = np.uint32(u) + raised
+
+
+@inner_kernel
+def _fill_by_bin(
+    enters: NDArray[np.uint32], leaves: NDArray[np.uint32], raised: np.uint32, table: NDArray[np.uint32]
+) -> None:
+    """Fill a table as `_fill_by_threshold` does: lower edges per bin, their sums from the nearest bin on, mixed bins."""
+    for b in range(BINS + 4):
+        table[b] = np.uint32(0)
+    # Unsigned indices avoid the test for negative ones.
+    for u in range(len(enters)):
+        table[np.uint64(enters[u])] += np.uint32(1)
+    nearer = np.uint32(0)
+    for b in range(BINS + 3):
+        at = np.uint64(BINS + 2 - b)
+        own = table[at]
+        table[at] = nearer
+        nearer += own
+    for u in range(len(enters)):
+        begin = np.uint64(enters[u])
+        last = np.uint64(leaves[u])
+        place = table[begin]
+        table[begin] = place + raised * np.uint32(place < raised)
+        # Written always: a branch on it is unpredictable.
+        after = begin + np.uint64(1)
+        place = table[after]
+        table[after] = place + raised * np.uint32((place < raised) & (last > begin))
+        for mixed in range(np.int64(begin) + 2, np.int64(last) + 1):
+            place = table[mixed]
+            table[mixed] = place + raised * np.uint32(place < raised)
+
+
+@inner_kernel
 def fill_steps(
     lower: NDArray[np.floating],
     upper: NDArray[np.floating],
@@ -136,7 +192,7 @@ def fill_steps(
             smallest = min(smallest, value)
             largest = max(largest, value)
     if smallest < largest:
-        margin = (largest - smallest) * np.float32(0.5)
+        margin = (largest - smallest) * _MARGIN
         if smallest - margin > base:
             base = smallest - margin
         if largest + margin < end:
@@ -150,20 +206,10 @@ def fill_steps(
         enters[u] = bin_of(lower[u], base, scale)
         leaves[u] = bin_of(upper[u], base, scale)
     raised = np.uint32(len(steps.lower))
-    table[: np.int64(enters[n - 1])] = np.uint32(n)
-    for u in range(n - 1, -1, -1):
-        begin = np.int64(enters[u])
-        end = np.int64(enters[u - 1]) if u > 0 else BINS + 3
-        # Runs of one length, as branches on others are unpredictable; nearer thresholds overwrite the excess.
-        for run in range(begin, max(end, begin + 1), _RUN):
-            table[run : run + _RUN] = np.uint32(u)
-        # If a nearer threshold enters the same bin, the bin has that threshold's place, which is written last.
-        table[begin] = np.uint32(u) + raised
-        # Most bands reach into the next bin at most: written always, as a branch on that is unpredictable.  If a nearer
-        # threshold enters that bin, it overwrites this.
-        table[begin + 1] = np.uint32(u) + raised * np.uint32(np.int64(leaves[u]) > begin)
-        for mixed in range(begin + 2, min(np.int64(leaves[u]) + 1, end)):
-            table[mixed] = np.uint32(u) + raised
+    if n < _MANY:
+        _fill_by_threshold(enters, leaves, raised, table)
+    else:
+        _fill_by_bin(enters, leaves, raised, table)
     return base, scale
 
 
