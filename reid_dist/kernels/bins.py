@@ -136,7 +136,7 @@ def _fill_by_threshold(
 def _fill_by_bin(
     enters: NDArray[np.uint32], leaves: NDArray[np.uint32], raised: np.uint32, table: NDArray[np.uint32]
 ) -> None:
-    """Fill a table as `_fill_by_threshold` does: lower edges per bin, their sums from the nearest bin on, mixed bins."""
+    """Fill a table as `_fill_by_threshold` does: lower edges per bin, their running sums, mixed bins."""
     for b in range(BINS + 4):
         table[b] = np.uint32(0)
     # Unsigned indices avoid the test for negative ones.
