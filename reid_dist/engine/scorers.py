@@ -118,12 +118,20 @@ class FeatureScorer(Scorer):
         distance = np.empty(len(owner))
         for start in range(0, len(opens), _GATHERED_ROWS):
             stop = min(start + _GATHERED_ROWS, len(opens))
-            features = read_only(self.gallery.read_unverified(ordered[opens[start:stop]]))
-            position = np.repeat(np.arange(stop - start), np.diff(bounds[start : stop + 1]))
+            features, position = self._gather(ordered[opens[start:stop]])
+            position = np.repeat(position, np.diff(bounds[start : stop + 1]))
             mine = order[bounds[start] : bounds[stop]]
             pairs = PairRows(self.distance.kind, query.features, features, query.norm, squared_norms(features))
             distance[mine] = pair_distances(pairs, owner[mine], position)
         return distance
+
+    def _gather(self, rows: Int64) -> tuple[NDArray[np.float32], Int64]:
+        """Read ascending gallery rows unverified, with others or without; and the position of each in what was read."""
+        first, last = int(rows[0]), int(rows[-1])
+        if not self.gallery.is_stored and last - first < 2 * len(rows):
+            # Rows in memory are read as they are: selecting most of them would copy these.
+            return read_only(self.gallery.read(first, last + 1)), rows - first
+        return read_only(self.gallery.read_unverified(rows)), np.arange(len(rows))
 
 
 def _shape(features: FeatureSet) -> SetShape:
