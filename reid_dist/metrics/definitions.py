@@ -162,6 +162,8 @@ LARGEST_RANK = 2**31 - 1
 
 # How the field writes CMC@k; `R@k` is none of these, it is TREC's recall.
 _RANK_K = re.compile(r"(?:(?:rank|top|hit)[-_@ ]?|r[-_]?)(?P<rank>[0-9]+)", re.IGNORECASE)
+# R is not a rank here, but the number of relevant items of each query.
+_AT_R = re.compile(r"map@r", re.IGNORECASE)
 _WITH_PARAMETER = re.compile(r"(?P<stem>[^@]+)@(?P<parameter>.+)")
 _RANK = re.compile(r"0*[1-9][0-9]{0,9}")
 _DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,3})?|[0-9]+\.")
@@ -170,8 +172,11 @@ _DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,3})?|[0-9]+\.")
 def parse_metric(text: str) -> Metric:
     """Read a metric's name: ``mAP``, ``CMC@10``.
 
-    ``rank-K``, ``rankK``, ``RK``, ``top-K``, ``topK`` and ``hit@K``, in any case, are other spellings of ``CMC@K``.
+    ``rank-K``, ``rankK``, ``RK``, ``top-K``, ``topK`` and ``hit@K``, in any case, are other spellings of ``CMC@K``, and
+    ``MAP@R`` is one of ``mAP_R``.
     """
+    if _AT_R.fullmatch(text):
+        return Metric(METRICS.get("mAP_R"))
     if (spelled := _RANK_K.fullmatch(text)) is not None:
         return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]))
     match = _WITH_PARAMETER.fullmatch(text)

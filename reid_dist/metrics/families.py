@@ -99,6 +99,35 @@ def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
 
 
 @rank_metric(
+    "mAP_min@k",
+    "AP_min@k",
+    "(1/min(n, k)) sum over r_j <= k of j / r_j: cut at k, at most k in the denominator",
+    "Weyand et al., CVPR 2020 (Google Landmarks v2), retrieval mAP@100",
+    explanation="mAP_min@k: the sum of j / r_j over the relevant items among the first k, divided by the number of "
+    "relevant items that fit there: the smaller of n and k.",
+    never_rises=True,
+)
+def _average_precision_of_most(ranked: RankedQueries, k: int) -> Float64:
+    terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
+    return segment_sums(terms, ranked.indptr) / np.clip(ranked.n_relevant, 1, k)
+
+
+@rank_metric(
+    "mAP_R",
+    "AP_R",
+    "(1/n) sum over r_j <= n of j / r_j: cut at the number of relevant items",
+    "MAP@R of Musgrave et al., ECCV 2020 (pytorch-metric-learning `mean_average_precision_at_r`)",
+    explanation="mAP_R (MAP@R): the sum of j / r_j over the relevant items among the first n, divided by n, the number "
+    "of relevant items of the query.",
+    never_rises=True,
+)
+def _average_precision_at_r(ranked: RankedQueries, _: int) -> Float64:
+    limit = np.repeat(ranked.n_relevant, ranked.n_relevant)
+    terms = np.where(ranked.rank <= limit, ranked.number / ranked.rank, 0.0)
+    return _per_relevant(segment_sums(terms, ranked.indptr), ranked)
+
+
+@rank_metric(
     "CMC_allshots@k",
     "CMC_allshots@k",
     "(1/n) sum_j [r_j - j + 1 <= k]: each match ranked among the negatives",

@@ -35,9 +35,14 @@ def test_rank_k_is_the_hit_rate(spelling: str) -> None:
     assert parse_metric(spelling).name == "CMC@5"
 
 
-@pytest.mark.parametrize(("text", "name"), [("R@5", "R@5"), ("Rprec", "Rprec"), ("MRR", "MRR"), ("P@5", "P@5")])
-def test_other_names_keep_their_meaning(text: str, name: str) -> None:
-    assert parse_metric(text).name == name
+@pytest.mark.parametrize("text", ["R@5", "Rprec", "MRR", "P@5", "mAP@5"])
+def test_other_names_keep_their_meaning(text: str) -> None:
+    assert parse_metric(text).name == text
+
+
+@pytest.mark.parametrize("text", ["MAP@R", "mAP@R", "map@r", "mAP_R"])
+def test_map_at_r_is_cut_at_the_number_of_relevant_items(text: str) -> None:
+    assert parse_metric(text).name == "mAP_R"
 
 
 @pytest.mark.parametrize("text", ["rank-0", "R0", "top-99999999999"])

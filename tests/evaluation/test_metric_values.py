@@ -16,10 +16,10 @@ from strategies import crowded_sets, problems, scattered_sets
 from reid_dist.errors import InputError, UnknownNameError
 
 METRICS = (
-    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
+    *("mAP", "mAP_R", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
     *(f"CMC@{k}" for k in (1, 2, 7, 90)),
     *(f"CMC_allshots@{k}" for k in (1, 2, 7, 90)),
-    *(f"{name}@{k}" for name in ("mAP", "mAP_found", "P", "R", "P_clipped") for k in (1, 2, 5, 10, 90)),
+    *(f"{name}@{k}" for name in ("mAP", "mAP_found", "mAP_min", "P", "R", "P_clipped") for k in (1, 2, 5, 10, 90)),
 )
 sets_of_ranks = st.sets(st.integers(1, 40), min_size=1, max_size=12).map(sorted)
 
@@ -61,9 +61,12 @@ def test_formulas_and_walks(ranks):
         found = sum(cut)
         of_found = rank_metrics.walk_average_precision(cut, found) if found else 0.0
         assert value(f"mAP_found@{k}", ranks) == pytest.approx(of_found, abs=1e-12)
+        of_most = rank_metrics.walk_average_precision(cut, min(n, k))
+        assert value(f"mAP_min@{k}", ranks) == pytest.approx(of_most, abs=1e-12)
         assert value(f"P@{k}", ranks) == pytest.approx(found / k)
         assert value(f"R@{k}", ranks) == pytest.approx(found / n)
     assert value("mAP", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits, n), abs=1e-12)
+    assert value("mAP_R", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits[:n], n), abs=1e-12)
     assert value("mAP_trapezoid", ranks) == pytest.approx(rank_metrics.walk_trapezoid(hits, n), abs=1e-12)
 
 
@@ -89,6 +92,12 @@ def test_the_worked_example_by_both_ways():
         ("CMC_allshots@5", [2, 3, 7], 1.0),
         ("mAP_found@5", [2, 3, 7], (1 / 2 + 2 / 3) / 2),
         ("mAP_found@1", [2, 3, 7], 0.0),
+        ("mAP_min@5", [2, 3, 7], (1 / 2 + 2 / 3) / 3),
+        ("mAP_min@2", [2, 3, 7], (1 / 2) / 2),
+        ("mAP_min@1", [1, 50], 1.0),
+        ("mAP_R", [2, 3, 7], (1 / 2 + 2 / 3) / 3),
+        ("mAP_R", [2, 4, 7], (1 / 2) / 3),
+        ("mAP_R", [1, 2, 50], 2 / 3),
         ("mAP@5", [2, 3, 7], (1 / 2 + 2 / 3) / 3),
         ("P_clipped@5", [2, 3, 7], 2 / 5),
         ("P_clipped@10", [2, 3, 7], 3 / 7),
@@ -170,8 +179,8 @@ def test_a_perfect_ranking_scores_one(name):
 @given(problem=problems(kinds=("palette", "few_valued")))
 def test_relations_between_metrics(problem):
     """What must hold between the families on any set."""
-    names = [f"{family}@{k}" for family in ("CMC", "CMC_allshots", "mAP", "mAP_found", "P", "R", "P_clipped") for k in
-             (1, 3, 50)] + ["mAP", "MRR"]  # fmt: skip
+    families = ("CMC", "CMC_allshots", "mAP", "mAP_found", "mAP_min", "P", "R", "P_clipped")
+    names = [*(f"{family}@{k}" for family in families for k in (1, 3, 50)), "mAP", "MRR"]
     try:
         found = evaluate_items(problem.query, problem.gallery, "no_cameras", metrics=names).metrics
     except InputError:
@@ -180,6 +189,8 @@ def test_relations_between_metrics(problem):
     assert found["CMC@1"] == found["P@1"] == found["P_clipped@1"] == found["mAP_found@1"]
     assert found["mAP@50"] == pytest.approx(found["mAP"], abs=1e-12)  # no gallery is longer
     assert found["mAP_found@50"] == pytest.approx(found["mAP"], abs=1e-12)
+    assert found["mAP_min@50"] == pytest.approx(found["mAP"], abs=1e-12)
+    assert found["mAP_min@1"] == found["CMC@1"]
     assert found["R@50"] == found["CMC@50"] == found["CMC_allshots@50"] == 1
     assert found["CMC@1"] <= found["MRR"] + 1e-12
     for k in (1, 3, 50):

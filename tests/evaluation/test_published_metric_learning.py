@@ -62,13 +62,13 @@ def test_pytorch_metric_learning_lists(own_row_first):
         ]
         average_at_r = [(1 / 2 + 2 / 3) / 3, (1 + 2 / 3) / 3, (1 / 5) / 5, (1 + 2 / 3) / 4, (1 / 3) / 5, 0]
         reciprocal_rank = [1 / 2, 1, 1 / 5, 1, 1 / 3, 0]
-    names = ["P@1", "Rprec", "MRR", *(f"mAP@{k}" for k in range(1, length + 1))]
+    names = ["P@1", "Rprec", "MRR", "mAP_R", *(f"mAP@{k}" for k in range(1, length + 1))]
     report = evaluate_lists(
         index, *unlabelled(relevant.shape), protocol="oxford", ground_truth=lists_of(relevant, junk), metrics=names,
         confidence=None,
     )  # fmt: skip
     assert_metrics(report, {"P@1": precision_at_1, "Rprec": np.mean(r_precision), f"mAP@{length}": np.mean(average)})
-    assert_per_query(report, {"Rprec": r_precision, f"AP@{length}": average})
+    assert_per_query(report, {"Rprec": r_precision, f"AP@{length}": average, "AP_R": average_at_r})
     at_r = [report.per_query[f"AP@{min(r, length)}"][row] for row, r in enumerate(n_relevant)]
     np.testing.assert_allclose(at_r, average_at_r, rtol=0, atol=EXACT)
     np.testing.assert_allclose(np.nan_to_num(1 / report.per_query["first_rank"]), reciprocal_rank, rtol=0, atol=EXACT)

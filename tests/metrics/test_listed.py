@@ -52,6 +52,8 @@ ORACLE = {
     "mAP": lambda r, k: sum(Fraction(j, x) for j, x in enumerate(r, 1) if not k or x <= k) / len(r),
     "mAP_trapezoid": lambda r, k: trapezoid(r),
     "mAP_found": found_precision,
+    "mAP_min": lambda r, k: sum(Fraction(j, x) for j, x in enumerate(r, 1) if x <= k) / min(len(r), k),
+    "mAP_R": lambda r, k: sum(Fraction(j, x) for j, x in enumerate(r, 1) if x <= len(r)) / len(r),
     "mINP": lambda r, k: Fraction(len(r), r[-1]),
     "CMC": lambda r, k: Fraction(r[0] <= k),
     "CMC_allshots": lambda r, k: share(sum(x - j + 1 <= k for j, x in enumerate(r, 1)), r),

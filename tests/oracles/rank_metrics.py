@@ -87,6 +87,16 @@ def average_precision_found_at(ranks, k):
     return average_precision_at(ranks, k) * len(ranks) / found if found else 0.0
 
 
+def average_precision_min_at(ranks, k):
+    """The sum of j / r_j over the positives among the first k, by the largest number of them that fits there."""
+    return math.fsum(j / r for j, r in enumerate(ranks, start=1) if r <= k) / min(len(ranks), k)
+
+
+def average_precision_at_r(ranks):
+    """The rectangle rule on a list cut at n."""
+    return average_precision_at(ranks, len(ranks))
+
+
 def clipped_precision_at(ranks, k):
     """#{r_j <= kappa} / kappa with kappa = min(r_n, K)."""
     kappa = min(ranks[-1], k)
@@ -99,6 +109,7 @@ _WHOLE_LIST = {
     "mINP": inverse_negative_penalty,
     "MRR": reciprocal_rank,
     "Rprec": r_precision,
+    "mAP_R": average_precision_at_r,
 }
 _CUT_LIST = {
     "CMC": cmc_at,
@@ -108,6 +119,7 @@ _CUT_LIST = {
     "R": recall_at,
     "mAP": average_precision_at,
     "mAP_found": average_precision_found_at,
+    "mAP_min": average_precision_min_at,
 }
 
 
