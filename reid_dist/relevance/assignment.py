@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Hidden, Labels, Relevance
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth import GroundTruth
-from reid_dist.relevance.protocols import REASONS, JunkRule, Protocol
+from reid_dist.relevance.protocols import NOT, REASONS, JunkRule, Protocol
 
 Int64 = NDArray[np.int64]
 
@@ -118,13 +118,14 @@ def _indptr(query: Int64, n_query: int) -> Int64:
 
 
 def _shared(rule: JunkRule, query: Labels, gallery: Labels, pairs: tuple[Int64, Int64]) -> NDArray[np.bool_]:
-    """Whether pairs with equal pids share all other labels of a rule, shape (n_pair,), bool."""
+    """Whether pairs with equal pids share all other labels of a rule, or differ in them; shape (n_pair,), bool."""
     shared = np.ones(len(pairs[0]), bool)
     for name in rule:
         if name == "pid":
             continue
-        near, far = query.get(name), gallery.get(name)
-        shared &= near[pairs[0]] == far[pairs[1]]
+        label = name.removeprefix(NOT)
+        same = query.get(label)[pairs[0]] == gallery.get(label)[pairs[1]]
+        shared &= same if label == name else ~same
     return shared
 
 

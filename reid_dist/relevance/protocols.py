@@ -29,7 +29,12 @@ CMC_FAMILIES = ("CMC", "CMC_allshots", "CMC_single_shot")
 AP_FAMILIES = ("mAP", "mAP_trapezoid")
 
 JunkRule = tuple[str, ...]
-"""Labels (``pid``, ``camid``, ``item_id`` or the name of a label column) that query and item must all share."""
+"""Labels (``pid``, ``camid``, ``item_id`` or the name of a label column) that query and item must all share.
+
+A label after ``!`` must differ instead: ``(pid, !clothes)``.
+"""
+
+NOT = "!"
 
 SAME_CAMERA: JunkRule = ("pid", "camid")
 OWN_ROW: JunkRule = ("item_id",)
@@ -45,7 +50,7 @@ class Protocol:
     name, summary, source
         As in every registry.
     junk
-        An item is junk for a query when they share all labels of one of these rules.
+        An item is junk for a query when they share all labels of one of these rules, and differ in those after ``!``.
     junk_pid
         Gallery items with this pid are junk for every query; None where pids are not read.
     query_cameras, gallery_cameras
@@ -83,7 +88,7 @@ class Protocol:
     def needs_camids(self) -> bool:
         """Whether both sets must have camids."""
         cameras = self.query_cameras is not None or self.gallery_cameras is not None
-        return cameras or any("camid" in rule for rule in self.junk)
+        return cameras or "camid" in self._labels
 
     @property
     def needs_item_ids(self) -> bool:
@@ -93,8 +98,12 @@ class Protocol:
     @property
     def label_columns(self) -> tuple[str, ...]:
         """Label columns that the rules look at."""
-        names = {name for rule in self.junk for name in rule}
-        return tuple(sorted(names - {"pid", "camid", "item_id"}))
+        return tuple(sorted(self._labels - {"pid", "camid", "item_id"}))
+
+    @property
+    def _labels(self) -> set[str]:
+        """Labels of all rules."""
+        return {label.removeprefix(NOT) for rule in self.junk for label in rule}
 
     @property
     def zero_for_invalid(self) -> bool:
@@ -107,7 +116,7 @@ class Protocol:
         if self.is_listed:
             return f"listed as {' or '.join(self.relevant_lists)}"
         if SAME_CAMERA in self.junk or WHOLE_CAMERA in self.junk:
-            others = [" and ".join(rule) for rule in self.junk if rule not in (SAME_CAMERA, WHOLE_CAMERA)]
+            others = [rule_in_words(rule) for rule in self.junk if rule not in (SAME_CAMERA, WHOLE_CAMERA)]
             return "same pid, other camid" + (f", not junk by {', '.join(others)}" if others else "")
         if OWN_ROW in self.junk and len(self.junk) == 1:
             return "same pid, not itself"
@@ -119,7 +128,7 @@ class Protocol:
         if self.is_listed:
             return f"listed as {' or '.join(self.junk_lists)}"
         words = {OWN_ROW: "the query's own row", WHOLE_CAMERA: "every item of the query's camera"}
-        parts = [words.get(rule, f"same {' and '.join(rule)}") for rule in self.junk]
+        parts = [words.get(rule, f"same {rule_in_words(rule)}") for rule in self.junk]
         parts += [] if self.junk_pid is None else [f"pid {self.junk_pid}"]
         if self.gallery_cameras is not None:
             parts.append(f"cameras other than {', '.join(map(str, self.gallery_cameras))}")
@@ -140,6 +149,12 @@ class Protocol:
         if self.query_cameras is not None:
             described["query_cameras"] = ", ".join(map(str, self.query_cameras))
         return described
+
+
+def rule_in_words(rule: JunkRule) -> str:
+    """Return the labels of a junk rule: ``pid and other clothes``."""
+    shared = [label for label in rule if not label.startswith(NOT)]
+    return " and ".join([*shared, *(f"other {label.removeprefix(NOT)}" for label in rule if label.startswith(NOT))])
 
 
 def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: Any) -> Protocol:
@@ -229,14 +244,20 @@ def _refuse_rules(protocol: Protocol) -> None:
             raise InputError(
                 f"protocol {protocol.name!r}: a junk rule is a list of labels, such as [pid, camid], found {rule!r}"
             )
-        if "item_id" in rule and rule != OWN_ROW:
+        if {"item_id", f"{NOT}item_id"} & set(rule) and rule != OWN_ROW:
             raise InputError(
                 f"protocol {protocol.name!r}: item_id names a single item and occurs alone in a junk rule, [item_id], "
                 f"found {rule!r}"
             )
+        bare = [label.removeprefix(NOT) for label in rule]
+        if len(set(bare)) < len(bare) or NOT + "pid" in rule or "" in bare:
+            raise InputError(
+                f"protocol {protocol.name!r}: a junk rule names each label once, and after {NOT} a camid or a label "
+                f"column, such as [pid, {NOT}clothes], found {rule!r}"
+            )
         if "pid" not in rule and rule != OWN_ROW:
             whole.append(rule)
-    if any(len(rule) != 1 for rule in whole) or len(set(whole)) > 1:
+    if any(len(rule) != 1 or rule[0].startswith(NOT) for rule in whole) or len(set(whole)) > 1:
         raise InputError(
             f"protocol {protocol.name!r}: beside rules that hold pid and the rule [item_id], one rule of a single "
             f"label can hide whole cameras (or another label) from a query; found {', '.join(map(str, whole))}"

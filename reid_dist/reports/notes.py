@@ -13,7 +13,7 @@ import numpy as np
 from reid_dist.core.formatting import counted, have
 from reid_dist.core.model import RankedQueries
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
-from reid_dist.relevance.protocols import OWN_ROW, Protocol
+from reid_dist.relevance.protocols import NOT, OWN_ROW, Protocol
 from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import shared_items
@@ -102,7 +102,7 @@ def _own_row_remedy(by: str, protocol: Protocol) -> str:
     if by == "image_paths":
         return "give the paths as item_ids to both sides and use the protocol 'same_set', which leaves own rows out"
     if protocol.junk:
-        labels = sorted({name for rule in protocol.junk for name in rule} - {"pid"})
+        labels = sorted({name for rule in protocol.junk for name in rule if not name.startswith(NOT)} - {"pid"})
         return (
             f"their {' and '.join(labels) or 'labels'} differ between the two sides: check them, or use the protocol "
             "'same_set', which leaves own rows out"

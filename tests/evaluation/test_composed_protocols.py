@@ -45,13 +45,18 @@ class Items:
         return np.array([row["pid"] for row in self.rows])
 
 
+def agrees(query, item, label):
+    """Whether two items share a label; for one after "!", whether they differ in it."""
+    return query[label[1:]] != item[label[1:]] if label.startswith("!") else query[label] == item[label]
+
+
 def relation(rules, query, item):
     """What an item is to a query, as the parts read."""
     if rules.get("junk_pid", -1) is not None and item["pid"] == rules.get("junk_pid", -1):
         return "junk"
     if "gallery_cameras" in rules and item["camid"] not in rules["gallery_cameras"]:
         return "junk"
-    if any(all(query[label] == item[label] for label in rule) for rule in rules.get("junk", [])):
+    if any(all(agrees(query, item, label) for label in rule) for rule in rules.get("junk", [])):
         return "junk"
     return "relevant" if query["pid"] == item["pid"] else "negative"
 
@@ -97,7 +102,10 @@ def oracle(rules, query, gallery, block, max_rank):
 
 # ---------------------------------------------------------------------------------------------------- many of them
 
-PID_RULES = (("pid", "camid"), ("pid", "clothes"), ("pid", "clothes", "view"), ("camid", "pid"), ("item_id",))
+PID_RULES = (
+    *(("pid", "camid"), ("pid", "clothes"), ("pid", "clothes", "view"), ("camid", "pid"), ("item_id",)),
+    *(("pid", "!clothes"), ("pid", "view", "!clothes"), ("!view", "pid", "camid"), ("pid", "!camid")),
+)
 
 
 @st.composite
@@ -239,13 +247,14 @@ def evaluate_crowded(protocol, **options):
     [
         {"junk": [("pid", "camid"), ("pid", "clothes")]},
         {"junk": [("pid", "clothes", "view")], "junk_pid": None},
+        {"junk": [("pid", "camid"), ("pid", "!clothes")]},
         {"junk": [("camid",)], "ap_family": "mAP_trapezoid"},
         {"junk": [("clothes",), ("pid", "camid")], "invalid_query": "counts as 0"},
         {"junk": [("pid", "camid")], "query_cameras": (0, 3), "gallery_cameras": (1, 2)},
         {"junk": [("camid",)], "cmc_family": "CMC_single_shot"},
         {"junk": [("pid", "camid")], "cmc_family": "CMC_allshots", "reported": ("P@7", "MRR")},
     ],
-    ids=["clothes", "view", "whole_camera", "whole_clothes", "cameras", "single_shot", "all_shots"],
+    ids=["clothes", "view", "other_clothes", "whole_camera", "whole_clothes", "cameras", "single_shot", "all_shots"],
 )
 def test_what_is_reported(rules):
     """By default: mAP, mINP, the AP of the protocol, its CMC at 1, 5, 10, and what it names."""
@@ -273,6 +282,10 @@ def test_parts_are_in_the_report():
     assert described["junk"] == "same pid and camid; same pid and clothes; pid -1; cameras other than 1, 2"
     assert described["query_cameras"] == "0, 3"
     assert described["cmc_family"] == "CMC_allshots"
+    same_clothes = compose_protocol("mine", junk=[["pid", "camid"], ["pid", "!clothes"]])
+    assert same_clothes.junk_in_words == "same pid and camid; same pid and other clothes; pid -1"
+    assert same_clothes.relevant == "same pid, other camid, not junk by pid and other clothes"
+    assert same_clothes.label_columns == ("clothes",)
     other = evaluate_crowded(compose_protocol("mine", base="market1501", summary="my own", source="a paper")).protocol
     assert (other["summary"], other["source"]) == ("my own", "a paper")
 
@@ -350,6 +363,11 @@ def test_protocols_by_lists_can_be_changed():
         ({"junk": [["camid"], ["clothes"]]}, "one rule of a single label can hide whole cameras"),
         ({"junk": [["camid", "clothes"]]}, r"found \('camid', 'clothes'\)"),
         ({"junk": [["pid", "item_id"]]}, "item_id names a single item and occurs alone"),
+        ({"junk": [["pid", "!item_id"]]}, "item_id names a single item and occurs alone"),
+        ({"junk": [["!pid", "camid"]]}, r"after ! a camid or a label column, such as \[pid, !clothes\], found \('!pid'"),
+        ({"junk": [["pid", "clothes", "!clothes"]]}, "a junk rule names each label once"),
+        ({"junk": [["pid", "!"]]}, "a junk rule names each label once, and after ! a camid or a label column"),
+        ({"junk": [["!camid"]]}, "one rule of a single label can hide whole cameras"),
         ({"junk": ["pid", "camid"]}, r"a junk rule is a list of labels, such as \[pid, camid\], found 'pid'"),
         ({"junk": [[]]}, "a junk rule is a list of labels"),
         ({"junk": [[1]]}, "a junk rule is a list of labels"),
