@@ -13,13 +13,13 @@ from reid_dist._version import __version__
 if TYPE_CHECKING:
     from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
     from reid_dist.evaluation.lists import evaluate_lists
+    from reid_dist.evaluation.pooling import pool
     from reid_dist.evaluation.search import k_reciprocal_graph, nearest, reranked_distances
     from reid_dist.evaluation.splits import evaluate_splits
     from reid_dist.evaluation.sweeps import sweep_parameters
     from reid_dist.relevance.protocols import compose_protocol
     from reid_dist.reports import Report
     from reid_dist.reports.comparison import compare
-    from reid_dist.stages.pooling import pool
     from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, ingest
 
@@ -62,7 +62,7 @@ _HOMES = {
     "jaccard_distances": "reid_dist.stages.reranking",
     "k_reciprocal_graph": "reid_dist.evaluation.search",
     "nearest": "reid_dist.evaluation.search",
-    "pool": "reid_dist.stages.pooling",
+    "pool": "reid_dist.evaluation.pooling",
     "rerank_blocks": "reid_dist.stages.reranking",
     "reranked_distances": "reid_dist.evaluation.search",
     "sweep_parameters": "reid_dist.evaluation.sweeps",

@@ -65,7 +65,8 @@ class RunOptions:
     `name` is that of the run (None for that of `output`; a finished report keeps its name).  `workspace` is a directory
     or URI for intermediate stores: by default ``output/workspace``, and a temporary one without `output`.  With
     `resume`, `output` may hold an earlier run of the same command.  `performance_page` is a new file for Dask's
-    performance report, and `description` that of the pipeline.
+    performance report, and `description` that of the pipeline.  A command that writes a store takes its place as an
+    option of its own, and fills in `output`.
     """
 
     cluster: ClusterConfig
@@ -77,8 +78,13 @@ class RunOptions:
     description: str = ""
 
 
-def run_options(check: Callable[[Mapping[str, Any]], None] | None = None) -> Callable[[F], Callable[..., Any]]:
-    """Give a command its options of cluster and output as one value, ``run``; `check` sees all options first."""
+def run_options(
+    check: Callable[[Mapping[str, Any]], None] | None = None, *, in_threads: bool = False
+) -> Callable[[F], Callable[..., Any]]:
+    """Give a command its options of cluster and output as one value, ``run``; `check` sees all options first.
+
+    A command `in_threads` runs in threads of this process unless a cluster is requested.
+    """
 
     def apply(function: F) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -87,10 +93,11 @@ def run_options(check: Callable[[Mapping[str, Any]], None] | None = None) -> Cal
         ) -> Any:
             if check is not None:
                 check(given)
-            own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume")}
-            if own["resume"] and own["output"] is None:
+            # A command that writes a store has its place and no name of a run.
+            own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume") if name in given}
+            if own["resume"] and own.get("output", ...) is None:
                 raise click.UsageError("--resume needs the output directory of the run; add --output DIR")
-            cluster = choose_cluster(cluster_file, workers)
+            cluster = choose_cluster(cluster_file, workers, in_threads=in_threads)
             return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
 
         return command
@@ -167,34 +174,52 @@ observation_options = _together(
     ),
 )
 
-cluster_options = _together(
-    option(
-        "--workers",
-        group=RESOURCES,
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Worker processes of the local cluster.",
-    ),
-    option(
-        "--cluster",
-        "cluster_file",
-        group=RESOURCES,
-        type=_path,
-        metavar="FILE",
-        help="Cluster file, such as cluster_configs/threads.yaml. Without one: a local cluster on all cores.",
-    ),
+
+def _cluster_options(*, example: str, usual: str) -> Callable[[F], F]:
+    """Add ``--workers`` and ``--cluster``; `usual` is what runs without them."""
+    file = f"Cluster file, such as cluster_configs/{example}. Without one: {usual}."
+    return _together(
+        option(
+            "--workers",
+            group=RESOURCES,
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Worker processes of the local cluster.",
+        ),
+        option("--cluster", "cluster_file", group=RESOURCES, type=_path, metavar="FILE", help=file),
+    )
+
+
+cluster_options = _cluster_options(example="threads.yaml", usual="a local cluster on all cores")
+
+threads_options = _cluster_options(
+    example="local.yaml", usual="threads of this process on all cores; with --workers, a local cluster"
 )
 
 chunk_options = _together(
-    click.option(
-        "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 16 MiB of features."
-    ),
-    click.option(
-        "--shard-rows",
+    option(
+        "--chunk-rows",
+        group=OUTPUTS,
         type=click.IntRange(min=1),
+        metavar="N",
+        help="Rows of a chunk. Default: about 16 MiB of features.",
+    ),
+    option(
+        "--shard-rows",
+        group=OUTPUTS,
+        type=click.IntRange(min=1),
+        metavar="N",
         help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
     ),
 )
+
+
+def resume_options(*, workspace: str, resume: str) -> Callable[[F], F]:
+    """Add ``--workspace`` and ``--resume``, with these help texts."""
+    return _together(
+        option("--workspace", group=RESOURCES, metavar="URI", help=workspace),
+        option("--resume", group=OUTPUTS, is_flag=True, help=resume),
+    )
 
 
 def output_options(
@@ -208,14 +233,20 @@ def output_options(
     return _together(
         option("--output", group=OUTPUTS, type=_path, metavar="DIR", help=output),
         name_option,
-        option("--workspace", group=RESOURCES, metavar="URI", help=workspace),
-        option("--resume", group=OUTPUTS, is_flag=True, help=resume),
+        resume_options(workspace=workspace, resume=resume),
         option("--json", "as_json", group=OUTPUTS, is_flag=True, help=words),
     )
 
 
-def choose_cluster(cluster_file: Path | None, workers: int | None) -> ClusterConfig:
-    """Cluster of ``--cluster`` and ``--workers``; prepares local workers, and may end a process that only serves."""
+def choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads: bool = False) -> ClusterConfig:
+    """Cluster of ``--cluster`` and ``--workers``; prepares local workers, and may end a process that only serves.
+
+    Without both, it is a local one, or threads of this process.
+    """
+    if in_threads and cluster_file is None and workers is None:
+        from reid_dist.clusters import Threads
+
+        return Threads(kind="threads")
     from reid_dist.clusters.workers import prepare_local_workers
 
     if cluster_file is None:

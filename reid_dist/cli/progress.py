@@ -133,6 +133,11 @@ class _Shown(Progress):
             self.show("compiling", words, words)
 
 
+def messages() -> Progress:
+    """Progress of which messages alone are shown, beside that of rows."""
+    return _Shown()
+
+
 class _Log(_Shown):
     """Stages as lines or events; the time of compilations is left out."""
 

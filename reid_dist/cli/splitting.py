@@ -11,7 +11,7 @@ from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import stages
 from reid_dist.cli.resumable import deliver_table, open_sides, run_resumable
 from reid_dist.core.formatting import aligned, counted
-from reid_dist.evaluation.runner import Computation, reported_spec
+from reid_dist.evaluation.runner import Computation, ReportForm, reported_spec
 from reid_dist.evaluation.splits import Draw, SplitReport, evaluate_splits
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -39,7 +39,7 @@ def evaluate_drawn(query: str, gallery: str, options: Mapping[str, Any], run: Ru
                 return evaluate_splits(near, far, client=client, workspace=workspace, progress=progress, **options)
 
         return Computation(
-            report_class=SplitReport,
+            form=ReportForm(SplitReport),
             spec=_spec(near, far, draw, options),
             spec_of=_spec_of,
             compute=compute,

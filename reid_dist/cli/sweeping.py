@@ -12,7 +12,7 @@ from reid_dist.core.formatting import aligned, counted
 from reid_dist.evaluation.checked_options import CheckedOptions, complete
 from reid_dist.evaluation.options import OPTIONS, SWEEP
 from reid_dist.evaluation.pipelines import SweptParameters
-from reid_dist.evaluation.runner import Computation, options_spec, reported_spec
+from reid_dist.evaluation.runner import Computation, ReportForm, options_spec, reported_spec
 from reid_dist.evaluation.sweeps import SweepReport, make_grid, options_at, sweep_parameters
 from reid_dist.evaluation.sweeps.grid import Grid
 from reid_dist.reports.documents import plain
@@ -56,7 +56,7 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
                 )
 
         return Computation(
-            report_class=SweepReport,
+            form=ReportForm(SweepReport),
             spec=_spec(grid, options, near, far),
             spec_of=_spec_of,
             compute=compute,

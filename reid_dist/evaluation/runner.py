@@ -1,7 +1,8 @@
-"""The runner of jobs: specification, finished report, finished parts, computation, saved report.
+"""The runner of jobs: specification, finished result, finished parts, computation, saved result.
 
-The specification holds all that a result depends on, by name.  It is compared with that of a finished report in the
-output directory, and with that of an unfinished run, which a small file records until the run is done.  Finished parts
+A result is a report in an output directory, or a feature store; `Form` holds what differs.  The specification holds all
+that a result depends on, by name.  It is compared with that of a finished result at the destination, and with that of
+an unfinished run, which a small file records until the run is done.  Finished parts
 in a workspace are named after all that they depend on and cannot be confused; the file serves users who resume with
 other options than before.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import reid_dist.core.signals as signals
 from reid_dist._version import __version__
@@ -46,14 +47,16 @@ _WORKSPACE = "workspace"
 _UNFINISHED = "unfinished.json"
 
 Part = TypeVar("Part")
-R = TypeVar("R", "Report", "SweepReport", "SplitReport")
+R = TypeVar("R")
+Document = TypeVar("Document", "Report", "SweepReport", "SplitReport")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where the report of a job goes, and where its parts are kept.
+    """Where the result of a job goes, and where its parts are kept.
 
-    `output` is the directory of the report (None writes nothing); with `resume` it may hold an earlier run of the job.
+    `output` is the directory of the run: of its report, its record while it is unfinished, and by default its workspace
+    (None writes nothing); with `resume` it may hold an earlier run of the job.
     `workspace` is a directory or URI, by default ``output/workspace``, and a temporary one without `output`.  The name
     of a run is by default the last part of `output`; a finished report keeps its name.  `resumed_by` are words for what
     resumes an interrupted run, None where parts do not outlive it.
@@ -68,22 +71,67 @@ class Destination:
     resumed_by: str | None = None
 
 
+class Form(Protocol[R]):
+    """How results of a kind are kept at a destination."""
+
+    def find(self, to: Destination) -> R | None:
+        """The finished result; None if there is none."""
+
+    def place(self, to: Destination) -> object:
+        """Location of the result, for messages."""
+
+    def name(self, result: R) -> str:
+        """Name of the run that a finished result keeps."""
+
+    def keep(self, result: R, to: Destination) -> R:
+        """Save a result, unless its computation has; return it as it is kept."""
+
+
+@dataclass(frozen=True)
+class ReportForm(Generic[Document]):
+    """Reports of a class as files of the output directory."""
+
+    report_class: type[Document]
+
+    def find(self, to: Destination) -> Document | None:
+        """Load the report, if its document is there."""
+        if to.output is None or not (to.output / self.report_class.document).is_file():
+            return None
+        return self.report_class.load(to.output)
+
+    def place(self, to: Destination) -> object:
+        """The output directory."""
+        return to.output
+
+    def name(self, result: Document) -> str:
+        """Title of the report."""
+        return result.heading.title
+
+    def keep(self, result: Document, to: Destination) -> Document:
+        """Write the report, with the description of its run."""
+        name = to.name or printable("" if to.output is None else to.output.resolve().name) or result.heading.title
+        report = replace(result, run=described_run(name, description=to.description, command=to.command))
+        if to.output is not None:
+            report.save(to.output, overwrite=True)
+        return report
+
+
 @dataclass(frozen=True, kw_only=True)
 class Computation(Generic[R]):
     """What a job computes, with its inputs open.
 
-    `spec` is all that the result depends on, by name, `spec_of` the same of a finished report, and `digests` are
-    entries of it that take long to compute, for the comparison with a finished report.  `other` are words for the
-    report of another specification.  `curve_shape` are queries and ranks of the curves, for which this process needs
-    memory; None for curves that end earlier.
+    `form` is how the result is kept.  `spec` is all that the result depends on, by name, `spec_of` the same of a
+    finished result, and `digests` are entries of it that take long to compute, for the comparison with a finished
+    result.  `other` are words for the result of another specification.  `curve_shape` are queries and ranks of the
+    curves, for which this process needs memory; None for no curves, or for curves that end earlier.
     """
 
-    report_class: type[R]
+    form: Form[R]
     spec: dict[str, Any]
     spec_of: Callable[[R], dict[str, Any]]
     compute: Callable[[Client | None, Path | str | None], R]
-    curve_shape: tuple[int, int] | None
     other: str
+    curve_shape: tuple[int, int] | None = None
     digests: Callable[[], dict[str, Any]] = field(default=dict)
 
 
@@ -93,7 +141,7 @@ def run_job(
     connect: Callable[[], AbstractContextManager[Client | None]],
     notify: Callable[[str], None] = warnings.warn,
 ) -> R:
-    """Compute a report and save it, or return the finished one of the same specification.
+    """Compute a result and save it, or return the finished one of the same specification.
 
     `prepare` opens the inputs; `connect` starts or reaches the cluster, and None is threads of this process; `notify`
     is called with remarks of one line.
@@ -103,8 +151,12 @@ def run_job(
         refuse_uri(output) if to.resume else refuse_occupied(output, otherwise=_RESUME_OTHERWISE)
     with _workspace_for(output, to.workspace) as folder:
         job = prepare()
-        if to.resume and output is not None and (output / job.report_class.document).is_file():
-            return _finished_report(job, output, to.name, notify)
+        found = job.form.find(to) if to.resume else None
+        if found is not None:
+            _refuse_other_result(job, found, to)
+            if to.name not in (None, job.form.name(found)):
+                notify(f"{job.form.place(to)} is finished and keeps its name {job.form.name(found)!r}")
+            return found
         if job.curve_shape is not None:
             _refuse_long_curves(*job.curve_shape)
         with (
@@ -113,12 +165,7 @@ def run_job(
             _recorded_spec(output, folder, job.spec),
             connect() as client,
         ):
-            report = job.compute(client, folder)
-            name = to.name or printable("" if output is None else output.resolve().name) or report.heading.title
-            report = replace(report, run=described_run(name, description=to.description, command=to.command))
-            if output is not None:
-                report.save(output, overwrite=True)
-    return report
+            return job.form.keep(job.compute(client, folder), to)
 
 
 # ---- specifications --------------------------------------------------------------------------------------------------
@@ -155,20 +202,17 @@ def _as_json(value: Any) -> str:
     return json.dumps(plain(value))
 
 
-# ---- finished reports and parts --------------------------------------------------------------------------------------
+# ---- finished results and parts --------------------------------------------------------------------------------------
 
 
-def _finished_report(job: Computation[R], output: Path, name: str | None, notify: Callable[[str], None]) -> R:
-    """The finished report in a directory; that of another specification is refused."""
-    report = job.report_class.load(output)
-    wanted, found = {**job.spec, **job.digests()}, job.spec_of(report)
+def _refuse_other_result(job: Computation[R], result: R, to: Destination) -> None:
+    """Refuse a finished result of another specification."""
+    wanted, found = {**job.spec, **job.digests()}, job.spec_of(result)
     others = [name for name in wanted if _as_json(wanted[name]) != _as_json(found.get(name))]
     if others:
-        raise InputError(f"{output} holds {job.other} ({', '.join(others)} differ); choose another --output")
-    kept = report.heading.title
-    if name not in (None, kept):
-        notify(f"{output} is finished and keeps its name {kept!r}")
-    return report
+        raise InputError(
+            f"{job.form.place(to)} holds {job.other} ({', '.join(others)} differ); choose another --output"
+        )
 
 
 class FinishedParts(Generic[Part]):

@@ -23,7 +23,7 @@ from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.lists import evaluate_lists, lists_digest
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
-from reid_dist.evaluation.runner import Computation, options_spec, reported_spec
+from reid_dist.evaluation.runner import Computation, ReportForm, options_spec, reported_spec
 from reid_dist.reports import Report
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.stages.expansion import describe_expansion
@@ -131,7 +131,7 @@ def prepare_evaluation(
             return opened.evaluate(client, workspace, progress)
 
     return Computation(
-        report_class=Report,
+        form=ReportForm(Report),
         spec=opened.spec,
         spec_of=_spec_of,
         compute=compute,

@@ -328,14 +328,19 @@ def _open_again(uri: str, content_digest: str) -> Rows:
     return found
 
 
+def rows_read_at_once(features: FeatureSet) -> int:
+    """Rows of the ranges of a set that are cheap to read: whole chunks where it is stored."""
+    row_bytes = features.dim * features.dtype.itemsize
+    unit = features.chunk_rows if features.is_stored else 1
+    return unit * max(1, _READ_BYTES // (unit * row_bytes))
+
+
 def ranges_with(features: FeatureSet, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Cut a set into ranges that are cheap to read, and return start and stop of those that hold some of the rows.
 
     Row numbers are in any order; ranges are ascending, and of whole chunks where the set is stored.
     """
-    row_bytes = features.dim * features.dtype.itemsize
-    unit = features.chunk_rows if features.is_stored else 1
-    step = unit * max(1, _READ_BYTES // (unit * row_bytes))
+    step = rows_read_at_once(features)
     return [(place * step, min((place + 1) * step, features.n_rows)) for place in np.unique(rows // step).tolist()]
 
 

@@ -20,6 +20,7 @@ HEADINGS = {
     "evaluate": ["Inputs", "Conventions", "Outputs", "Resources"],
     "sweep": ["Inputs", "Swept parameters", "Conventions", "Outputs", "Resources"],
     "splits": ["Draw", "Conventions", "Outputs", "Resources"],
+    "pool": ["Conventions", "Outputs", "Resources"],
     "run": ["Inputs", "Outputs", "Resources"],
     "plan": ["Inputs", "Resources"],
 }

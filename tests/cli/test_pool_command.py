@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reid_dist import FeatureSet, evaluate
-from reid_dist.stages.pooling import pool
+from reid_dist import FeatureSet, evaluate, pool
 
 
 @pytest.fixture

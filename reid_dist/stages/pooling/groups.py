@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -47,13 +50,47 @@ class RowGroups:
         """Rows whose value, shape (n,), differs from that of the first row of their group; ascending, int64."""
         return np.flatnonzero(values != values[self.first_row][self.of_row])
 
-    def rows_of(self, group: int) -> Int64:
-        """Rows of one group, ascending, int64."""
-        return np.flatnonzero(self.of_row == group)
+    @cached_property
+    def _in_order(self) -> tuple[Int64, Int64]:
+        """All rows group by group, shape (n,), and where each group begins there, shape (n_groups + 1,)."""
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.size)])
+        return np.argsort(self.of_row, kind="stable"), ends
+
+    def rows_of(self, start: int, stop: int) -> Int64:
+        """Rows of the groups from `start` to `stop` (exclusive), ascending, int64."""
+        rows, ends = self._in_order
+        return np.sort(rows[ends[start] : ends[stop]])
 
     def name(self, group: int) -> str:
         """Name of a group in error messages."""
         return f"{self.by} {self.label[group].item()!r}"
+
+
+class _Latest:
+    """The groups that were made last, for as long as their set is in use: every task of a pooling needs them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: tuple[weakref.ref[FeatureSet], str, RowGroups] | None = None
+
+    def groups(self, features: FeatureSet, by: str) -> RowGroups:
+        with self._lock:
+            if self._made is None or self._made[0]() is not features or self._made[1] != by:
+                self._made = weakref.ref(features, self._forget), by, group_rows(features, by)
+            return self._made[2]
+
+    def _forget(self, gone: weakref.ref[FeatureSet]) -> None:
+        # Without the lock, which the thread that runs this may hold.
+        if self._made is not None and self._made[0] is gone:
+            self._made = None
+
+
+_LATEST = _Latest()
+
+
+def latest_groups(features: FeatureSet, by: str) -> RowGroups:
+    """Return the groups of `group_rows`, which this process keeps for the set of the latest call."""
+    return _LATEST.groups(features, by)
 
 
 def group_rows(features: FeatureSet, by: str) -> RowGroups:

@@ -1,0 +1,80 @@
+"""Pooling, as `pool` does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reid_dist.cli.ingest import identities
+from reid_dist.cli.options import RunOptions
+from reid_dist.cli.progress import messages, rows_progress
+from reid_dist.cli.resumable import run_resumable
+from reid_dist.core.credentials import without_controls
+from reid_dist.core.formatting import counted
+from reid_dist.evaluation.pooled_stores import StoreForm, UnfinishedRun, pooled_spec, spec_of_pooled
+from reid_dist.evaluation.pooling import pool_to
+from reid_dist.evaluation.runner import Computation
+from reid_dist.stages.pooling import PooledPlace, PoolJob
+from reid_dist.stores import FeatureSet, open_features
+from reid_dist.stores.object_errors import is_object_uri
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A pooled store, and the number of rows of its source."""
+
+    store: FeatureSet
+    n_source: int
+
+
+def pool_store(store: str, to: PooledPlace, options: Mapping[str, Any], run: RunOptions) -> Pooled:
+    """Pool a source and write the store; `options` are those of `PoolJob.of`.
+
+    Errors are those of `run_resumable`.
+    """
+    n_source = 0
+
+    def prepare() -> Computation[FeatureSet]:
+        nonlocal n_source
+        with rows_progress() as progress:
+            features = open_features(store, allow_zero=options["allow_zero"], progress=progress)
+        n_source = features.n_rows
+        job = PoolJob.of(features, **options)
+        spec = pooled_spec(job, to)
+
+        def compute(client: Client | None, workspace: Path | str | None) -> FeatureSet:
+            with rows_progress() as shown:
+                return pool_to(job, to, client, workspace, messages(), shown)
+
+        return Computation(
+            form=StoreForm(to, spec),
+            spec=spec,
+            spec_of=spec_of_pooled,
+            compute=compute,
+            other="another store",
+        )
+
+    left = UnfinishedRun(to.uri)
+    # A directory of this machine has a record of the run.
+    own = {"workspace": run.workspace or left.workspace} if is_object_uri(to.uri) else {"output": Path(left.home)}
+    with left.begun(resume=run.resume, overwrite=to.overwrite):
+        made = run_resumable(replace(run, **own), prepare, again="the same command with --resume")
+    return Pooled(made, n_source)
+
+
+def deliver_pooled(pooled: Pooled) -> None:
+    """Print what the store holds, and its notes."""
+    store = pooled.store
+    click.echo(
+        f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, of {counted(pooled.n_source, 'row')}, "
+        f"{counted(identities(store), 'identity')}, content {store.content_digest[:16]}"
+    )
+    for note in store.notes:
+        click.echo(without_controls(f"  note: {note}"))

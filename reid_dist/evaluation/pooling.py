@@ -1,0 +1,183 @@
+"""Pooling of a feature set into a new store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from numpy.typing import DTypeLike
+
+from reid_dist.core.temporary import temporary_directory
+from reid_dist.engine.checks import check_client
+from reid_dist.engine.task_graph import Progress
+from reid_dist.errors import InputError, StoreError
+from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.projection import make_resources
+from reid_dist.evaluation.visibility import visible_to, workspace_at
+from reid_dist.stages.pooling import CamidRule, PooledPlace, PoolJob, write_pooled
+from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
+from reid_dist.stores.locations import canonical_uri, refuse_unless_free
+from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.workspace import with_remade_parts
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+RowsProgress = Callable[[int, int, str], None]
+"""Called with rows done, rows in all, and what is read."""
+
+_ACCUMULATOR_BYTES = 256 << 20
+
+
+def pool(
+    features: FeatureSource,
+    uri: str | os.PathLike[str],
+    *,
+    by: str = "tracklet",
+    method: str = "mean",
+    normalise: bool = True,
+    normalise_rows: bool = False,
+    camids: CamidRule = "keep",
+    allow_zero: bool = False,
+    dtype: DTypeLike = "float32",
+    chunk_rows: int | None = None,
+    shard_rows: int | None = None,
+    overwrite: bool = False,
+    accumulator_bytes: int = _ACCUMULATOR_BYTES,
+    progress: Shown | RowsProgress = None,
+    client: Client | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+) -> FeatureSet:
+    """Pool every group of rows that share a label into one row, and write the rows to a store.
+
+    The defaults follow common practice: rows enter the mean as stored, and the mean is scaled to length 1.  If a model
+    normalises features before they are stored, the result is the mean of unit vectors; for features of other lengths,
+    `normalise_rows` gives every row the same weight.  A mean of exactly zero has no direction and is refused; the
+    direction of a mean that cancels except for rounding errors is that of the rounding errors.
+
+    Pooled rows are in the order of the first rows of their groups.  Their labels are: the pid of the group; its camid;
+    as item id the label of the group; every column with one value within every group (others are dropped, with a
+    note); the image path of the group's first row.
+
+    Parameters
+    ----------
+    features
+        Feature set, in memory or stored, or its path.
+    uri
+        Location of the new store.
+    by
+        Name of the label, as in `group_rows`.
+    method
+        ``"mean"``, or ``"max"`` for the largest value of each dimension.
+    normalise
+        Scale every pooled row to length 1.
+    normalise_rows
+        Scale every row to length 1 before it is pooled.
+    camids
+        ``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.
+    allow_zero
+        Keep pooled rows of zeros, and leave rows of zeros unchanged under `normalise_rows`; both are refused otherwise.
+        Recorded in the pooled set.
+    dtype
+        Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a float16
+        source as well: the mean of many rows has the higher precision.
+    chunk_rows, shard_rows, overwrite
+        As in `FeatureSet.save`, for the pooled set.
+    accumulator_bytes
+        Memory for the sums of a task, in bytes: ``8 * dim`` per group of a block.  The result does not depend on it.
+    progress
+        As in `evaluate`; or a callback with rows read and rows to read, over all blocks of groups, and the location of
+        the new store: called after every piece read, on a cluster at the end of every task.
+    client
+        Cluster to run on; None for threads of this process.  The result does not depend on it.
+    workspace
+        Directory or URI that all workers share, for pooled rows until the store is written; None for a temporary
+        directory beside the new store.  If a run breaks, what is finished stays, and the same call goes on from there.
+
+    Returns
+    -------
+    The pooled set, (n_groups, dim).
+
+    Raises
+    ------
+    UnknownNameError
+        If the label or the method does not exist.
+    InputError
+        If a group holds several identities, or several cameras under ``camids="keep"``; for rows of zeros without
+        `allow_zero`.
+    StoreExistsError, StoreError
+        If the store exists, or cannot be written.
+    DamagedStoreError
+        If a chunk of the source does not match its checksum.
+    RunFailedError, ClusterError
+        As in `evaluate`.
+    """
+    if accumulator_bytes < 1:
+        raise InputError(f"accumulator_bytes must be a positive number of bytes, not {accumulator_bytes}")
+    check_client(client)
+    job = PoolJob.of(
+        as_feature_set(features),
+        by=by,
+        method=method,
+        normalise=normalise,
+        normalise_rows=normalise_rows,
+        camids=camids,
+        allow_zero=allow_zero,
+        dtype=dtype,
+    )
+    to = PooledPlace(uri=canonical_uri(uri), chunk_rows=chunk_rows, shard_rows=shard_rows, overwrite=overwrite)
+    if callable(progress):
+        return pool_to(job, to, client, workspace, Progress(), progress, accumulator_bytes)
+    with shown_progress(progress) as shown:
+        return pool_to(job, to, client, workspace, shown, None, accumulator_bytes)
+
+
+def pool_to(
+    job: PoolJob,
+    to: PooledPlace,
+    client: Client | None,
+    workspace: str | os.PathLike[str] | None,
+    progress: Progress,
+    rows: RowsProgress | None = None,
+    sums_bytes: int = _ACCUMULATOR_BYTES,
+) -> FeatureSet:
+    """Pool in threads or on a cluster; `progress` is of tasks, `rows` of rows, with the location of the new store."""
+    refuse_unless_free(to.uri, overwrite=to.overwrite)
+    job.layout(to)
+    features = job.recipe.features
+    show = None if rows is None else partial(_show_rows, rows, to.uri)
+    with contextlib.ExitStack() as stack:
+        # Beside the new store there is room for its rows.
+        place = workspace_at(workspace) or Workspace.at(stack.enter_context(_beside(to.uri)))
+
+        def attempt() -> FeatureSet:
+            with visible_to(client, place, features, features) as (seen, _):
+                where = make_resources(client, place, None, progress)
+                return write_pooled(job, seen, to, where, sums_bytes=sums_bytes, show=show)
+
+        return with_remade_parts(attempt, place, progress.warn)
+
+
+def _show_rows(rows: RowsProgress, uri: str, done: int, total: int) -> None:
+    rows(done, total, uri)
+
+
+@contextlib.contextmanager
+def _beside(uri: str) -> Iterator[str]:
+    """Temporary directory beside a store, or the usual one where that is on object storage."""
+    if is_object_uri(uri):
+        with temporary_directory() as folder:
+            yield folder
+        return
+    above = Path(uri).parent
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+        made = temporary_directory(str(above))
+    except OSError as error:
+        raise StoreError(f"cannot write a store at {uri}: {error.strerror}") from error
+    with made as folder:
+        yield folder

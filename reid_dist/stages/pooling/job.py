@@ -1,0 +1,132 @@
+"""A pooling with its options checked: what rows depend on, labels of the pooled rows, and the store to write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from numpy.typing import DTypeLike
+
+from reid_dist.core.registry import did_you_mean
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.stages.pooling.definition import POOLINGS
+from reid_dist.stages.pooling.groups import CamidRule, RowGroups, latest_groups, pooled_labels
+from reid_dist.stores import FeatureSet, FeatureWriter
+from reid_dist.stores.labels import Labels
+from reid_dist.stores.layout import chunk_sizes
+from reid_dist.stores.rows import KEPT_DTYPES, Offenders, kept_dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that pooled rows depend on; `dtype` is the name of the dtype in which they are kept."""
+
+    features: FeatureSet
+    by: str
+    method: str
+    normalise: bool
+    normalise_rows: bool
+    dtype: str
+
+    @property
+    def groups(self) -> RowGroups:
+        """Groups of the rows."""
+        return latest_groups(self.features, self.by)
+
+    @property
+    def identity(self) -> list[Any]:
+        """The same as plain values."""
+        return [self.features.content_digest, self.by, self.method, self.normalise, self.normalise_rows, self.dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledPlace:
+    """Where the new store goes, and how it is laid out; None for the usual sizes."""
+
+    uri: str
+    chunk_rows: int | None
+    shard_rows: int | None
+    overwrite: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolJob:
+    """A pooling with the labels of the pooled rows, and notes on labels that are left out."""
+
+    recipe: Recipe
+    groups: RowGroups
+    labels: Labels
+    notes: list[str]
+    camids: CamidRule
+    allow_zero: bool
+
+    @classmethod
+    def of(
+        cls,
+        features: FeatureSet,
+        *,
+        by: str,
+        method: str,
+        normalise: bool,
+        normalise_rows: bool,
+        camids: CamidRule,
+        allow_zero: bool,
+        dtype: DTypeLike,
+    ) -> PoolJob:
+        """Check options against the labels of a set; errors are those of `reid_dist.pool`."""
+        how, target = POOLINGS.get(method), kept_dtype(dtype)
+        if camids not in get_args(CamidRule):
+            raise UnknownNameError(did_you_mean("rule for camids", str(camids), get_args(CamidRule)))
+        if normalise_rows and features.n_zero_rows and not allow_zero:
+            zero = Offenders(features.n_zero_rows, features.first_zero_rows)
+            raise InputError(
+                f"rows of zeros cannot be scaled to length 1: found {zero}; leave them out, or let them be "
+                "(allow_zero=True, --allow-zero)"
+            )
+        recipe = Recipe(
+            features=features,
+            by=by,
+            method=how.name,
+            normalise=normalise,
+            normalise_rows=normalise_rows,
+            dtype=target.name,
+        )
+        groups = recipe.groups
+        labels, notes = pooled_labels(features, groups, camids)
+        return cls(recipe=recipe, groups=groups, labels=labels, notes=notes, camids=camids, allow_zero=allow_zero)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options that the new store records."""
+        of = self.recipe
+        return {
+            "by": of.by,
+            "method": of.method,
+            "normalise": of.normalise,
+            "normalise_rows": of.normalise_rows,
+            "camids": self.camids,
+        }
+
+    def layout(self, to: PooledPlace) -> tuple[int, int | None]:
+        """Rows per chunk and per shard of the new store; `InputError` for sizes that do not fit together."""
+        row_bytes = self.recipe.features.dim * KEPT_DTYPES[self.recipe.dtype].itemsize
+        return chunk_sizes(row_bytes, len(self.groups), to.chunk_rows, to.shard_rows)
+
+    def writer(self, to: PooledPlace) -> FeatureWriter:
+        """Begin the new store."""
+        of, features = self.recipe, self.recipe.features
+        scaled = ", scaled to length 1" if of.normalise else ""
+        rows = "rows of length 1" if of.normalise_rows else "rows"
+        summary = f"pooled by {of.by}: {of.method} of {features.n_rows:,} {rows} into {len(self.groups):,}{scaled}"
+        return FeatureWriter(
+            to.uri,
+            dim=features.dim,
+            n_rows=len(self.groups),
+            dtype=of.dtype,
+            chunk_rows=to.chunk_rows,
+            shard_rows=to.shard_rows,
+            allow_zero=self.allow_zero,
+            overwrite=to.overwrite,
+            notes=[*features.notes, summary, *self.notes],
+            source={"uri": features.uri, "content_digest": features.content_digest, "pooling": self.options},
+        )
