@@ -65,8 +65,8 @@ from reid_dist.cli.options import (
 @option("--overwrite", group=OUTPUTS, is_flag=True, help="Replace a store that is there; not on S3.")
 @threads_options
 @resume_options(
-    workspace="Directory for pooled rows until the store is written, seen by all workers. Default: hidden beside PATH.",
-    resume="Resume an unfinished store: groups that are done are not read again. A finished one is kept.",
+    workspace="Directory for pooled rows until the store is written, seen by all workers. Default: in PATH.unfinished.",
+    resume="Resume an unfinished store: what is done, in PATH.unfinished, is not read again. A finished one is kept.",
 )
 @observation_options
 @run_options(in_threads=True)

@@ -14,7 +14,7 @@ from reid_dist.evaluation.runner import Destination
 from reid_dist.stages.pooling import PooledPlace, PoolJob
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
-from reid_dist.stores.locations import State, at_location, hidden_beside, refuse_unless_free, state_of
+from reid_dist.stores.locations import State, at_location, refuse_unless_free, state_of, unfinished_beside
 from reid_dist.stores.locks import lock, unlock
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.stored import open_stored
@@ -49,7 +49,7 @@ class StoreForm:
 
 @dataclass(frozen=True)
 class UnfinishedRun:
-    """Directory of a run that writes a store: its record and its workspace, hidden beside the store until it is done.
+    """Directory of a run that writes a store: its record and its workspace, beside the store until it is done.
 
     On object storage it has no record.
     """
@@ -59,7 +59,7 @@ class UnfinishedRun:
     @property
     def home(self) -> str:
         """Location of the directory."""
-        return hidden_beside(self.store, "unfinished")
+        return unfinished_beside(self.store)
 
     @property
     def workspace(self) -> str:

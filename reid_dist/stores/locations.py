@@ -90,12 +90,21 @@ def holds(uri: str, name: str) -> bool:
 
 def hidden_beside(uri: str, what: str) -> str:
     """Return where a store is written (``incoming``) or kept (``outgoing``) while another is at its place."""
+    return _beside(uri, ".{}." + what)
+
+
+def unfinished_beside(uri: str) -> str:
+    """Return where the finished parts of a store are until it is written."""
+    return _beside(uri, "{}.unfinished")
+
+
+def _beside(uri: str, form: str) -> str:
     above, _, name = uri.rpartition("/")
-    hidden = f".{name}.{what}"
-    if len(os.fsencode(hidden)) > LONGEST_NAME:
+    found = form.format(name)
+    if len(os.fsencode(found)) > LONGEST_NAME:
         # The longest names of stores leave no room for more; their digest is unique as well.
-        hidden = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.{what}"
-    return f"{above}/{hidden}"
+        found = form.format(hashlib.sha256(os.fsencode(name)).hexdigest()[:32])
+    return f"{above}/{found}"
 
 
 def read_marker(uri: str) -> dict[str, Any] | None:

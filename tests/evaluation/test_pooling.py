@@ -14,9 +14,10 @@ from strategies import features as drawn_features
 from strategies import whole_numbers
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.errors import DamagedStoreError, InputError, StoreExistsError, UnknownNameError
+from reid_dist.engine.task_graph import Progress
+from reid_dist.errors import DamagedStoreError, InputError, RunFailedError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.pooling import pool
-from reid_dist.stages.pooling import POOLINGS, group_rows
+from reid_dist.stages.pooling import POOLINGS, group_rows, plan, stage, tasks
 
 
 def groups_of(keys):
@@ -298,3 +299,161 @@ def test_damage_ends_it_without_a_store(scattered, tmp_path) -> None:
     with pytest.raises(DamagedStoreError, match="features chunk 3"):
         pool(stored, tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
+
+
+# ---- on workers, and after an interruption ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_blocks(monkeypatch) -> None:
+    """Blocks of some 60 rows where groups are contiguous."""
+    monkeypatch.setattr(plan, "_LEAST_BYTES", 4 * 19 * 60)
+    monkeypatch.setattr(plan, "_MOST_BYTES", 4 * 19 * 60)
+    monkeypatch.setattr("reid_dist.stores.featureset._READ_BYTES", 4 * 19 * 10)
+
+
+def contiguous(n_rows: int = 700) -> FeatureSet:
+    rng = np.random.default_rng(8)
+    tracklets = np.sort(rng.integers(0, 60, n_rows))
+    features = rng.standard_normal((n_rows, 19)).astype(np.float32)
+    return FeatureSet.from_arrays(features, tracklets // 2, tracklets % 5, columns={"tracklet": tracklets})
+
+
+class Counted(Progress):
+    """Tasks, warnings and their order."""
+
+    def __init__(self) -> None:
+        self.totals: list[dict[str, int]] = []
+        self.n_done = 0
+        self.warned: list[str] = []
+
+    def start(self, totals) -> None:
+        self.totals.append(totals)
+
+    def advance(self, stage) -> None:
+        assert stage == "pooling"
+        self.n_done += 1
+
+    def warn(self, message) -> None:
+        self.warned.append(message)
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "scattered"])
+def test_workers_write_the_same_bytes(two_workers, scattered, short_blocks, tmp_path, kind) -> None:
+    features = contiguous() if kind == "contiguous" else scattered
+    expected = pool(features, tmp_path / "expected.zarr").content_digest
+    for source in (features, features.save(tmp_path / "in.zarr", chunk_rows=10)):
+        seen: list[tuple[int, int, str]] = []
+        pooled = pool(
+            source,
+            tmp_path / "out.zarr",
+            client=two_workers,
+            overwrite=True,
+            accumulator_bytes=8 * 19 * 9,
+            progress=lambda *shown, seen=seen: seen.append(shown),
+        )
+        assert pooled.content_digest == expected
+        counts = [done for done, _, _ in seen]
+        assert len(counts) > 4
+        assert counts == sorted(counts)
+        assert counts[-1] == seen[0][1]
+    # Nothing of a temporary workspace stays.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["expected.zarr", "in.zarr", "out.zarr"]
+
+
+def test_errors_of_workers_are_those_of_threads(two_workers, tmp_path) -> None:
+    large = small(features=((1e5, 0), (1e5, 1), (1, 1)))
+    cancelling = small(features=((1, 0), (-1, 0), (1, 1)))
+    for features, options in ((large, {"dtype": "float16", "normalise": False}), (cancelling, {})):
+        messages = []
+        for client in (None, two_workers):
+            with pytest.raises(InputError) as refused:
+                pool(features, tmp_path / "out.zarr", client=client, **options)
+            messages.append(str(refused.value))
+        assert messages[0] == messages[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def breaking_after(monkeypatch, n_tasks: int) -> list[int]:
+    """Have all tasks after some fail; return the list of blocks that are begun."""
+    begun: list[int] = []
+
+    def task(recipe, where, block, ends, count):
+        begun.append(block)
+        if len(begun) > n_tasks:
+            raise RunFailedError("broken")
+        tasks.pool_task(recipe, where, block, ends, count)
+
+    monkeypatch.setattr(stage, "pool_task", task)
+    return begun
+
+
+@pytest.mark.parametrize("other_cut", [False, True])
+def test_finished_blocks_are_not_pooled_again(short_blocks, tmp_path, monkeypatch, other_cut) -> None:
+    stored = contiguous().save(tmp_path / "in.zarr", chunk_rows=10)
+    expected = pool(stored, tmp_path / "expected.zarr").content_digest
+    work = tmp_path / "work"
+    with monkeypatch.context() as patched:
+        breaking_after(patched, 3)
+        with pytest.raises(RunFailedError, match="broken"):
+            pool(stored, tmp_path / "out.zarr", workspace=work)
+    assert not (tmp_path / "out.zarr").exists()
+    kept = sorted(path.name for path in work.glob("pooled-*/rows-*.npz"))
+    assert len(kept) == 3
+    begun = breaking_after(monkeypatch, 1000)
+    # Parts keep their cut, and serve for any layout.
+    options = {"accumulator_bytes": 8 * 19, "chunk_rows": 7} if other_cut else {}
+    shown = Counted()
+    pooled = pool(stored, tmp_path / "out.zarr", workspace=work, progress=shown, **options)
+    assert pooled.content_digest == expected
+    assert shown.totals == [{"pooling": len(begun)}]
+    assert shown.n_done == len(begun) > 3
+    assert not {f"rows-{block:05d}.npz" for block in begun} & {*kept}
+    assert list(work.iterdir()) == []
+
+
+def test_damaged_and_foreign_parts_are_made_again(short_blocks, tmp_path, monkeypatch) -> None:
+    stored = contiguous().save(tmp_path / "in.zarr", chunk_rows=10)
+    expected = pool(stored, tmp_path / "expected.zarr").content_digest
+    work = tmp_path / "work"
+    with monkeypatch.context() as patched:
+        breaking_after(patched, 4)
+        with pytest.raises(RunFailedError):
+            pool(stored, tmp_path / "out.zarr", workspace=work)
+    first, second, *_ = sorted(work.glob("pooled-*/rows-*.npz"))
+    content = bytearray(first.read_bytes())
+    content[len(content) // 2] ^= 1
+    first.write_bytes(content)
+    second.write_bytes(sorted(work.glob("pooled-*/rows-*.npz"))[-1].read_bytes())
+    shown = Counted()
+    assert pool(stored, tmp_path / "out.zarr", workspace=work, progress=shown).content_digest == expected
+    assert shown.warned
+    assert all("made again" in line for line in shown.warned)
+
+
+def test_parts_of_another_pooling_are_not_used(short_blocks, tmp_path, monkeypatch) -> None:
+    stored = contiguous().save(tmp_path / "in.zarr", chunk_rows=10)
+    work = tmp_path / "work"
+    others = ({"method": "max"}, {"normalise": False}, {"normalise_rows": True}, {"dtype": "float16"})
+    expected = [pool(stored, tmp_path / "expected.zarr", overwrite=True, **each).content_digest for each in others]
+    with monkeypatch.context() as patched:
+        breaking_after(patched, 4)
+        with pytest.raises(RunFailedError):
+            pool(stored, tmp_path / "out.zarr", workspace=work)
+    found = [pool(stored, tmp_path / "out.zarr", workspace=work, overwrite=True, **each) for each in others]
+    assert [each.content_digest for each in found] == expected
+
+
+def test_what_is_refused_leaves_nothing_in_the_workspace(tmp_path) -> None:
+    for features, options in (
+        (small(features=((1, 0), (-1, 0), (1, 1))), {}),
+        (small(features=((1e5, 0), (1e5, 1), (1, 1))), {"dtype": "float16", "normalise": False}),
+    ):
+        with pytest.raises(InputError):
+            pool(features, tmp_path / "out.zarr", workspace=tmp_path / "work", **options)
+        assert list(tmp_path.rglob("*")) in ([], [tmp_path / "work"])
+
+
+def test_an_unknown_kind_of_progress_is_refused(tmp_path) -> None:
+    with pytest.raises(InputError, match="progress must be True"):
+        pool(small(), tmp_path / "out.zarr", progress="bars")

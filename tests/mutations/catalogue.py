@@ -165,7 +165,11 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "pid_place.astype(np.int64) * len(camids) + camid_place",
             "pid_place.astype(np.int64) * (len(camids) - 1) + camid_place",
         ),
-        ("stages/pooling/stage.py", "if zero_groups and not job.allow_zero:", "if zero_groups and job.allow_zero is None:"),
+        (
+            "stages/pooling/stage.py",
+            "if zero_groups and not job.allow_zero:",
+            "if zero_groups and job.allow_zero is None:",
+        ),
     ],
     "verification": [
         (

@@ -35,7 +35,7 @@ class Cut:
 
     def blocks(self, sizes: Int64) -> Iterator[tuple[int, int]]:
         """First group and end of every block, for groups of these sizes, shape (n_groups,)."""
-        # A block ends with the group that reaches the next multiple of `block_rows`.
+        # Groups of a block have their last rows, group by group, between two multiples of `block_rows`.
         place = (np.cumsum(sizes) - 1) // self.block_rows
         ends = np.append(np.flatnonzero(np.diff(place)) + 1, len(sizes))
         start = 0
