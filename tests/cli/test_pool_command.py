@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, evaluate, pool
+from reid_dist.errors import RunFailedError
+from reid_dist.stages.pooling import plan, stage, tasks
 
 
 @pytest.fixture
@@ -123,3 +127,133 @@ def test_labels_that_do_not_fit_are_named(reid_dist, tmp_path: Path) -> None:
     assert "is a complete store already" in reid_dist(
         "pool", tmp_path / "camids.zarr", "--output", tmp_path / "out.zarr", "--drop-camids"
     ).err  # fmt: skip
+
+
+# ---- cluster, workspace and resumption -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of some 90 of the 900 rows."""
+    monkeypatch.setattr(plan, "_LEAST_BYTES", 4 * 12 * 90)
+    monkeypatch.setattr(plan, "_MOST_BYTES", 4 * 12 * 90)
+    monkeypatch.setattr(plan, "_READ_AGAIN", 10.0)
+
+
+def broken_run(reid_dist, monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
+    """Run a command whose third task fails, and return the error."""
+    calls = itertools.count()
+
+    def task(*given, real=tasks.pool_task):
+        if next(calls) >= 2:
+            raise RunFailedError("the disk is gone")
+        real(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, "pool_task", task)
+        return reid_dist(*words).assert_refused("the disk is gone", code=3)
+
+
+def test_a_broken_run_is_resumed(reid_dist, short_blocks, frames, threads, tmp_path: Path, monkeypatch) -> None:
+    target, left = tmp_path / "pooled.zarr", tmp_path / "pooled.zarr.unfinished"
+    words = ("pool", frames, "--output", target, "--cluster", threads)
+    whole = reid_dist("pool", frames, "--output", tmp_path / "whole.zarr", "--cluster", threads)
+    error = broken_run(reid_dist, monkeypatch, *words)
+    assert f"what is finished is kept in {left}/workspace: the same command with --resume goes on from there" in error
+    assert not target.exists()
+    assert len([*left.glob("workspace/pooled-*/rows-*.npz")]) >= 2
+    reid_dist(*words).assert_refused(f"{target} is unfinished", "--resume to continue", "--overwrite")
+    reid_dist(*words, "--resume", "--method", "max").assert_refused("unfinished run of another job (method differ)")
+    done = reid_dist(*words, "--resume")
+    assert done.code == 0, done.err
+    assert done.out.replace("pooled.zarr", "whole.zarr") == whole.out
+    # The rows of finished blocks are not read again.
+    (total,) = {int(shown) for shown in re.findall(r"pooled.zarr: \d+/(\d+) rows", done.err)}
+    (all_rows,) = {int(shown) for shown in re.findall(r"whole.zarr: \d+/(\d+) rows", whole.err)}
+    assert total < all_rows
+    assert sorted(path.name for path in tmp_path.glob("*.zarr*")) == ["frames.zarr", "pooled.zarr", "whole.zarr"]
+
+
+def test_a_finished_store_is_kept_and_another_one_is_refused(reid_dist, frames, tmp_path: Path, monkeypatch) -> None:
+    target = tmp_path / "pooled.zarr"
+    words = ("pool", frames, "--output", target, "--resume")
+    # Nothing is there yet.
+    first = reid_dist(*words)
+    assert first.code == 0, first.err
+    files = {path: path.stat().st_mtime_ns for path in target.rglob("*")}
+    monkeypatch.setattr(stage, "pool_task", None)
+    again = reid_dist(*words)
+    assert (again.code, again.out) == (0, first.out)
+    for more, name in (
+        (("--method", "max"), "method"),
+        (("--no-normalise",), "normalise"),
+        (("--allow-zero",), "allow_zero"),
+        (("--dtype", "float16"), "dtype"),
+        (("--chunk-rows", 7), "chunk_rows"),
+        (("--drop-camids",), "camids"),
+    ):
+        reid_dist(*words, *more).assert_refused(
+            f"{target} holds another store ({name} differ); choose another --output"
+        )
+    reid_dist("pool", frames, "--output", frames, "--resume").assert_refused(f"{frames} holds another store")
+    assert {path: path.stat().st_mtime_ns for path in target.rglob("*")} == files
+    assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
+
+
+def test_a_broken_replacement_keeps_the_store_and_is_resumed(
+    reid_dist, short_blocks, frames, tmp_path: Path, monkeypatch
+) -> None:
+    target = tmp_path / "pooled.zarr"
+    assert reid_dist("pool", frames, "--output", target).code == 0
+    before = FeatureSet.open(target).content_digest
+    words = ("pool", frames, "--output", target, "--method", "max", "--overwrite")
+    broken_run(reid_dist, monkeypatch, *words)
+    assert FeatureSet.open(target).content_digest == before
+    resumed = reid_dist(*words, "--resume")
+    assert resumed.code == 0, resumed.err
+    expected = pool(FeatureSet.open(frames), tmp_path / "expected.zarr", method="max").content_digest
+    assert FeatureSet.open(target).content_digest == expected
+    # Without --resume, --overwrite begins again, whatever the earlier run was.
+    broken_run(reid_dist, monkeypatch, *words)
+    assert reid_dist("pool", frames, "--output", target, "--overwrite").code == 0
+    assert FeatureSet.open(target).content_digest == before
+    assert sorted(path.name for path in tmp_path.glob("pooled*")) == ["pooled.zarr"]
+
+
+def test_a_workspace_of_ones_own(reid_dist, short_blocks, frames, tmp_path: Path, monkeypatch) -> None:
+    work = tmp_path / "work"
+    words = ("pool", frames, "--output", tmp_path / "pooled.zarr", "--workspace", work)
+    assert f"kept in {work}" in broken_run(reid_dist, monkeypatch, *words)
+    assert len([*work.glob("pooled-*/rows-*.npz")]) >= 2
+    done = reid_dist(*words)
+    assert done.code == 0, done.err
+    assert list(work.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.glob("pooled*")) == ["pooled.zarr"]
+
+
+def test_refusals_leave_nothing(reid_dist, tmp_path: Path) -> None:
+    cancelling = np.array([[1, 0], [-1, 0], [1, 1]], np.float32)
+    FeatureSet.from_arrays(cancelling, [1, 1, 2], columns={"tracklet": [1, 1, 2]}).save(tmp_path / "a.zarr")
+    words = ("pool", tmp_path / "a.zarr", "--output", tmp_path / "out.zarr")
+    reid_dist(*words).assert_refused("1 of 2 groups is a zero vector", "--allow-zero")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
+    assert reid_dist(*words, "--allow-zero").code == 0
+
+
+def test_a_local_cluster_and_events(frames, tmp_path: Path) -> None:
+    """By a process of its own, since workers are processes."""
+    words = ["pool", str(frames), "--output", str(tmp_path / "pooled.zarr"), "--workers", "1", "--log-json"]
+    command = [sys.executable, "-m", "reid_dist.cli", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = pool(FeatureSet.open(frames), tmp_path / "expected.zarr")
+    assert FeatureSet.open(tmp_path / "pooled.zarr").content_digest == expected.content_digest
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    (last,) = (each for each in events if each["event"] == "stage_done")
+    assert (last["done"], last["total"], last["unit"]) == (900, 900, "rows")
+
+
+def test_a_performance_report_needs_a_cluster(reid_dist, frames, tmp_path: Path) -> None:
+    words = ("--performance-report", tmp_path / "page.html")
+    reid_dist("pool", frames, "--output", tmp_path / "out.zarr", *words).assert_refused("threads of this process")
+    assert [path.name for path in tmp_path.iterdir()] == ["frames.zarr"]
