@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.evaluation.runner import Destination
@@ -81,10 +81,7 @@ class UnfinishedRun:
             refuse_unless_free(self.store, overwrite=overwrite)
         if self.exists and not resume:
             if not overwrite:
-                raise StoreExistsError(
-                    f"{self.store} is unfinished, and {self.home} holds what is done of it; --resume to continue that "
-                    "run, begin again with --overwrite, or write elsewhere"
-                )
+                self._refuse()
             self._remove()
         try:
             yield
@@ -97,6 +94,14 @@ class UnfinishedRun:
         # Another process may have begun to write the store meanwhile.
         with contextlib.suppress(StoreError):
             self._remove()
+
+    def _refuse(self) -> NoReturn:
+        # Another process that writes the store now is reported as such.
+        unlock(lock(self.store), os.getpid())
+        raise StoreExistsError(
+            f"{self.store} is unfinished, and {self.home} holds what is done of it; --resume to continue that run, "
+            "begin again with --overwrite, or write elsewhere"
+        )
 
     def _remove(self) -> None:
         """Remove the directory; StoreExistsError if another process writes the store."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from reid_dist import FeatureSet, evaluate, pool
 from reid_dist.errors import RunFailedError
 from reid_dist.stages.pooling import plan, stage, tasks
+from reid_dist.stores import FeatureWriter
 
 
 @pytest.fixture
@@ -257,3 +259,15 @@ def test_a_performance_report_needs_a_cluster(reid_dist, frames, tmp_path: Path)
     words = ("--performance-report", tmp_path / "page.html")
     reid_dist("pool", frames, "--output", tmp_path / "out.zarr", *words).assert_refused("threads of this process")
     assert [path.name for path in tmp_path.iterdir()] == ["frames.zarr"]
+
+
+@pytest.mark.parametrize("more", [(), ("--overwrite",)])
+def test_a_store_that_another_process_writes(reid_dist, frames, tmp_path: Path, more: tuple[str, ...]) -> None:
+    target, part = tmp_path / "pooled.zarr", tmp_path / "pooled.zarr.unfinished" / "workspace" / "part"
+    part.parent.mkdir(parents=True)
+    part.touch()
+    with FeatureWriter(target, dim=2) as writer:
+        line = reid_dist("pool", frames, "--output", target, *more).assert_refused("is being written by process")
+        assert f"process {os.getpid()} on" in line
+        assert part.exists()
+        writer.append([[1, 2]], pids=[1])

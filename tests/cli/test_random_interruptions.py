@@ -35,10 +35,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "reranked-cluster": ("evaluate", *_SIDES, "--rerank", "k_reciprocal(k1=4,k2=2)", *_OUT),
     "sweep": ("sweep", *_SIDES, "--expand", "aqe", "--k", "0:3", *_HERE, *_OUT),
     "splits": ("splits", *_SIDES, "--repeats", "3", *_HERE, *_OUT),
+    "pool": ("pool", "gallery.zarr", "--by", "pid_camid", *_OUT),
+    "pool-cluster": ("pool", "gallery.zarr", "--by", "pid_camid", "--workers", "2", *_OUT),
     "events": ("evaluate", *_SIDES, *_HERE, "--log-json"),
     "demo": ("demo", *_OUT),
 }
-# 121 in all.
+# 143 in all.
 _TIMES = 11
 # Of a run that nothing disturbs, kernels compiled meanwhile.
 _LONGEST_S = 300

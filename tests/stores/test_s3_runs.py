@@ -13,9 +13,10 @@ from local_workers import started
 from s3_server import KEY, SECRET, Bucket
 from s3_sets import Sides, make_sides, store_sides
 
-from reid_dist import NeighbourGraph, evaluate, k_reciprocal_graph, nearest
-from reid_dist.errors import StoreError
+from reid_dist import NeighbourGraph, evaluate, k_reciprocal_graph, nearest, pool
+from reid_dist.errors import RunFailedError, StoreError
 from reid_dist.evaluation.sweeps import sweep_parameters
+from reid_dist.stages.pooling import plan, stage, tasks
 from reid_dist.stores import DistanceBlock, Workspace
 
 EXPANDED = {"expand": "dba(k=3)+aqe(k=2)", "rerank": "k_reciprocal(k1=6,k2=3)"}
@@ -150,3 +151,37 @@ def test_a_neighbour_graph(sides: Sides, bucket: Bucket) -> None:
     bucket.delete("graph.zarr/indices/c/0")
     with pytest.raises(StoreError, match=r"graph\.zarr"):
         NeighbourGraph.open(bucket.uri("graph.zarr")).to_scipy()
+
+
+def test_a_pooling_there_is_resumed(
+    sides: Sides, bucket: Bucket, tmp_path: Path, reid_dist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gallery = store_sides(sides, bucket)[1]
+    expected = pool(gallery, tmp_path / "here.zarr", by="pid_camid").content_digest
+    monkeypatch.setattr(plan, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(plan, "_MOST_BYTES", 1)
+    monkeypatch.setattr(plan, "_READ_AGAIN", 1e9)
+    begun: list[int] = []
+
+    def broken(recipe: Any, where: Any, block: int, *given: Any) -> None:
+        begun.append(block)
+        if len(begun) > 3:
+            raise RunFailedError("broken")
+        tasks.pool_task(recipe, where, block, *given)
+
+    target = bucket.uri("pooled.zarr")
+    words = ("pool", gallery.uri, "--by", "pid_camid", "--output", target)
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, "pool_task", broken)
+        error = reid_dist(*words).assert_refused("broken", "the same command with --resume", code=3)
+    assert SECRET not in error
+    kept = [key for key in bucket.listed("pooled.zarr.unfinished/") if key.endswith(".npz")]
+    reid_dist(*words).assert_refused(f"{target} is unfinished")
+    done = reid_dist(*words, "--resume")
+    assert done.code == 0, done.err
+    assert f"content {expected[:16]}" in done.out
+    assert len(kept) == 3
+    assert bucket.listed("pooled.zarr.unfinished/") == []
+    again = reid_dist(*words, "--resume")
+    assert (again.code, again.out) == (0, done.out)
+    reid_dist(*words).assert_refused("is a complete store already")
