@@ -194,8 +194,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     "command line": [
         (
             "evaluation/runner.py",
-            "    if others:\n        raise InputError(\n",
-            "    if not found:\n        raise InputError(\n",
+            '    if others:\n        raise InputError(\n            f"{path.parent} holds',
+            '    if not found:\n        raise InputError(\n            f"{path.parent} holds',
         ),
         (
             "cli/options.py",
