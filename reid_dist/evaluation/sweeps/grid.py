@@ -40,11 +40,6 @@ class Axis:
     name: str
     values: tuple[Value, ...]
 
-    @property
-    def is_numeric(self) -> bool:
-        """Whether values are numbers."""
-        return not isinstance(self.values[0], str)
-
 
 @dataclass(frozen=True)
 class Point:

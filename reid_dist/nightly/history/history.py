@@ -32,7 +32,7 @@ from reid_dist.nightly.history.rows import (
     require_run,
 )
 from reid_dist.nightly.history.run_state import run_state, this_host
-from reid_dist.nightly.history.values import DONE, Entry, Finding, Past, Run
+from reid_dist.nightly.history.values import DONE, Entry, Past, Run
 from reid_dist.reports import Report
 
 
@@ -151,12 +151,6 @@ class History:
                 accept_entry(connection, row, entry.accepted)
             if packed is not None:
                 insert_report(connection, row, packed, entry.result_digest)
-
-    def set_findings(self, run_number: int, name: str, findings: Sequence[Finding]) -> None:
-        """Replace the findings of an entry."""
-        with self._database.writing() as connection:
-            row = require_entry_row(connection, run_number, name, file=self.path)
-            insert_findings(connection, row, findings)
 
     def finish(self, run_number: int, exit_code: int) -> None:
         """Record the end of a run and its exit code."""

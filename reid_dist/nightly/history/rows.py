@@ -130,7 +130,7 @@ def insert_entry(connection: sqlite3.Connection, run: int, entry: Entry) -> int:
 
 
 def insert_findings(connection: sqlite3.Connection, entry: int, findings: Sequence[Finding]) -> None:
-    """Replace the findings of an entry."""
+    """Write the findings of a new entry."""
     rows = []
     for position, finding in enumerate(findings):
         if finding.verdict not in VERDICTS:
@@ -139,7 +139,6 @@ def insert_findings(connection: sqlite3.Connection, entry: int, findings: Sequen
         baseline = None if finding.baseline is None else int(finding.baseline)
         changes = _as_json([plain(asdict(change)) for change in finding.changes])
         rows.append((entry, position, *texts, baseline, changes))
-    connection.execute("DELETE FROM findings WHERE entry = ?", (entry,))
     insert_rows(connection, "findings", rows)
 
 

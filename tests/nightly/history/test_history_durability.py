@@ -50,8 +50,7 @@ def append_runs(path: Path, seed: int, n_runs: int) -> None:
         for night in range(n_runs):
             number = history.begin(f"suite {seed}", "")
             for name, report in ((NAME, small_report(night)), (OTHER, small_report(1000 * seed + night))):
-                history.add(number, entry_of(report, name=name), report)
-                history.set_findings(number, name, [BAD])
+                history.add(number, entry_of(report, name=name, findings=(BAD,)), report)
             history.finish(number, 0)
 
 
@@ -102,8 +101,7 @@ def write_until_killed(path: Path, n_statements: int) -> None:
     with History.open(path) as history:
         number = history.begin("market", "", folder="the run")
         report = small_report(7)
-        history.add(number, entry_of(report), report)
-        history.set_findings(number, NAME, [BAD])
+        history.add(number, entry_of(report, findings=(BAD,)), report)
         history.finish(number, 0)
         history.prune(keep=1)
 
@@ -216,4 +214,4 @@ def test_kills_before_every_statement(tmp_path: Path) -> None:
         assert process.exitcode == -signal.SIGKILL
     assert process.exitcode == 0
     assert n_statements > 40
-    assert seen == {(), ((0, 0, None),), ((1, 0, None),), ((1, 1, None),), ((1, 1, 0),)}
+    assert seen == {(), ((0, 0, None),), ((1, 1, None),), ((1, 1, 0),)}

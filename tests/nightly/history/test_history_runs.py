@@ -24,14 +24,13 @@ def test_a_run_is_read_as_it_was_written(history: History, path: Path) -> None:
         "market", "digest", folder="nightly", started="2026-05-09T02:00:00Z", planned=[NAME, "vit/market1501/reranked"]
     )
     other = "vit/market1501/reranked"
-    history.add(number, entry_of(), None)
+    history.add(number, entry_of(findings=(BAD, SLOW)), None)
     history.add(number, failed_entry(other), None)
-    history.set_findings(number, NAME, [BAD, SLOW])
     assert number == 1
     expected = Run(
         number=1, suite="market", suite_digest="digest", started="2026-05-09T02:00:00Z", host=this_host(),
         pid=os.getpid(), version=__version__, folder="nightly",
-        entries=(replace(entry_of(), findings=(BAD, SLOW)), failed_entry(other)), planned=(NAME, other),
+        entries=(entry_of(findings=(BAD, SLOW)), failed_entry(other)), planned=(NAME, other),
         seen=history.run(1).seen,
     )  # fmt: skip
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", str(expected.seen))
@@ -82,12 +81,12 @@ def test_a_name_or_a_state_that_cannot_be_is_refused(history: History, field: st
     assert history.run(number).entries == ()
 
 
-def test_refused_findings_leave_the_earlier_ones(history: History) -> None:
-    number = record(history, entry_of(findings=(GOOD,)))
+def test_an_entry_with_a_refused_finding_is_not_recorded(history: History) -> None:
+    number = history.begin("market", "")
     with pytest.raises(InputError, match="'fine'"):
-        history.set_findings(number, NAME, [BAD, Finding(gate="speed", verdict="fine", reason="")])
-    assert history.run(number).entries[0].findings == (GOOD,)
-    history.set_findings(number, NAME, [SLOW, BAD])
+        history.add(number, entry_of(findings=(BAD, Finding(gate="speed", verdict="fine", reason=""))), None)
+    assert history.run(number).entries == ()
+    history.add(number, entry_of(findings=(SLOW, BAD)), None)
     assert history.run(number).entries[0].findings == (SLOW, BAD)
 
 
@@ -99,7 +98,6 @@ def test_errors_for_missing_runs_and_entries_list_the_existing_ones(history: His
         with pytest.raises(StoreNotFoundError, match=r"no run 9 in history .*: it has runs 1 to 1"):
             call()
     for call in (
-        lambda: history.set_findings(1, "a/b/c", [GOOD]),
         lambda: history.report(1, "a/b/c"),
         lambda: history.accept(1, "a/b/c", "so"),
     ):
