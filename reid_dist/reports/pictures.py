@@ -24,17 +24,14 @@ from reid_dist.reports.topk import TopK
 
 _MOST_IMAGE_BYTES = 4_000_000  # of thumbnails in all; a few kilobytes each
 
-Paths = Sequence[Any] | NDArray[np.str_]
-Labels = Sequence[int] | NDArray[np.integer]
-
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Paths of image files and labels of the queries or of the gallery, one per row; None where there are none."""
+    """Paths of image files and labels of the queries or of the gallery, shape (n,); None where there are none."""
 
-    paths: Paths | None
-    pids: Labels | None = None
-    camids: Labels | None = None
+    paths: NDArray[np.str_] | None
+    pids: NDArray[np.int64]
+    camids: NDArray[np.int64] | None = None
 
     def require_rows(self, side: str, n_rows: int) -> None:
         """Refuse columns of fewer rows."""
@@ -44,7 +41,7 @@ class ImageSet:
 
 
 def make_pictures(
-    source: ReportData | TopK,
+    report: ReportData,
     query: ImageSet,
     gallery: ImageSet,
     *,
@@ -60,9 +57,7 @@ def make_pictures(
     `chosen` are query rows to show before the hardest ones; relative paths start at `root`, by default the current
     directory.
     """
-    topk, hardest = (
-        (source, _hardest_by_lists(source, n_hardest)) if isinstance(source, TopK) else _of_report(source, n_hardest)
-    )
+    topk = report.topk
     if topk is None:
         return Pictures(note="No pictures: no top-k lists were kept (set topk=10, --topk 10).")
     n_query = len(topk.index)
@@ -78,7 +73,7 @@ def make_pictures(
     gallery.require_rows("gallery", int(topk.index.max(initial=-1)) + 1)
     reader = _Reader(Path() if root is None else Path(root))
     wanted = [(int(row), "chosen") for row in dict.fromkeys(chosen)]
-    wanted += [(int(row), "hardest") for row in hardest if row not in set(chosen)]
+    wanted += [(int(row), "hardest") for row in _hardest(report, topk, n_hardest) if row not in set(chosen)]
     shown: list[RankedPictures] = []
     for row, reason in wanted:
         if reader.n_bytes > _MOST_IMAGE_BYTES:
@@ -93,18 +88,15 @@ def make_pictures(
     return Pictures(queries=tuple(shown), note=_note(reader, len(wanted) - len(shown)))
 
 
-def _of_report(report: ReportData, n_hardest: int) -> tuple[TopK | None, NDArray[np.int64]]:
-    rows = report.hardest_queries(n_hardest)
-    if not len(rows) and report.topk is not None:
-        rows = _hardest_by_lists(report.topk, n_hardest)
-    return report.topk, rows
+def _hardest(report: ReportData, topk: TopK, n_most: int) -> NDArray[np.int64]:
+    """Rows of the hardest queries of a report.
 
-
-def _hardest_by_lists(topk: TopK, n_most: int) -> NDArray[np.int64]:
-    """Rows of the queries whose first relevant item has the highest rank in their lists; empty without labels.
-
-    Those whose list holds none come first; a list does not determine whether such a query is valid.
+    Without AP by query these are the queries whose first relevant item has the highest rank in their lists; none
+    without labels.  Those whose list holds none come first; a list does not determine whether such a query is valid.
     """
+    rows = report.hardest_queries(n_most)
+    if len(rows):
+        return rows
     if topk.relevant is None or not topk.k:
         return np.zeros(0, np.int64)
     first = np.where(topk.relevant.any(axis=1), topk.relevant.argmax(axis=1), topk.k)
@@ -145,10 +137,10 @@ class _Reader:
         self.first_failure = ""
 
     def picture(self, images: ImageSet, row: int, **described: Any) -> Picture:
-        paths, pids, camids = images.paths, images.pids, images.camids
+        paths, camids = images.paths, images.camids
         return Picture(
             row=row,
-            pid=None if pids is None else int(pids[row]),
+            pid=int(images.pids[row]),
             camid=None if camids is None else int(camids[row]),
             image=self._read("" if paths is None else str(paths[row])),
             **described,

@@ -107,12 +107,12 @@ def every_field(report: Report, images: Path) -> dict[str, Any]:
     pictures: Pictures = make_pictures(
         report,
         ImageSet(
-            [names[row % 40] for row in range(report.counts["n_query"])],
+            np.array([names[row % 40] for row in range(report.counts["n_query"])]),
             report.per_query["pid"],
             report.per_query["camid"],
         ),
         ImageSet(
-            [names[row % 40] if row % 13 else "missing.jpg" for row in range(n_gallery)],
+            np.array([names[row % 40] if row % 13 else "missing.jpg" for row in range(n_gallery)]),
             np.arange(n_gallery),
             np.arange(n_gallery) % 6,
         ),

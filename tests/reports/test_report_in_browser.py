@@ -39,7 +39,8 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
         long: np.full((n, n), 0.5),
     }
     names = write_images(tmp_path / "wide", 3, size=(900, 90))
-    pictures = make_pictures(plain, ImageSet(names * 17), ImageSet(names * 6000), n_hardest=2, root=tmp_path / "wide")
+    query, gallery = (ImageSet(np.array(names * times), np.arange(3 * times)) for times in (17, 6000))
+    pictures = make_pictures(plain, query, gallery, n_hardest=2, root=tmp_path / "wide")
     assert pictures.queries
     pictures = dataclasses.replace(pictures, note=long)
     return make_report(

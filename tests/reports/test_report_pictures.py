@@ -12,7 +12,8 @@ import re
 import struct
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,29 @@ def names(tmp_path: Path) -> list[str]:
     return write_images(tmp_path, 9)
 
 
-@pytest.fixture
-def collect(names: list[str], tmp_path: Path) -> Callable[..., Pictures]:
-    """Collects pictures of the written images, by default of LISTS and without labels."""
+def images(paths: Sequence[str] | None, pids: Sequence[int] = (), camids: Sequence[int] = ()) -> ImageSet:
+    """Images of a side; without pids, rows are their own identities."""
+    rows = range(6 if paths is None else len(paths))
+    return ImageSet(
+        None if paths is None else np.array(paths, np.str_),
+        np.array(pids or rows, np.int64),
+        np.array(camids, np.int64) if camids else None,
+    )
 
-    def collected(source: Report | TopK = LISTS, **options: Any) -> Pictures:
-        sides = {"query": ImageSet(names[:3]), "gallery": ImageSet(names[3:]), "root": tmp_path}
-        return make_pictures(source, **(sides | options))
+
+@pytest.fixture
+def listed(make_report: Callable[..., Report]) -> Callable[..., Report]:
+    """Makes a report of three queries, of which the lists alone determine the hardest."""
+    return partial(make_report, n_query=3, n_invalid=0, n_gallery=6, per_query={"first_rank": np.ones(3)})
+
+
+@pytest.fixture
+def collect(listed: Callable[..., Report], names: list[str], tmp_path: Path) -> Callable[..., Pictures]:
+    """Collects pictures of the written images, by default of LISTS."""
+
+    def collected(report: Report | None = None, **options: Any) -> Pictures:
+        sides = {"query": images(names[:3]), "gallery": images(names[3:]), "root": tmp_path}
+        return make_pictures(listed(topk=LISTS) if report is None else report, **(sides | options))
 
     return collected
 
@@ -60,8 +77,8 @@ def colours(image: bytes | None) -> np.ndarray:
 def test_each_item_has_its_own_picture_mark_and_rank(
     names: list[str], tmp_path: Path, collect: Callable[..., Pictures]
 ) -> None:
-    gallery = ImageSet(names[3:], np.array([1, 7, 7, 3, 7, 5]), [1, 2, 3, 4, 5, 6])
-    made = collect(query=ImageSet(names[:3], [7, 8, 9]), gallery=gallery, chosen=[0], n_hardest=0)
+    gallery = images(names[3:], [1, 7, 7, 3, 7, 5], [1, 2, 3, 4, 5, 6])
+    made = collect(query=images(names[:3], [7, 8, 9]), gallery=gallery, chosen=[0], n_hardest=0)
     (shown,) = made.queries
     assert made.note == ""
     assert shown.reason == "chosen"
@@ -90,15 +107,15 @@ def test_the_hardest_come_after_the_chosen_and_no_query_twice(
 ) -> None:
     columns = {"AP": np.array([0.9, 0.1, 0.5])}
     report = make_report(n_query=3, n_invalid=0, n_gallery=6, topk=LISTS, per_query=columns)
-    made = collect(report, query=ImageSet(names[:3], [7, 8, 9], [1, 1, 2]), chosen=[2, 2], n_hardest=2)
+    made = collect(report, query=images(names[:3], [7, 8, 9], [1, 1, 2]), chosen=[2, 2], n_hardest=2)
     assert [(shown.query.row, shown.reason) for shown in made.queries] == [(2, "chosen"), (1, "hardest")]
     assert [(shown.query.pid, shown.query.camid) for shown in made.queries] == [(9, 2), (8, 1)]
     assert collect(report, n_hardest=1).queries[0].query.row == 1
 
 
-def test_the_hardest_queries_of_lists_alone(collect: Callable[..., Pictures]) -> None:
+def test_the_hardest_queries_of_lists_alone(collect: Callable[..., Pictures], listed: Callable[..., Report]) -> None:
     assert [shown.query.row for shown in collect().queries] == [1, 2, 0]
-    unlabelled = TopK(index=LISTS.index, distance=LISTS.distance)
+    unlabelled = listed(topk=TopK(index=LISTS.index, distance=LISTS.distance))
     assert collect(unlabelled).queries == ()
     (shown,) = collect(unlabelled, chosen=[0]).queries
     assert {item.mark for item in shown.items} == {"not assessed"}
@@ -108,8 +125,8 @@ def test_paths_start_at_the_root_or_at_the_current_directory(
     names: list[str], tmp_path: Path, collect: Callable[..., Pictures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_root = collect()
-    absolute = np.array([str(tmp_path / name) for name in names])
-    assert collect(query=ImageSet(absolute[:3]), gallery=ImageSet(absolute[3:]), root="/nowhere") == by_root
+    absolute = [str(tmp_path / name) for name in names]
+    assert collect(query=images(absolute[:3]), gallery=images(absolute[3:]), root="/nowhere") == by_root
     monkeypatch.chdir(tmp_path)
     assert collect(root=None) == by_root
 
@@ -119,14 +136,14 @@ def test_a_note_gives_the_reason_for_no_pictures(
 ) -> None:
     without_lists = make_report(n_query=3, n_invalid=0, k=None)
     lost = ["lost.jpg"] * 6
-    assert "the query set has no image paths" in collect(query=ImageSet(None)).note
-    assert "the gallery set has no image paths" in collect(gallery=ImageSet(None)).note
-    nothing = collect(query=ImageSet(lost[:3]), gallery=ImageSet(lost))
+    assert "the query set has no image paths" in collect(query=images(None)).note
+    assert "the gallery set has no image paths" in collect(gallery=images(None)).note
+    nothing = collect(query=images(lost[:3]), gallery=images(lost))
     assert nothing.queries == ()
     assert "none of 14 could be read; the first: 'lost.jpg': No such file" in nothing.note
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     assert "Pillow is not installed" in collect().note
-    for paths in ({}, {"query": ImageSet(None), "gallery": ImageSet(None)}):
+    for paths in ({}, {"query": images(None), "gallery": images(None)}):
         made = collect(without_lists, **paths)
         assert "no top-k lists were kept" in made.note
     page = dataclasses.replace(without_lists, pictures=made).to_html()
@@ -136,7 +153,7 @@ def test_a_note_gives_the_reason_for_no_pictures(
 
 def test_unreadable_pictures_are_counted(names: list[str], tmp_path: Path, collect: Callable[..., Pictures]) -> None:
     (tmp_path / names[3 + 2]).write_text("no picture")
-    made = collect(gallery=ImageSet([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0)
+    made = collect(gallery=images([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0)
     assert made.note.startswith("2 of 9 pictures could not be read; the first: '00005.jpg': cannot identify")
     assert [item.image is None for item in made.queries[0].items] == [True, False, False, False]
     assert made.queries[1].items[0].image is None
@@ -156,16 +173,16 @@ def test_pictures_stop_at_a_total_size(collect: Callable[..., Pictures], monkeyp
     [
         ({"chosen": [3]}, "chosen query row 3 is none of the 3 queries"),
         ({"chosen": [-1]}, "chosen query row -1"),
-        ({"query": ImageSet(["a"])}, "query paths hold 1 row, the lists are for 3"),
-        ({"gallery": ImageSet(["a"] * 5)}, "gallery paths hold 5 rows, the lists are for 6"),
-        ({"gallery": ImageSet(["a"] * 6, pids=[1, 2])}, "gallery pids hold 2 rows"),
-        ({"query": ImageSet(["a"] * 3, camids=[1, 2])}, "query camids hold 2 rows"),
+        ({"query": images(["a"])}, "query paths hold 1 row, the lists are for 3"),
+        ({"gallery": images(["a"] * 5)}, "gallery paths hold 5 rows, the lists are for 6"),
+        ({"gallery": images(["a"] * 6, pids=[1, 2])}, "gallery pids hold 2 rows"),
+        ({"query": images(["a"] * 3, camids=[1, 2])}, "query camids hold 2 rows"),
     ],
 )
-def test_missing_rows_are_refused(changes: dict[str, Any], words: str) -> None:
-    given: dict[str, Any] = {"query": ImageSet(["a"] * 3), "gallery": ImageSet(["a"] * 6)}
+def test_missing_rows_are_refused(listed: Callable[..., Report], changes: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {"query": images(["a"] * 3), "gallery": images(["a"] * 6)}
     with pytest.raises(InputError, match=words):
-        make_pictures(LISTS, **(given | changes))
+        make_pictures(listed(topk=LISTS), **(given | changes))
 
 
 def test_they_have_a_file_of_their_own(full_report: Report, tmp_path: Path) -> None:
@@ -211,7 +228,7 @@ def test_a_file_without_pictures_is_refused(full_report: Report, tmp_path: Path,
 def test_the_page_marks_with_signs_and_words(
     names: list[str], collect: Callable[..., Pictures], report: Report
 ) -> None:
-    made = collect(gallery=ImageSet(names[3:], range(100, 106)), chosen=[0], n_hardest=0)
+    made = collect(gallery=images(names[3:], range(100, 106)), chosen=[0], n_hardest=0)
     part = section(dataclasses.replace(report, pictures=made).to_html(), "pictures")
     signs = re.findall(r'<span class="sign">(.*?)</span>', part)
     assert signs == ["query", "1 \N{CHECK MARK} right", "2 \N{BALLOT X} wrong", "junk", "3 \N{CHECK MARK} right"]
@@ -226,9 +243,9 @@ def test_the_page_marks_with_signs_and_words(
         assert base64.b64decode(source) == shown.image
 
 
-def test_a_path_is_text_on_the_page(report: Report, tmp_path: Path) -> None:
+def test_a_path_is_text_on_the_page(report: Report, listed: Callable[..., Report], tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>.jpg"
-    made = make_pictures(LISTS, ImageSet([evil] * 3), ImageSet([evil] * 6), root=tmp_path)
+    made = make_pictures(listed(topk=LISTS), images([evil] * 3), images([evil] * 6), root=tmp_path)
     page = Page(dataclasses.replace(report, pictures=made).to_html())
     assert not page.named("script")
     assert "<script>alert(1)</script>" in page.text
