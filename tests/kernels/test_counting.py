@@ -6,100 +6,62 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiles import Tile, few_valued
 
-from reid_dist.core.model import RowRange
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
+from reid_dist.kernels.canonical import PairRows, read_only, squared_norms
 from reid_dist.kernels.counting import FEW_THRESHOLDS, count_tile
 from reid_dist.kernels.deciding import Bands, RankCounts, ScreenedTile
-
-
-def canonical(kind: int, query: np.ndarray, gallery: np.ndarray) -> np.ndarray:
-    rows = PairRows(kind, query, gallery, squared_norms(query), squared_norms(gallery))
-    i, j = np.divmod(np.arange(len(query) * len(gallery)), len(gallery))
-    return pair_distances(rows, i, j).reshape(len(query), len(gallery))
 
 
 class Case:
     """A block of queries against a tile, with some gallery rows relevant and some hidden."""
 
-    def __init__(self, seed: int, n_query: int, n_gallery: int, dim: int, n_positive: int, values: int) -> None:
+    def __init__(
+        self, seed: int, name: str, dtype: type, n_query: int, n_gallery: int, dim: int, n_positive: int, values: int
+    ) -> None:
         rng = np.random.default_rng(seed)
-        # Few-valued features have many ties; many-valued ones hardly any.
-        self.query = read_only(rng.integers(1, values + 1, (n_query, dim)).astype(np.float32))
-        self.gallery = read_only(rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32))
-        hidden = [np.sort(rng.choice(n_gallery, min(n_gallery, n_positive + 3), replace=False)) for _ in self.query]
-        self.hidden = hidden
-        self.positives = [np.sort(rng.choice(rows, min(len(rows), n_positive), replace=False)) for rows in hidden]
+        query, gallery = (few_valued(rng, n, dim, values) for n in (n_query, n_gallery))
+        self.tile = Tile(DISTANCES.get(name), query, gallery, dtype)
+        self.hidden = [np.sort(rng.choice(n_gallery, min(n_gallery, n_positive + 3), replace=False)) for _ in query]
+        positives = [np.sort(rng.choice(rows, min(len(rows), n_positive), replace=False)) for rows in self.hidden]
         self.junk = rng.random(n_gallery) < 0.1
+        self.row_of = np.arange(n_gallery)
+        self.bands = self.tile.bands(positives, self.hidden, self.row_of)
 
-    def bands(self, name: str, dtype: type) -> tuple[Bands, np.ndarray, np.ndarray, np.ndarray]:
-        distance = DISTANCES.get(name)
-        exact = canonical(distance.kind, self.query, self.gallery)
-        norms = squared_norms(self.query), squared_norms(self.gallery)
-        screen = distance.screen(self.query, self.gallery, *norms, dtype)
-        indptr, thresholds, starts, rows, owner = [0], [], [0], [], []
-        for q, positives in enumerate(self.positives):
-            by_distance: dict[float, list[int]] = {}
-            for row in positives.tolist():
-                by_distance.setdefault(exact[q, row], []).append(row)
-            for value in sorted(by_distance):
-                thresholds.append(value)
-                rows += sorted(by_distance[value])
-                starts.append(len(rows))
-                owner.append(q)
-            indptr.append(len(thresholds))
-        lower, upper = screen.edges(np.array(owner, int), np.array(thresholds), distance.squared)
-        matrix, bias = screen.gallery_tile(0, len(self.gallery), np.empty(self.gallery.shape, dtype))
-        hidden_indptr = np.cumsum([0, *map(len, self.hidden)])
-        bands = Bands(
-            np.array(indptr),
-            lower,
-            upper,
-            np.array(thresholds),
-            np.array(starts),
-            np.array(rows, np.int64),
-            hidden_indptr,
-            np.concatenate(self.hidden),
-        )
-        bias = np.where(self.junk, np.inf, bias).astype(dtype)
-        return bands, screen.query_rows(RowRange(0, len(self.query))) @ matrix.T, bias, exact
-
-    def by_definition(self, bands: Bands, exact: np.ndarray) -> tuple[list[int], list[int], list[int]]:
+    def by_definition(self) -> tuple[list[int], list[int], list[int]]:
         near, tied, preceding = [], [], []
-        for q in range(len(self.query)):
-            kept = np.ones(len(self.gallery), bool)
+        bands, (n_query, n_gallery) = self.bands, self.tile.shape
+        for q in range(n_query):
+            exact = self.tile.exact[q]
+            kept = np.ones(n_gallery, bool)
             kept[self.hidden[q]] = False
             kept[self.junk] = False
             for u in range(bands.indptr[q], bands.indptr[q + 1]):
                 at = bands.distance[u]
-                near.append(int((exact[q, kept] < at).sum()))
-                tied.append(int((exact[q, kept] == at).sum()))
+                near.append(int((exact[kept] < at).sum()))
+                tied.append(int((exact[kept] == at).sum()))
                 for row in bands.positive_row[bands.positive_start[u] : bands.positive_start[u + 1]]:
-                    preceding.append(int((kept & (exact[q] == at) & (np.arange(len(kept)) < row)).sum()))
+                    preceding.append(int((kept & (exact == at) & (self.row_of < row)).sum()))
         return near, tied, preceding
 
 
-def count(
-    case: Case, name: str, dtype: type, limit: int = 10**9
-) -> tuple[int, tuple[list[int], ...], tuple[list[int], ...]]:
-    bands, tile, bias, exact = case.bands(name, dtype)
+def count(case: Case, limit: int = 10**9) -> tuple[int, tuple[list[int], ...]]:
+    tile, bands = case.tile, case.bands
     counts = RankCounts(
         np.zeros(len(bands.distance), np.int32),
         np.zeros(len(bands.distance), np.int32),
         np.zeros(len(bands.positive_row), np.int32),
     )
-    kind = DISTANCES.get(name).kind
-    rows = PairRows(kind, case.query, case.gallery, squared_norms(case.query), squared_norms(case.gallery))
-    row_of = np.arange(len(case.gallery))
-    screened = ScreenedTile(tile, bias[None], np.zeros(len(tile), int), 0, row_of, bands, rows, 0)
+    bias_of = np.zeros(len(tile.query), int)
+    screened = ScreenedTile(tile.product, tile.biased(case.junk)[None], bias_of, 0, case.row_of, bands, tile.rows, 0)
     done, _ = count_tile(screened, counts, limit)
     preceding = []
     for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
         preceding += np.cumsum(counts.before[start:stop]).tolist()
     near = segment_running_sums(counts.near, bands.indptr)
-    return done, (near.tolist(), counts.tied.tolist(), preceding), case.by_definition(bands, exact)
+    return done, (near.tolist(), counts.tied.tolist(), preceding)
 
 
 @given(
@@ -115,19 +77,18 @@ def count(
 def test_counts_are_those_of_the_definition(
     seed: int, n_gallery: int, dim: int, n_positive: int, values: int, name: str, dtype: type
 ) -> None:
-    case = Case(seed, 3, n_gallery, dim, n_positive, values)
-    done, found, expected = count(case, name, dtype)
-    assert done == len(case.query)
-    assert found == expected
+    case = Case(seed, name, dtype, 3, n_gallery, dim, n_positive, values)
+    assert count(case) == (3, case.by_definition())
 
 
 @pytest.mark.parametrize("n_positive", [3, 60])
 def test_a_crowded_band_ends_the_count(n_positive: int) -> None:
-    case = Case(5, 4, 900, 8, n_positive, 1)
+    case = Case(5, "cosine", np.float32, 4, 900, 8, n_positive, 1)
     # Some 813 pairs of a row are inside: the limit is exceeded in the second row, of which nothing is counted.
-    done, (near, tied, preceding), expected = count(case, "cosine", np.float32, limit=1000)
+    done, (near, tied, preceding) = count(case, limit=1000)
+    expected = case.by_definition()
     assert done == 1
-    thresholds = case.bands("cosine", np.float32)[0].indptr[1]
+    thresholds = case.bands.indptr[1]
     assert near[:thresholds] + tied[:thresholds] == expected[0][:thresholds] + expected[1][:thresholds]
     assert not any(near[thresholds:] + tied[thresholds:])
     assert preceding[:n_positive] == expected[2][:n_positive]

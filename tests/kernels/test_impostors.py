@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiles import Tile, few_valued
 
-from reid_dist.core.model import RowRange
-from reid_dist.engine.distances import DISTANCES, Screen
-from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
+from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.impostors import (
     HIDDEN,
     LARGEST_KEY,
@@ -52,13 +51,8 @@ class Case:
     def __init__(self, seed: int, name: str, dtype: type, n_gallery: int, values: int) -> None:
         rng = np.random.default_rng(seed)
         n_query, dim = 5, int(rng.integers(1, 40))
-        self.query = read_only(rng.integers(1, values + 1, (n_query, dim)).astype(np.float32))
-        self.gallery = read_only(rng.integers(1, values + 1, (n_gallery, dim)).astype(np.float32))
-        self.distance = DISTANCES.get(name)
-        norms = squared_norms(self.query), squared_norms(self.gallery)
-        self.rows = PairRows(self.distance.kind, self.query, self.gallery, *norms)
-        self.screen: Screen = self.distance.screen(self.query, self.gallery, *norms, dtype)
-        matrix, bias = self.screen.gallery_tile(0, n_gallery, np.empty(self.gallery.shape, dtype))
+        query, gallery = (few_valued(rng, n, dim, values) for n in (n_query, n_gallery))
+        self.tile = tile = Tile(DISTANCES.get(name), query, gallery, dtype)
         # The block begins before the tile: some columns of it belong to other tiles.
         self.start = int(rng.integers(0, 50))
         kinds = rng.random((2, n_gallery)) < 0.2
@@ -70,23 +64,22 @@ class Case:
             mine = columns[(columns >= self.start) & (columns < self.start + n_gallery)] - self.start
             self.seen[q, mine] = False
         self.screened = Screened(
-            tile=self.screen.query_rows(RowRange(0, len(self.query))) @ matrix.T,
-            bias=np.where(kinds, np.inf, bias).astype(dtype),
+            tile=tile.product,
+            bias=tile.biased(kinds),
             bias_of=bias_of,
             column_start=self.start,
             hidden_indptr=np.cumsum([0, *map(len, hidden)]),
             hidden_column=np.concatenate(hidden).astype(np.int64),
             counted=counted,
-            centre=self.screen.centre.astype(dtype),
-            scale=np.full(1, 1 / self.screen.slope, dtype)[0],
+            centre=tile.screen.centre.astype(dtype),
+            scale=np.full(1, 1 / tile.screen.slope, dtype)[0],
         )
-        i, j = np.divmod(np.arange(n_query * n_gallery), n_gallery)
-        self.exact = pair_distances(self.rows, i, j).reshape(n_query, n_gallery)
 
     def brackets(self, edges: np.ndarray) -> Brackets:
         """Every key that anything within reach of an edge can have is looked at."""
-        falling = edges**2 if self.distance.squared else edges
-        reach = 2 * self.screen.epsilon.max() / self.screen.slope + 1e-5 * (1 + self.screen.centre.max())
+        screen = self.tile.screen
+        falling = edges**2 if self.tile.distance.squared else edges
+        reach = 2 * screen.epsilon.max() / screen.slope + 1e-5 * (1 + screen.centre.max())
         codes = np.full(N_PLACES, len(edges) // 2 + 1, np.uint16)
         low = falling_keys(falling[::2] - reach) + LARGEST_KEY
         high = falling_keys(falling[1::2] + reach) + LARGEST_KEY
@@ -95,7 +88,7 @@ class Case:
         for first, last in zip(low, high, strict=True):
             codes[first : last + 1] = TOUCHED
         last = int(high.max(initial=0))
-        return Brackets(codes, last, falling, edges, self.screen.centre, self.screen.epsilon, self.screen.slope)
+        return Brackets(codes, last, falling, edges, screen.centre, screen.epsilon, screen.slope)
 
 
 cases = st.builds(
@@ -128,22 +121,22 @@ def test_the_histogram_counts_every_pair_once(case: Case) -> None:
 @settings(max_examples=120)
 def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataObject) -> None:
     """Edges lie on distances that occur, so that pairs at an edge abound; brackets may be empty, or touch."""
-    occurring = sorted({*np.unique(case.exact).tolist(), 0.0, float(case.exact.max()) * 2 + 1})
+    exact, rows = case.tile.exact, case.tile.rows
+    occurring = sorted({*np.unique(exact).tolist(), 0.0, float(exact.max()) * 2 + 1})
     n_brackets = data.draw(st.integers(1, 4))
     edges = np.sort(data.draw(st.lists(st.sampled_from(occurring), min_size=2 * n_brackets, max_size=2 * n_brackets)))
-    gaps, found, progress = np.zeros(n_brackets, np.int64), np.full(case.exact.size, np.nan), np.zeros(2, np.int64)
-    capacity = max(len(case.gallery), data.draw(st.integers(1, case.exact.size)))
+    gaps, found, progress = np.zeros(n_brackets, np.int64), np.full(exact.size, np.nan), np.zeros(2, np.int64)
+    capacity = max(len(case.tile.gallery), data.draw(st.integers(1, exact.size)))
     collected: list[float] = []
     row = 0
-    while row < len(case.query):
+    while row < len(case.tile.query):
         # A small buffer is filled, emptied and filled again.
-        row = split_tile(
-            case.screened, case.brackets(edges), case.rows, row, case.exact.size, gaps, found[:capacity], progress
-        )
+        brackets, buffer = case.brackets(edges), found[:capacity]
+        row = split_tile(case.screened, brackets, rows, row, exact.size, gaps, buffer, progress)
         assert row >= 0
         collected += found[: progress[0]].tolist()
         progress[:] = 0
-    seen = case.exact[case.seen]
+    seen = exact[case.seen]
     region = np.searchsorted(edges, seen, "right")
     assert sorted(collected) == sorted(seen[region % 2 == 1].tolist())
     assert gaps.tolist() == [int((region == 2 * gap).sum()) for gap in range(n_brackets)]
@@ -152,8 +145,8 @@ def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataOb
 def test_a_crowded_tile_gives_up() -> None:
     case = Case(3, "cosine", np.float32, 600, 1)
     brackets = case.brackets(np.array([0.0, 1.0]))
-    nothing = np.zeros(1, np.int64)
-    assert split_tile(case.screened, brackets, case.rows, 0, 50, nothing, np.empty(9000), np.zeros(2, np.int64)) == -1
+    gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    assert split_tile(case.screened, brackets, case.tile.rows, 0, 50, gaps, np.empty(9000), progress) == -1
 
 
 @pytest.mark.parametrize("n_gallery", [1, 512, 513])
@@ -161,6 +154,6 @@ def test_what_lies_beyond_all_brackets_is_passed_over(n_gallery: int) -> None:
     case = Case(4, "euclidean", np.float32, n_gallery, 1000)
     gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
     done = split_tile(
-        case.screened, case.brackets(np.array([0.0, 1e-3])), case.rows, 0, 10**6, gaps, np.empty(9000), progress
+        case.screened, case.brackets(np.array([0.0, 1e-3])), case.tile.rows, 0, 10**6, gaps, np.empty(9000), progress
     )
-    assert (done, gaps.tolist(), progress.tolist()) == (len(case.query), [0], [0, 0])
+    assert (done, gaps.tolist(), progress.tolist()) == (len(case.tile.query), [0], [0, 0])

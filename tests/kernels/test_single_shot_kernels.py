@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiles import Tile, few_valued
 
-from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
-from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
+from reid_dist.kernels.canonical import PairRows, read_only
 from reid_dist.kernels.deciding import BEFORE, BEHIND, Bands, ScreenedTile
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
@@ -36,43 +36,26 @@ class Case:
 
     def __init__(self, seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int) -> None:
         rng = np.random.default_rng(seed)
-        # Few-valued features have many ties; many-valued ones hardly any.
-        query = read_only(rng.integers(1, values + 1, (1, 5)).astype(np.float32))
-        gallery = read_only(rng.integers(1, values + 1, (n_column, 5)).astype(np.float32))
         distance = GIVEN_DISTANCE if name == "given" else DISTANCES.get(name)
+        query, gallery = (few_valued(rng, n, 5, values) for n in (1, n_column))
         hidden = np.sort(rng.choice(n_column, min(n_column, n_positive + 3), replace=False))
-        self.positives = np.sort(rng.choice(hidden, min(len(hidden), n_positive), replace=False))
+        positives = np.sort(rng.choice(hidden, min(len(hidden), n_positive), replace=False))
         # Rows need not follow each other: a block may hold some rows of the gallery.
         self.row_of = np.cumsum(rng.integers(1, 4, n_column))
         if distance is GIVEN_DISTANCE:
-            query, gallery = (
-                read_only(rng.integers(0, values, (1, n_column)).astype(float)),
-                read_only(np.arange(n_column, dtype=float)[:, None]),
-            )
-            norms = np.zeros(1), np.zeros(n_column)
-        else:
-            norms = squared_norms(query), squared_norms(gallery)
-        self.rows = PairRows(distance.kind, query, gallery, *norms)
-        self.exact = pair_distances(self.rows, np.zeros(n_column, int), np.arange(n_column))
-        self.kept = np.ones(n_column, bool)
-        self.kept[hidden] = False
+            query = read_only(rng.integers(0, values, (1, n_column)).astype(float))
+            gallery = read_only(np.arange(n_column, dtype=float)[:, None])
+        tile = Tile(distance, query, gallery, dtype)
+        (self.exact,) = tile.exact
+        self.in_order = tile.in_order(0, positives)
         junk = rng.random(n_column) < 0.1
-        self.kept[junk] = False
-        order = np.lexsort((self.positives, self.exact[self.positives]))
-        self.in_order = self.positives[order]
-        thresholds, start = np.unique(self.exact[self.in_order], return_index=True)
-        screen = distance.screen(query, gallery, *norms, dtype)
-        lower, upper = screen.edges(np.zeros(len(thresholds), int), thresholds, distance.squared)
-        matrix, bias = screen.gallery_tile(0, n_column, np.empty(gallery.shape, screen.dtype))
-        tile = np.empty((1, n_column), screen.dtype)
-        screen.multiply(RowRange(0, 1), matrix, tile)
+        self.kept = ~junk
+        self.kept[hidden] = False
         # The first column of the tile is column 7 of its block.
-        bands = Bands(
-            np.array([0, len(thresholds)]), lower, upper, thresholds, np.append(start, len(order)),
-            self.row_of[self.in_order], np.array([0, len(hidden)]), hidden + 7,
-        )  # fmt: skip
-        bias = np.where(junk, np.inf, bias).astype(bias.dtype)[None]
-        self.tile = ScreenedTile(tile, bias, np.zeros(1, int), 7, self.row_of, bands, self.rows, 0)
+        bands = tile.bands([positives], [hidden], self.row_of, first_column=7)
+        self.tile = ScreenedTile(
+            tile.product, tile.biased(junk)[None], np.zeros(1, int), 7, self.row_of, bands, tile.rows, 0
+        )
 
     def by_definition(self, n_active: int, ties: int = 0) -> dict[int, int]:
         """Column -> the first positive that it comes before, of the first `n_active`."""

@@ -1,0 +1,75 @@
+"""A tile of queries and gallery rows with its canonical distances, as the tests of kernels over tiles take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import GIVEN_DISTANCE, Distance, Screen
+from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
+from reid_dist.kernels.deciding import Bands
+
+Int64 = NDArray[np.int64]
+
+
+def few_valued(rng: np.random.Generator, n_rows: int, dim: int, values: int) -> NDArray[np.float32]:
+    """Features of whole numbers, (n_rows, dim): few values give many ties, many values hardly any."""
+    return read_only(rng.integers(1, values + 1, (n_rows, dim)).astype(np.float32))
+
+
+class Tile:
+    """Queries against gallery rows, screened in a dtype.
+
+    `product` is (n_query, n_gallery), without the `bias` (n_gallery,); `exact` are the canonical distances.
+    """
+
+    def __init__(self, distance: Distance, query: NDArray[Any], gallery: NDArray[Any], dtype: type) -> None:
+        given = distance is GIVEN_DISTANCE
+        norms = [np.zeros(len(side)) if given else squared_norms(side) for side in (query, gallery)]
+        self.distance, self.query, self.gallery = distance, query, gallery
+        self.shape = len(query), len(gallery)
+        self.rows = PairRows(distance.kind, query, gallery, *norms)
+        i, j = np.divmod(np.arange(len(query) * len(gallery)), len(gallery))
+        self.exact = pair_distances(self.rows, i, j).reshape(self.shape)
+        self.screen: Screen = distance.screen(query, gallery, *norms, dtype)
+        prepared = np.empty(gallery.shape, self.screen.dtype)
+        matrix, self.bias = self.screen.gallery_tile(0, len(gallery), prepared)
+        self.product = np.empty(self.shape, self.screen.dtype)
+        self.screen.multiply(RowRange(0, len(query)), matrix, self.product)
+
+    def biased(self, hidden: NDArray[np.bool_]) -> NDArray[Any]:
+        """The bias with columns that are hidden from every query, of the shape of `hidden`."""
+        return np.where(hidden, np.inf, self.bias).astype(self.bias.dtype)
+
+    def in_order(self, q: int, columns: Int64) -> Int64:
+        """Columns by (distance to a query, column)."""
+        return columns[np.lexsort((columns, self.exact[q, columns]))]
+
+    def bands(
+        self, positives: Sequence[Int64], hidden: Sequence[Int64], row_of: Int64, *, first_column: int = 0
+    ) -> Bands:
+        """Bands around the distances of the positives of every query, in ascending order.
+
+        `positives` and `hidden` are columns of the tile by query, `row_of` is the gallery row of every column, and
+        `first_column` the place of the tile in its block.
+        """
+        indptr, thresholds, starts, owner = [0], list[float](), [0], list[int]()
+        rows = list[int]()
+        for q, columns in enumerate(positives):
+            ordered = self.in_order(q, columns)
+            values, counts = np.unique(self.exact[q, ordered], return_counts=True)
+            thresholds += values.tolist()
+            starts += (starts[-1] + np.cumsum(counts)).tolist()
+            rows += row_of[ordered].tolist()
+            owner += [q] * len(values)
+            indptr.append(len(thresholds))
+        distances = np.array(thresholds)
+        lower, upper = self.screen.edges(np.array(owner, int), distances, self.distance.squared)
+        return Bands(
+            np.array(indptr), lower, upper, distances, np.array(starts), np.array(rows, np.int64),
+            np.cumsum([0, *map(len, hidden)]), np.concatenate(hidden) + first_column,
+        )  # fmt: skip
