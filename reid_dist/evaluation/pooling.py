@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +20,13 @@ from reid_dist.evaluation.projection import make_resources
 from reid_dist.evaluation.visibility import visible_to, workspace_at
 from reid_dist.stages.pooling import CamidRule, PooledPlace, PoolJob, write_pooled
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
+from reid_dist.stores.featureset import Progress as RowsProgress
 from reid_dist.stores.locations import canonical_uri, refuse_unless_free
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client
-
-RowsProgress = Callable[[int, int, str], None]
-"""Called with rows done, rows in all, and what is read."""
 
 _ACCUMULATOR_BYTES = 256 << 20
 
@@ -145,7 +143,10 @@ def pool_to(
     rows: RowsProgress | None = None,
     sums_bytes: int = _ACCUMULATOR_BYTES,
 ) -> FeatureSet:
-    """Pool in threads or on a cluster; `progress` is of tasks, `rows` of rows, with the location of the new store."""
+    """Pool in threads or on a cluster; `progress` is of tasks, `rows` of rows read, for the location of the new store.
+
+    A store that is there, and sizes of chunks that do not fit together, are refused before anything is read.
+    """
     refuse_unless_free(to.uri, overwrite=to.overwrite)
     job.layout(to)
     features = job.recipe.features

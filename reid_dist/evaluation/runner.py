@@ -1,10 +1,9 @@
 """The runner of jobs: specification, finished result, finished parts, computation, saved result.
 
-A result is a report in an output directory, or a feature store; `Form` holds what differs.  The specification holds all
-that a result depends on, by name.  It is compared with that of a finished result at the destination, and with that of
-an unfinished run, which a small file records until the run is done.  Finished parts
-in a workspace are named after all that they depend on and cannot be confused; the file serves users who resume with
-other options than before.
+A result is a report in an output directory, or a feature store; its `Form` holds what differs.  The specification
+holds all that a result depends on, by name.  It is compared with that of a finished result at the destination, and with
+that of an unfinished run, which a small file records until the run is done.  Finished parts in a workspace are named
+after all that they depend on and cannot be confused; the file serves users who resume with other options than before.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ Document = TypeVar("Document", "Report", "SweepReport", "SplitReport")
 class Destination:
     """Where the result of a job goes, and where its parts are kept.
 
-    `output` is the directory of the run: of its report, its record while it is unfinished, and by default its workspace
-    (None writes nothing); with `resume` it may hold an earlier run of the job.
-    `workspace` is a directory or URI, by default ``output/workspace``, and a temporary one without `output`.  The name
-    of a run is by default the last part of `output`; a finished report keeps its name.  `resumed_by` are words for what
-    resumes an interrupted run, None where parts do not outlive it.
+    `output` is the directory of the run: of its report, and of its record while it is unfinished (None writes neither);
+    with `resume` it may hold an earlier run of the job.  `workspace` is a directory or URI, by default
+    ``output/workspace``, and a temporary one without `output`.  The name of a run is by default the last part of
+    `output`; a finished report keeps its name.  `resumed_by` are words for what resumes an interrupted run, None where
+    parts do not outlive it.
     """
 
     output: Path | None = None

@@ -22,7 +22,7 @@ _TASKS_PER_THREAD = 4
 # Blocks are as long as the sums allow where shorter ones would read more than this share again.
 _READ_AGAIN = 0.15
 
-# Sums, pooled rows and their file take at most this share of the memory of a task.
+# Share of the memory of a task for the sums; pooled rows and their file take as much again.
 _SUMS_SHARE = 0.25
 
 
