@@ -242,6 +242,7 @@ def test_refusals_leave_nothing(reid_dist, tmp_path: Path) -> None:
     assert reid_dist(*words, "--allow-zero").code == 0
 
 
+@pytest.mark.slow
 def test_a_local_cluster_and_events(frames, tmp_path: Path) -> None:
     """By a process of its own, since workers are processes."""
     words = ["pool", str(frames), "--output", str(tmp_path / "pooled.zarr"), "--workers", "1", "--log-json"]
