@@ -39,7 +39,7 @@ _COMMANDS = {
     "history": "Show, export or prune what past nights measured; accept a change.",
     "nightly": "Run a suite, compare it with earlier nights, write the page.",
     "compile": "Compile all kernels ahead of the first run.",
-    "list": "List metrics, protocols, distances, re-rankers, expansions, poolings or formats.",
+    "list": "List metrics, protocols, distances, re-rankers, expansions, poolings, formats or layouts.",
     "schema": "Print the JSON Schema of pipeline, suite or cluster files.",
 }
 

@@ -56,10 +56,57 @@ def identities(store: FeatureSet) -> int:
     help="Names of the image files, one a line, in the order of the rows; labels are read from them.",
 )
 @click.option(
+    "--layout",
+    metavar="NAME",
+    help="The data set whose names and lists these are, such as market1501, msmt17 or veri776: `reid-dist list "
+    "layouts`. Default: market1501.",
+)
+@click.option(
+    "--list",
+    "lists",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A list of the data set with labels, in the form of --layout: text, XML, JSON, CSV or .mat. Images are found "
+    "in it by name; without names, its records are the rows in their order. Repeatable.",
+)
+@click.option(
     "--pattern",
     metavar="REGEX",
-    help="How names hold labels: groups (?P<pid>…) and (?P<camid>…), any other is a label column. Searched in the base "
-    "name, or in the path if it holds a /. Default: as in Market-1501.",
+    help="How names of no known layout hold labels: groups (?P<pid>…) and (?P<camid>…), any other is a label column. "
+    "Searched in the base name, or in the path if it holds a /.",
+)
+@click.option(
+    "--query-list",
+    "query_lists",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Names of the images that are queries, one a line; all others are the gallery, unless that is chosen. "
+    "Repeatable.",
+)
+@click.option(
+    "--gallery-list",
+    "gallery_lists",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Names of the images of the gallery, likewise.",
+)
+@click.option(
+    "--query-folder",
+    "query_folders",
+    multiple=True,
+    metavar="NAME",
+    help="Images in folders of this name, such as query or test/C, are queries. Default: the folders of the layout. "
+    "Repeatable.",
+)
+@click.option(
+    "--gallery-folder",
+    "gallery_folders",
+    multiple=True,
+    metavar="NAME",
+    help="Images in folders of this name are the gallery, likewise.",
 )
 @click.option(
     "--labels",
@@ -86,8 +133,8 @@ def command(source: str, output: str, **options: Any) -> None:
     """Read SOURCE (.npz .npy .mat .h5 .parquet .safetensors .pth .pt or Zarr) in bounded memory; write feature stores.
 
     A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, and so does one whose first rows
-    are queries (--num-query) or whose rows are marked (is_query and is_gallery). One with a single set becomes one
-    store at PATH.
+    are queries (--num-query), whose rows are marked (is_query and is_gallery), or whose images are in folders or lists
+    of both sides (--layout, --query-folder, --query-list). One with a single set becomes one store at PATH.
 
     Arrays are found by their customary names: features, feats, f or embeddings; pids, labels, ids, person_ids or
     vehicle_ids; camids, cams or cameras; item_ids; image_paths, img_paths, paths or filenames; columns/NAME for labels
@@ -95,8 +142,9 @@ def command(source: str, output: str, **options: Any) -> None:
     tensors by file name is a set of features with image_paths.
 
     Where there are no identities, they are read from names of images like 0002_c1s1_000451_03.jpg: those in the source,
-    or those of --names. A name that does not fit is refused. --labels takes a table of labels with the same names of
-    columns, such as a data frame with label, path, camera, split, is_query and is_gallery.
+    or those of --names. --layout reads the names and lists of other data sets. A name that does not fit is refused.
+    --labels takes a table of labels, a row for every row of features, with the same names of columns, such as a data
+    frame with label, path, camera, split, is_query and is_gallery.
 
     Labels are whole numbers or text. One rule holds for pids, camids and item ids: digits are a number, so that 01 and
     1 are equal, unless one set holds both, which are two names then. A pid or camid 1.0e+00 is 1, and a pid -1 is junk.
@@ -107,6 +155,7 @@ def command(source: str, output: str, **options: Any) -> None:
       reid-dist ingest gallery.npy --pids-file pids.txt --camids-file cams.txt --output data/gallery.zarr
       reid-dist ingest features.npz --features emb --pids vid --output data/veri.zarr --drop-pid -1
       reid-dist ingest features.npy --names list.txt --num-query 3368 --output data/named
+      reid-dist ingest features.npy --names list.txt --layout market1501 --query-list query.txt --output data/listed
       reid-dist ingest features.npy --labels df.csv --output data/oml
     """
     from reid_dist.cli.progress import rows_progress

@@ -17,6 +17,7 @@ _REGISTRIES = {
     "expansions": ("reid_dist.stages.expansion", "EXPANSIONS"),
     "poolings": ("reid_dist.stages.pooling", "POOLINGS"),
     "formats": ("reid_dist.stores.importers", "FORMATS"),
+    "layouts": ("reid_dist.stores.importers", "LAYOUTS"),
 }
 
 
@@ -29,6 +30,7 @@ def command(kind: str) -> None:
     Examples:
       reid-dist list protocols
       reid-dist list poolings
+      reid-dist list layouts
     """
     from rich.console import Console
     from rich.table import Table

@@ -23,7 +23,7 @@ from reid_dist.errors import RunFailedError
 from reid_dist.metrics.definitions import METRICS
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stages.pooling import POOLINGS
-from reid_dist.stores.importers import FORMATS
+from reid_dist.stores.importers import FORMATS, LAYOUTS
 
 COMMANDS = (
     *("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "sweep", "report", "list"),
@@ -337,7 +337,7 @@ def test_report_writes_the_page_again(reid_dist, stores, threads, tmp_path: Path
     ("kind", "registry"),
     [
         *(("metrics", METRICS), ("protocols", PROTOCOLS), ("distances", DISTANCES), ("poolings", POOLINGS)),
-        ("formats", FORMATS),
+        *(("formats", FORMATS), ("layouts", LAYOUTS)),
     ],
 )
 def test_list_prints_every_entry(reid_dist, monkeypatch, kind: str, registry) -> None:

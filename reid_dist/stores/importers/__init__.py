@@ -11,7 +11,8 @@ from reid_dist.stores.importers import (  # noqa: F401 - each registers its form
     zarr_groups,
 )
 from reid_dist.stores.importers.ingest import ingest, open_features
+from reid_dist.stores.importers.name_layouts import LAYOUTS
 from reid_dist.stores.importers.names import ArrayNames
 from reid_dist.stores.importers.source import FORMATS, open_source
 
-__all__ = ["FORMATS", "ArrayNames", "ingest", "open_features", "open_source"]
+__all__ = ["FORMATS", "LAYOUTS", "ArrayNames", "ingest", "open_features", "open_source"]

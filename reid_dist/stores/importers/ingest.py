@@ -15,8 +15,9 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
-from reid_dist.stores.importers.labelling import SIDE_LABELS, LabelledPart, label_parts, sides_of
+from reid_dist.stores.importers.labelling import LabelledPart, label_parts
 from reid_dist.stores.importers.names import ArrayNames, Role, find_labels
+from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.labelled import LabelledRows, LabelledSet
 from reid_dist.stores.labels import as_column, label_arguments
@@ -83,9 +84,20 @@ def ingest(
         names (``label``, ``path``, ``camera``, ``split``, ``is_query``, ``is_gallery``).
     names_file
         Text with one name of an image per line; labels are read from the names.
+    layout
+        The data set whose names and lists these are, by its name in ``reid-dist list layouts``; ``"market1501"`` when
+        None.  Its folders and lists also choose query and gallery, where they hold both.
     pattern
-        A regular expression with the groups ``pid`` and ``camid``, searched in names of images: in the base name, or in
-        the path if it holds a ``/``; Market-1501's when None.
+        In place of a layout: a regular expression with the groups ``pid`` and ``camid``, searched in the base name of
+        an image, or in its path if it holds a ``/``.  Any other group is a label column of whole numbers.
+    lists
+        Lists of the data set with labels, in the form of the layout.  Images are found in them by name; where there
+        are no names, their records are the rows in their order.
+    query_lists, gallery_lists
+        Lists of the images that are queries, and of those of the gallery; when one is empty, it is all others.
+    query_folders, gallery_folders
+        Folders of the images that are queries, and of those of the gallery, likewise; ``"test/C"`` is a folder ``C`` in
+        a folder ``test``.
     num_query
         Number of queries of a single set, which come first; its entry ``num_query`` when None.
     chunk_rows, shard_rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.name_layouts import MARKET1501, NameLayout, layout_of_pattern
+from reid_dist.stores.importers.name_layouts import LAYOUTS, MARKET1501, NameLayout, layout_of_pattern
 from reid_dist.stores.importers.names import ArrayNames, option_of
 
 Location: TypeAlias = str | os.PathLike[str]
@@ -28,7 +28,13 @@ class LabelFields(TypedDict, total=False):
     camids_file: Location | None
     labels_file: Location | None
     names_file: Location | None
+    layout: str | None
     pattern: str | None
+    lists: Sequence[Location]
+    query_lists: Sequence[Location]
+    gallery_lists: Sequence[Location]
+    query_folders: Sequence[str]
+    gallery_folders: Sequence[str]
     num_query: int | None
     drop_pids: Sequence[int]
 
@@ -42,19 +48,27 @@ class LabelOptions:
     camids_file: Location | None = None
     labels_file: Location | None = None
     names_file: Location | None = None
+    layout: str | None = None
     pattern: str | None = None
+    lists: Sequence[Location] = ()
+    query_lists: Sequence[Location] = ()
+    gallery_lists: Sequence[Location] = ()
+    query_folders: Sequence[str] = ()
+    gallery_folders: Sequence[str] = ()
     num_query: int | None = None
     drop_pids: Sequence[int] = ()
 
     @property
-    def layout(self) -> NameLayout:
-        """How names hold labels."""
-        return MARKET1501 if self.pattern is None else layout_of_pattern(self.pattern)
+    def name_layout(self) -> NameLayout:
+        """How names and lists hold labels."""
+        if self.pattern is not None:
+            return layout_of_pattern(self.pattern)
+        return MARKET1501 if self.layout is None else LAYOUTS.get(self.layout)
 
     @property
-    def reads_names(self) -> bool:
-        """Whether labels come from names of images by choice."""
-        return self.names_file is not None or self.pattern is not None
+    def chooses_layout(self) -> bool:
+        """Whether labels come from names of images or from lists by choice."""
+        return self.names_file is not None or self.pattern is not None or self.layout is not None
 
     @property
     def files(self) -> dict[str, Location]:
@@ -63,14 +77,25 @@ class LabelOptions:
         return {what: file for what, file in given.items() if file is not None}
 
     @property
+    def of_sides(self) -> list[str]:
+        """The options that were given and that choose the rows of query and gallery."""
+        given = {
+            "--query-list": self.query_lists,
+            "--gallery-list": self.gallery_lists,
+            "--query-folder": self.query_folders,
+            "--gallery-folder": self.gallery_folders,
+        }
+        return [option for option, values in given.items() if values]
+
+    @property
     def of_single_sets(self) -> list[str]:
         """The options that were given and that go with a single set."""
         given = [_FILE_OPTIONS[what][0] for what in self.files]
-        others = {"--labels": self.labels_file, "--num-query": self.num_query}
-        return given + [option for option, value in others.items() if value is not None]
+        others = {"--labels": self.labels_file, "--list": self.lists or None, "--num-query": self.num_query}
+        return given + [option for option, value in others.items() if value is not None] + self.of_sides
 
     def check(self) -> None:
-        """Refuse labels that are named twice."""
+        """Refuse labels that are named twice, and options without those that they need."""
         named = self.names.given(None)
         for what, file in self.files.items():
             if what in named:
@@ -78,13 +103,30 @@ class LabelOptions:
                     f"{what} are named twice: the array {named[what]!r} ({option_of(what)}, {what}) and the file "
                     f"{file} ({', '.join(_FILE_OPTIONS[what])}); give one of them"
                 )
-        if self.names_file is not None and self.labels_file is not None:
+        if self.labels_file is not None and (self.names_file is not None or self.lists):
+            option, argument = ("--list", "lists") if self.lists else _FILE_OPTIONS["image_paths"]
             raise InputError(
-                "labels are given twice: by --labels (labels_file) and by --names (names_file); give one of them, or "
-                "--labels with --pattern where its paths hold labels"
+                f"labels are given twice: by --labels (labels_file) and by {option} ({argument}); give one of them, or "
+                "--labels with --layout or --pattern where its paths hold labels"
             )
-        if self.pattern is not None:
-            for what in self.layout.labels:
-                if what in named or what in self.files:
-                    raise InputError(f"{what} are named twice: by --pattern (pattern), and by {option_of(what)} or "
-                                     f"{option_of(what)}-file; give one of them")  # fmt: skip
+        if self.layout is not None and self.pattern is not None:
+            raise InputError("names are described by --layout (layout) and by --pattern (pattern); give one of them")
+        if self.lists and self.layout is None:
+            raise InputError(
+                "--list (lists) is read in the form of a data set; name it with --layout (layout), see `reid-dist list "
+                "layouts`"
+            )
+        if self.num_query is not None and self.of_sides:
+            raise InputError(
+                f"query and gallery are chosen twice: by --num-query (num_query) and by {self.of_sides[0]}; give "
+                "one of them"
+            )
+        self._check_groups(named)
+
+    def _check_groups(self, named: dict[str, str]) -> None:
+        if self.pattern is None:
+            return
+        for what in self.name_layout.labels:
+            if what in named or what in self.files:
+                raise InputError(f"{what} are named twice: by --pattern (pattern), and by {option_of(what)} or "
+                                 f"{option_of(what)}-file; give one of them")  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,22 +12,33 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import first_few
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_options import LabelOptions, Location
-from reid_dist.stores.importers.name_layouts import first_file_name, labels_of_names
+from reid_dist.stores.importers.name_layouts import Coded, Records, read_names_file
+from reid_dist.stores.importers.named_labels import first_file_name, named_labels, read_records
 from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts, find_table, option_of, unread_notes
+from reid_dist.stores.importers.sides import (
+    SIDE_LABELS,
+    Mask,
+    chosen_sides,
+    queries_first,
+    rows_left_out,
+    sides_of,
+    sides_of_sets,
+)
 from reid_dist.stores.importers.source import RowArray, Source, open_source
-from reid_dist.stores.importers.text_files import file_of_labels, read_lines, read_names
-from reid_dist.stores.labels import Labels, as_column, label_arguments, make_labels, number_jointly
+from reid_dist.stores.importers.text_files import file_of_labels, read_lines
+from reid_dist.stores.labels import (
+    COLUMN_PREFIX,
+    Labels,
+    as_column,
+    as_numbers,
+    label_arguments,
+    make_labels,
+    number_jointly,
+)
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20
 _TRAIN = "train"
-_NUM_QUERY = "num_query"
-SIDE_LABELS = ("is_query", "is_gallery", "split")
-"""Columns that assign rows to sides; not stored."""
-_TRUE = ("true", "1", "1.0", "t", "yes")
-_FALSE = ("false", "0", "0.0", "f", "no", "", "nan", "none", "null")
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,9 @@ class _Read:
     features: RowArray
     labels: dict[str, NDArray[Any]]
     notes: list[str]
+    # Labels in names of images, not yet numbers, and the sets of the rows by the layout of the names.
+    coded: dict[str, Coded] = field(default_factory=dict)
+    sets: Coded | None = None
 
     @property
     def n_rows(self) -> int:
@@ -77,17 +91,19 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     """Read one set of a source, or its query and gallery; identities and cameras are numbered over both at once."""
     options.check()
     table, table_notes = _read_table(options)
-    parts = find_parts(source, _beside(options.names, table), _elsewhere(options, table))
+    records = read_records(options)
+    parts = find_parts(source, _beside(options.names, table), _elsewhere(options, table, records))
     if len(parts) > 1 and options.of_single_sets:
         raise InputError(
-            f"{source.uri} holds query and gallery; files with labels (--pids-file, --camids-file, --names, --labels) "
-            f"and --num-query go with a single set, and {' and '.join(options.of_single_sets)} was given"
+            f"{source.uri} holds query and gallery; files with labels (--pids-file, --camids-file, --names, --labels, "
+            "--list) and what chooses sides (--num-query, --query-list, --query-folder, …) go with a single set, and "
+            f"{' and '.join(options.of_single_sets)} was given"
         )
     reads = [_read_part(source, part, options, table) for part in parts]
     reads[0].notes[:0] = [*unread_notes(source, parts), *table_notes]
     for read in reads:
-        _take_from_names(read, options)
-        _check_pids(read, source)
+        _take_from_names(read, records, options)
+        _check_pids(read, source, options)
     vocabularies = _number(reads, source)
     made: list[LabelledPart] = []
     for read in reads:
@@ -100,9 +116,10 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     return made
 
 
-def _elsewhere(options: LabelOptions, table: Mapping[str, NDArray[Any]]) -> set[str]:
+def _elsewhere(options: LabelOptions, table: Mapping[str, NDArray[Any]], records: Records) -> set[str]:
     """Labels that do not come from arrays of the source."""
-    return {*table, *options.files, *(options.layout.labels if options.reads_names else ())}
+    named = options.name_layout.labels if options.chooses_layout else ()
+    return {*table, *options.files, *named, *(records.keys() - {"image_paths"})}
 
 
 def _beside(names: ArrayNames, table: Mapping[str, NDArray[Any]]) -> ArrayNames:
@@ -135,7 +152,10 @@ def _read_part(source: Source, part: Part, options: LabelOptions, table: Mapping
     if table:
         labels |= _rows_of_table(read, table)
     for what, file in options.files.items():
-        labels[what] = _labels_of_file(file, names=what == "image_paths")
+        if what == "image_paths":
+            labels |= read_names_file(file, options.name_layout)
+        else:
+            labels[what] = _labels_of_file(file)
     return read
 
 
@@ -152,43 +172,40 @@ def _rows_of_table(read: _Read, table: Mapping[str, NDArray[Any]]) -> Mapping[st
     return {what: values[evaluated] for what, values in table.items()}
 
 
-def _labels_of_file(location: Location, *, names: bool) -> NDArray[Any]:
+def _labels_of_file(location: Location) -> NDArray[Any]:
     path = file_of_labels(location)
     if path.suffix.lower() == ".npy":
         return as_column(open_source(str(path)).arrays["features"].whole(), path.name)
-    return read_names(path) if names else read_lines(path)
+    return read_lines(path)
 
 
-def _take_from_names(read: _Read, options: LabelOptions) -> None:
-    """Read labels from names of images where that was chosen, or where there are no identities otherwise."""
+def _take_from_names(read: _Read, records: Records, options: LabelOptions) -> None:
+    """Read labels by a layout where that was chosen, or where there are no identities otherwise."""
     names = read.labels.get("image_paths")
-    if names is None:
-        if options.reads_names:
-            raise InputError(
-                f"--pattern reads names of images, and {read.part.features!r} has none; give --names FILE, or name the "
-                "array with --image-paths"
-            )
+    if not options.chooses_layout and (names is None or "pids" in read.labels):
         return
-    if not options.reads_names and "pids" in read.labels:
-        return
-    if names.dtype.kind != "U":
+    if names is not None and names.dtype.kind != "U":
         raise InputError(f"names of images must be text, not {names.dtype}")
-    if len(names) != read.n_rows:
+    if names is not None and len(names) != read.n_rows:
         raise InputError(
             f"there are {len(names)} names of images for {read.n_rows} rows of {read.part.features!r}; give one per row"
         )
-    layout = options.layout
-    found = {what: values for what, values in labels_of_names(names, layout).items() if what not in read.labels}
-    read.labels |= found
-    example = ", ".join(f"{what} {values[0]}" for what, values in found.items())
-    read.notes.append(f"labels come from names of images, layout {layout.name}: {str(names[0])!r} is {example}")
+    found = named_labels(names, read.n_rows, read.labels, records, options)
+    read.labels |= found.listed
+    read.coded, read.sets = found.coded, found.sets
+    read.notes += found.notes
 
 
-def _check_pids(read: _Read, source: Source) -> None:
+def _check_pids(read: _Read, source: Source, options: LabelOptions) -> None:
     """Refuse missing identities, and names of files in their place."""
     role = read.part.role
     option = f"{role}_pids" if role else "pids"
-    if "pids" not in read.labels:
+    if "pids" not in read.labels and "pids" not in read.coded:
+        if options.layout is not None and not options.lists:
+            raise InputError(
+                f"names of the layout {options.layout} hold no identities; give the lists of the data set with --list "
+                f"(lists), see `reid-dist list layouts`"
+            )
         flags = option_of(option) if role else "--pids or --pids-file"
         more = "" if role else ", or give names of images (--names) or a table of labels (--labels)"
         raise InputError(
@@ -207,15 +224,33 @@ def _check_pids(read: _Read, source: Source) -> None:
 
 def _number(reads: list[_Read], source: Source) -> dict[str, NDArray[np.str_]]:
     """Number texts of identities and cameras over all parts; return the texts of the numbers."""
-    vocabularies = dict(source.vocabularies)
+    vocabularies: dict[str, NDArray[np.str_]] = {}
     for what, names_key in (("pids", "pid_names"), ("camids", "camid_names")):
-        having = [read.labels for read in reads if what in read.labels]
-        if having:
-            numbers, texts = number_jointly([labels[what] for labels in having], what)
-            for labels, values in zip(having, numbers, strict=True):
-                labels[what] = values
+        having = [read for read in reads if what in read.labels or what in read.coded]
+        if not having:
+            continue
+        # Of names of images, the distinct texts are numbered, and every row has the number of its text.
+        coded = [read.coded.pop(what, None) for read in having]
+        columns = [read.labels[what] if code is None else code.texts for read, code in zip(having, coded, strict=True)]
+        numbers, texts = number_jointly(columns, what)
+        for read, values, code in zip(having, numbers, coded, strict=True):
+            read.labels[what] = values if code is None else values[code.codes]
+        own = all(code is None and what in read.part.labels for read, code in zip(having, coded, strict=True))
+        if texts is not None:
+            vocabularies[names_key] = texts
+        elif own and names_key in source.vocabularies:
+            vocabularies[names_key] = source.vocabularies[names_key]
+    for read in reads:
+        for what, code in read.coded.items():
+            if what == "item_ids":
+                read.labels[what] = code.texts[code.codes]
+                continue
+            values, texts = as_numbers(code.texts, what.removeprefix(COLUMN_PREFIX))
             if texts is not None:
-                vocabularies[names_key] = texts
+                raise InputError(f"{what.removeprefix(COLUMN_PREFIX)} must be whole numbers, and names of images hold "
+                                 f"{texts[0]!r}; use a group without a name in the pattern")  # fmt: skip
+            read.labels[what] = values[code.codes]
+        read.coded.clear()
     return vocabularies
 
 
@@ -225,10 +260,10 @@ def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, Mas
         if name in read.labels:
             _check_length(read, name)
     if options.num_query is not None:
-        return _queries_first(source, options.num_query, read.n_rows)
-    sides = sides_of(read.labels)
+        return queries_first(source, options.num_query, read.n_rows)
+    sides = _named_sides(source, read, options)
     if sides is None:
-        return _queries_first(source, None, read.n_rows)
+        return queries_first(source, None, read.n_rows)
     both = sides["query"] & sides["gallery"]
     if both.any() and "item_ids" not in read.labels:
         read.labels["item_ids"] = np.arange(read.n_rows)
@@ -239,8 +274,35 @@ def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, Mas
     return sides
 
 
+def _named_sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, Mask] | None:
+    """The rows of query and gallery by folders and lists of the options, by columns, or by the layout of names."""
+    names = read.labels.get("image_paths")
+    if options.of_sides:
+        if names is None:
+            raise InputError(f"{options.of_sides[0]} chooses rows by names of images, and there are none; give --names")
+        return chosen_sides(names, read.sets, options)
+    sides = sides_of(read.labels)
+    if sides is not None or read.sets is None:
+        return sides
+    layout = options.name_layout.name
+    sides = sides_of_sets(read.sets, names, layout, is_chosen=options.chooses_layout)
+    first = queries_first(source, None, read.n_rows)
+    if sides is not None and first is not None and any((sides[role] != first[role]).any() for role in sides):
+        raise InputError(
+            f"the entry num_query of {source.uri} makes the first {int(first['query'].sum())} rows queries, and the "
+            f"layout {layout} other ones; give --num-query, or --query-folder and --gallery-folder"
+        )
+    return sides
+
+
 def _not_train(read: _Read, flags: Mapping[str, NDArray[Any]]) -> Mask:
-    """Rows that are not marked as training rows."""
+    """Rows that are not marked as training rows, or of another set that is not evaluated."""
+    if read.sets is not None:
+        left = rows_left_out(read.sets)
+        if left.any() and not left.all():
+            sets = sorted({str(name) for name in read.sets.texts[np.unique(read.sets.codes[left])]})
+            read.notes.append(f"left out {int(left.sum())} of {read.n_rows} rows: {', '.join(sets)}")
+            return ~left
     split = flags.get("split")
     if split is None or split.dtype.kind != "U":
         return np.ones(read.n_rows, dtype=np.bool_)
@@ -288,52 +350,3 @@ def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:
 
 def _listed(pids: list[int]) -> str:
     return f"pid {first_few(list(map(str, pids)), FIRST_OFFENDERS)}"
-
-
-def _as_flags(values: NDArray[Any], name: str) -> Mask:
-    """Read true and false in the notations of data frames; what is missing is false."""
-    column = values.reshape(-1)
-    if column.dtype.kind != "U":
-        return np.asarray(np.nan_to_num(column.astype(np.float64), nan=0.0) != 0, dtype=np.bool_)
-    texts = [text.strip().lower() for text in column.tolist()]
-    wrong = next((row for row, text in enumerate(texts) if text not in _TRUE and text not in _FALSE), None)
-    if wrong is not None:
-        raise InputError(f"{name} must be true or false in every row: row {wrong} holds {str(column[wrong])[:80]!r}")
-    return np.array([text in _TRUE for text in texts], dtype=np.bool_)
-
-
-def _queries_first(source: Source, given: int | None, n_rows: int) -> dict[Role, Mask] | None:
-    """Return the rows of both sides where queries come first: `given`, or as the entry ``num_query`` has it."""
-    count = _entry(source) if given is None else given
-    if count is None:
-        return None
-    if not 1 <= count < n_rows:
-        what = f"the entry {_NUM_QUERY} of {source.uri}" if given is None else "--num-query (num_query)"
-        raise InputError(f"{what} is {count}, and must be at least 1 and less than the {n_rows} rows of features")
-    first = np.arange(n_rows) < count
-    return {"query": first, "gallery": ~first}
-
-
-def _entry(source: Source) -> int | None:
-    if _NUM_QUERY in source.values:
-        return source.values[_NUM_QUERY]
-    array = source.arrays.get(_NUM_QUERY)
-    if array is None or set(array.shape) != {1} or array.dtype.kind not in "iuf":
-        return None
-    value = array.whole().reshape(-1)[0]
-    return int(value) if value == int(value) else None
-
-
-def sides_of(labels: Mapping[str, NDArray[Any]]) -> dict[Role, Mask] | None:
-    """Return the rows of both sides by ``is_query`` and ``is_gallery``, or by ``split``; None if there are neither."""
-    if "is_query" in labels:
-        query = _as_flags(labels["is_query"], "is_query")
-        gallery = _as_flags(labels["is_gallery"], "is_gallery") if "is_gallery" in labels else ~query
-    elif "split" in labels and {"query", "gallery"} <= set(labels["split"].tolist()):
-        query, gallery = labels["split"] == "query", labels["split"] == "gallery"
-    else:
-        return None
-    for what, rows in (("query", query), ("gallery", gallery)):
-        if not rows.any():
-            raise InputError(f"no row is of the {what} side by is_query and is_gallery; leave these columns out")
-    return {"query": query, "gallery": gallery}

@@ -24,7 +24,8 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "item_ids": ("item_id", "item_ids"),
     "image_paths": (
         *("image_path", "image_paths", "path", "paths", "img_path", "img_paths", "impath", "impaths", "file", "files"),
-        *("filename", "filenames", "file_name", "file_names", "image_name", "image_names", "img_name", "img_names"),
+        *("filename", "filenames", "file_name", "file_names", "file_path", "file_paths"),
+        *("image_name", "image_names", "img_name", "img_names"),
     ),
     "columns/clothes": ("clothes", "clothes_id", "clothes_ids", "cloth", "cloth_id", "cloth_ids"),
     "columns/location": ("location", "locations", "location_id", "location_ids"),

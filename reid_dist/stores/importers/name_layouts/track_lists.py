@@ -1,0 +1,104 @@
+"""Lists in MATLAB files: the tracks of MARS, and the protocol of CUHK03-NP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.formatting import counted
+from reid_dist.errors import InputError
+from reid_dist.stores.importers.name_layouts.definition import Records
+from reid_dist.stores.importers.source import RowArray, open_source
+from reid_dist.stores.importers.text_files import read_names
+from reid_dist.stores.labels import as_column, as_whole_numbers
+
+_MATLAB = (".mat",)
+_TRACKS = ("track_test_info", "track_train_info")
+_QUERY_TRACKS = "query_IDX"
+_GALLERY, _QUERY, _TRAIN = "gallery", "query", "train"
+
+
+def read_tracks(paths: Sequence[Path]) -> Records:
+    """Read the lists of MARS: ``tracks_test_info.mat``, and with it ``query_IDX.mat`` and ``test_name.txt``.
+
+    Tracks are rows of first image, last image, identity and camera, counted from 1.  With the names of the images the
+    records are images, with the number of their track as a column; without, they are the tracks in their order.
+    """
+    arrays = _arrays(paths)
+    held = [name for name in _TRACKS if name in arrays]
+    if len(held) != 1:
+        raise InputError(
+            f"the lists of MARS need one of {' and '.join(_TRACKS)}, found {', '.join(arrays) or 'none'}; give "
+            "info/tracks_test_info.mat, with info/query_IDX.mat for query and gallery"
+        )
+    tracks = arrays[held[0]].whole()
+    if tracks.ndim != 2 or tracks.shape[1] != 4 or tracks.dtype.kind not in "iuf":
+        raise InputError(f"{held[0]} must hold four numbers per track, first, last, pid and camid, not {tracks.shape}")
+    first, last, pids, camids = (as_whole_numbers(tracks[:, at], held[0]) for at in range(4))
+    records: Records = {"pids": pids, "camids": camids, "columns/tracklet": np.arange(1, len(tracks) + 1)}
+    if _QUERY_TRACKS in arrays:
+        records["split"] = _split(len(tracks), {_QUERY: _places(arrays, _QUERY_TRACKS, len(tracks))}, _GALLERY)
+    names = [read_names(path) for path in paths if path.suffix.lower() not in _MATLAB]
+    if not names:
+        return records
+    if len(names) > 1:
+        raise InputError("the lists of MARS need one list of names, info/test_name.txt; several were given")
+    if (first < 1).any() or (last < first).any() or (last > len(names[0])).any():
+        raise InputError(
+            f"{held[0]} has tracks beyond the {counted(len(names[0]), 'name')} of the list; give the names of the same "
+            "set, info/test_name.txt for tracks_test_info.mat"
+        )
+    lengths = last - first + 1
+    starts = np.repeat(first - 1, lengths)
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    images = {what: np.repeat(values, lengths) for what, values in records.items()}
+    return {"image_paths": names[0][starts + within], **images}
+
+
+def read_cuhk03(paths: Sequence[Path]) -> Records:
+    """Read ``cuhk03_new_protocol_config_labeled.mat`` or ``…_detected.mat``: names, identities, cameras and sets."""
+    arrays = _arrays(paths)
+    needed = ("filelist", "labels", "camId", "query_idx", "gallery_idx")
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise InputError(
+            f"the list of CUHK03-NP needs {', '.join(needed)}, and {', '.join(missing)} is missing in "
+            f"{', '.join(map(str, paths))}; give cuhk03_new_protocol_config_labeled.mat or …_detected.mat"
+        )
+    names = as_column(arrays["filelist"].whole(), "filelist")
+    places = {_QUERY: _places(arrays, "query_idx", len(names)), _GALLERY: _places(arrays, "gallery_idx", len(names))}
+    return {
+        "image_paths": names,
+        "pids": as_column(arrays["labels"].whole(), "labels"),
+        "camids": as_column(arrays["camId"].whole(), "camId"),
+        "split": _split(len(names), places, _TRAIN),
+    }
+
+
+def _arrays(paths: Sequence[Path]) -> dict[str, RowArray]:
+    return {
+        name: array
+        for path in paths
+        if path.suffix.lower() in _MATLAB
+        for name, array in open_source(str(path)).arrays.items()
+    }
+
+
+def _places(arrays: Mapping[str, RowArray], name: str, n: int) -> NDArray[np.int64]:
+    """Read places that are counted from 1."""
+    places = as_whole_numbers(as_column(arrays[name].whole(), name), name) - 1
+    if (places < 0).any() or (places >= n).any():
+        raise InputError(f"{name} must be numbers from 1 to {n}, found {places.min() + 1} to {places.max() + 1}")
+    return places
+
+
+def _split(n: int, places: Mapping[str, NDArray[np.int64]], other: str) -> NDArray[Any]:
+    """Return the set of each of n records: that of its place, or the other one."""
+    split = np.full(n, other, dtype=f"<U{max(map(len, (other, *places)))}")
+    for name, rows in places.items():
+        split[rows] = name
+    return split
