@@ -201,10 +201,11 @@ def _check_pids(read: _Read, source: Source, options: LabelOptions) -> None:
     role = read.part.role
     option = f"{role}_pids" if role else "pids"
     if "pids" not in read.labels and "pids" not in read.coded:
-        if options.layout is not None and not options.lists:
+        if options.layout is not None:
+            held, needed = ("lists", "other lists") if options.lists else ("names", "the lists")
             raise InputError(
-                f"names of the layout {options.layout} hold no identities; give the lists of the data set with --list "
-                f"(lists), see `reid-dist list layouts`"
+                f"{held} of the layout {options.layout} hold no identities; give {needed} of the data set with --list "
+                "(lists), see `reid-dist list layouts`"
             )
         flags = option_of(option) if role else "--pids or --pids-file"
         more = "" if role else ", or give names of images (--names) or a table of labels (--labels)"

@@ -65,7 +65,7 @@ def named_labels(
         _take_records(made, names, n_rows, held, records, options)
         names = made.listed.get("image_paths", names)
     missing = [what for what in layout.labels if what not in held and what not in made.listed]
-    if missing and names is None:
+    if missing and names is None and not records:
         raise InputError(
             f"{layout.name} reads names of images, and there are none; give --names FILE, or name the array with "
             "--image-paths"

@@ -45,12 +45,17 @@ class _Keys:
         self._depth, self._stems = depth, stems
 
     def of(self, paths: list[str]) -> list[str]:
-        keys = [path.lstrip("./") for path in paths]
+        keys = [_plain(path) for path in paths]
         if self._depth == 1:
             keys = [key[key.rfind("/") + 1 :] for key in keys]
         elif self._depth < _MOST_COMPONENTS:
             keys = ["/".join(key.rsplit("/", self._depth)[-self._depth :]) for key in keys]
         return [_stem(key) for key in keys] if self._stems else keys
+
+
+def _plain(path: str) -> str:
+    """Return a path from the root, or from here, without its beginning."""
+    return path.removeprefix("./").lstrip("/") if path.startswith((".", "/")) else path
 
 
 def _stem(key: str) -> str:
@@ -59,7 +64,7 @@ def _stem(key: str) -> str:
 
 
 def _fewest_components(names: NDArray[np.str_]) -> int:
-    return min(min(path.lstrip("./").count("/") for path in block) for _, block in path_blocks(names)) + 1
+    return min(min(_plain(path).count("/") for path in block) for _, block in path_blocks(names)) + 1
 
 
 class _Index:
